@@ -1,0 +1,155 @@
+"""The catalog as the engine sees it: the few guarded writes of the epoch protocol.
+
+One object serves one (execution, attempt). Every write is guarded by the attempt: after a later attempt has begun, each
+raises ``Fenced``. Writes are single compare-and-sets with three outcomes: returns (landed), raises (certainly not), or
+raises ``OutcomeUnknown`` / ``CatalogUnavailable`` (unknown: call again; a repeated write that had landed returns).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from epochal.contracts.identity import EpochKey
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+EpochState = Literal["started", "prepared", "committed", "aborted"]
+
+
+class ManifestReference(_Record):
+    """Where a snapshot is: the manifest's path, relative to the store's root, and the sha256 of its bytes."""
+
+    branch: str
+    epoch: int
+    path: str
+    sha256: str
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.branch, self.epoch)
+
+
+class Failure(_Record):
+    """Why an epoch was aborted or an attempt failed. ``traceback`` is the author's own, where the author's code raised."""
+
+    type: str
+    message: str
+    step: str | None = None
+    traceback: str | None = None
+
+
+class EpochRecord(_Record):
+    """One row of the epochs of a branch. Times are UTC."""
+
+    branch: str
+    epoch: int
+    attempt: int
+    state: EpochState
+    parent: EpochKey | None = None
+    manifest: ManifestReference | None = None
+    failure: Failure | None = None
+    rows_in: int | None = None
+    rows_out: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    started_at: datetime
+    prepared_at: datetime | None = None
+    committed_at: datetime | None = None
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.branch, self.epoch)
+
+
+class EpochCounts(_Record):
+    """What an epoch read, wrote and changed, for people: rows in and out, state rows changed and their delta bytes."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+
+
+class RecoveryPoint(_Record):
+    """What an attempt starts from (R1, R2): the branch's head and what earlier attempts left unfinished."""
+
+    application: str
+    branch: str
+    attempt: int
+    head: ManifestReference | None
+    """Latest prepared or committed snapshot of the lineage; of another branch right after a fork; None at the start."""
+    prepared: Sequence[EpochRecord]
+    """Of this branch, prepared and not committed, in epoch order (R3)."""
+    started: Sequence[EpochRecord]
+    """Of this branch, started and never decided (R4)."""
+    next_epoch: int
+    """Larger than every epoch of this branch, whatever its state."""
+
+
+class Directive(_Record):
+    """Something the control plane wants of the running driver. Delivered until it is answered by ``complete``.
+
+    ``savepoint``: run one epoch now if there is input, commit, answer with the head. ``stop``: finish and commit what is
+    running, answer with the head, exit. Later features add kinds (rescale, upgrade, ..) without changing this shape.
+    """
+
+    id: str
+    kind: Literal["savepoint", "stop"]
+    arguments: dict[str, Any] = {}
+
+
+class DriverStatus(_Record):
+    """What the driver says of itself with each heartbeat."""
+
+    phase: Literal["starting", "recovering", "running", "waiting", "stopping", "stopped", "failed"]
+    detail: str | None = None
+    """For people: ``waiting for sink out since ..``."""
+    epoch: int | None = None
+
+
+class Catalog(ABC):
+    """The engine's view of the catalog, for one execution and attempt."""
+
+    @abstractmethod
+    def begin_attempt(self) -> RecoveryPoint:
+        """R1, R2. Make this attempt the current one, which fences every earlier one; then read what it starts from."""
+
+    @abstractmethod
+    def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
+        """E1. Row ``started``, guarded by attempt and by ``parent`` being the latest prepared epoch of the lineage."""
+
+    @abstractmethod
+    def prepare_epoch(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts) -> None:
+        """E4, the commit decision: compare-and-set ``started -> prepared``, guarded by parent and attempt."""
+
+    @abstractmethod
+    def commit_epoch(self, epoch: int) -> None:
+        """E6. ``prepared -> committed``; only after the parent is committed."""
+
+    @abstractmethod
+    def abort_epoch(self, epoch: int, failure: Failure) -> None:
+        """``started -> aborted``, with the reason. Refused (``Conflict``) for a prepared epoch."""
+
+    @abstractmethod
+    def epoch(self, epoch: int) -> EpochRecord | None:
+        """Read one row back, to resolve an unknown outcome."""
+
+    @abstractmethod
+    def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
+        """Still alive; what is wanted of me? Raises ``Fenced``."""
+
+    @abstractmethod
+    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+        """A directive has been carried out (or could not be). Idempotent."""
+
+    @abstractmethod
+    def finish(self, failure: Failure | None) -> None:
+        """The attempt ends: normally (stopped, or bounded sources exhausted), or failed with the reason. Idempotent."""

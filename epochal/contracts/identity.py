@@ -1,0 +1,47 @@
+"""Who an epoch, a subtask and a state table are: the small frozen values that every layer passes around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class EpochKey:
+    """One epoch of one branch. Everything is keyed by both, never by the epoch alone."""
+
+    branch: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.branch}/{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochScope:
+    """An epoch while it is being run or committed.
+
+    ``parent`` is the snapshot that the epoch builds on: ``None`` for the first epoch of an application.
+    Epoch numbers of a branch rise, with gaps where epochs were aborted; a parent need not be ``epoch - 1``.
+    """
+
+    application: str
+    key: EpochKey
+    attempt: int
+    parent: EpochKey | None
+
+    @property
+    def branch(self) -> str:
+        return self.key.branch
+
+    @property
+    def epoch(self) -> int:
+        return self.key.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScope:
+    """One (operator or sink, subtask) of an epoch, as its task sees it in an executor."""
+
+    epoch: EpochScope
+    owner: str
+    subtask: int

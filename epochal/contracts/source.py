@@ -1,0 +1,82 @@
+"""The source contract: deterministic slices (thesis 3.4.1: logged streams with a deterministic event sequence)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Slice(BaseModel):
+    """What one epoch reads of one source: ``[start, end)``. JSON, in the manifest, readable by people.
+
+    ``start`` and ``end`` are positions that only the source interprets; ``detail`` is what it needs to read the slice
+    again exactly (files with sizes, offset ranges); ``rows`` is the count where the source knows it before reading.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: dict[str, Any]
+    end: dict[str, Any]
+    detail: dict[str, Any] = {}
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class SliceLimits:
+    """At most ``max_records`` rows in a slice, where the source can tell; ``None`` is no limit."""
+
+    max_records: int | None
+
+
+class Source(ABC):
+    """One source of one application. All calls are made in the driver; ``read`` only describes, Spark reads.
+
+    A new attempt makes a new instance and calls ``restore`` before ``plan``. The engine plans at most one slice ahead:
+    ``plan`` is called again with the same ``start`` when an epoch was aborted, and may then answer with more.
+    """
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The source's registered name: ``files``, ``generator``, .."""
+
+    @abstractmethod
+    def schema(self, spark: SparkSession) -> StructType:
+        """The columns of ``read``, known without input. Raises ``SourceError`` or ``SchemaError`` with the fix."""
+
+    @abstractmethod
+    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
+        """Recovery: the last checkpoint of this lineage, if any, and every slice after it, oldest first."""
+
+    @abstractmethod
+    def checkpoint(self) -> dict[str, Any]:
+        """What ``restore`` needs instead of all slices planned and ``accept``ed so far; stored beside a base."""
+
+    @abstractmethod
+    def plan(self, limits: SliceLimits) -> Slice | None:
+        """E1. The next slice after what was accepted, or ``None`` when there is nothing new. Accepts nothing by itself."""
+
+    @abstractmethod
+    def accept(self, slice: Slice) -> None:
+        """E4 landed: the next ``plan`` starts at ``slice.end``."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when that cannot be."""
+
+    @abstractmethod
+    def acknowledge(self, slice: Slice) -> None:
+        """E6. The epoch is committed: an outside system may be told. Idempotent."""
+
+    @property
+    @abstractmethod
+    def bounded(self) -> bool:
+        """True when the source ends by itself (a generator with a bound): a run may then stop when all are exhausted."""

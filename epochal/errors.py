@@ -1,0 +1,227 @@
+"""Every error that Epochal raises, below one root.
+
+The docstring of a class is its default message. Vendor errors (Spark, LMDB, SQLAlchemy, operating system) are
+translated into these at the one border where the vendor is called. ``slug`` is stable: it is the last part of the
+problem ``type`` that HTTP clients see (RFC 9457), and what scripts may test for.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EpochalError(Exception):
+    """Epochal could not do what was asked."""
+
+    slug: ClassVar[str] = "error"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+# What the author or the caller got wrong.
+
+
+class InvalidInput(EpochalError):
+    """The request is not valid."""
+
+    slug = "invalid-input"
+
+
+class PipelineError(InvalidInput):
+    """The pipeline is not valid."""
+
+    slug = "invalid-pipeline"
+
+
+class ParameterError(InvalidInput):
+    """The parameters do not fit what the pipeline declares."""
+
+    slug = "invalid-parameters"
+
+
+class ArtifactError(InvalidInput):
+    """The artifact cannot be used."""
+
+    slug = "invalid-artifact"
+
+
+class SchemaError(InvalidInput):
+    """A schema is not valid."""
+
+    slug = "invalid-schema"
+
+
+class InvalidKey(InvalidInput):
+    """The key does not fit the state table."""
+
+    slug = "invalid-key"
+
+
+class OptionError(InvalidInput):
+    """An option is unknown or has a wrong value."""
+
+    slug = "invalid-option"
+
+
+# What is not there, or already is.
+
+
+class NotFound(EpochalError):
+    """There is no such thing."""
+
+    slug = "not-found"
+
+
+class Conflict(EpochalError):
+    """The request is at odds with what is there."""
+
+    slug = "conflict"
+
+
+class NameTaken(Conflict):
+    """The name is taken."""
+
+    slug = "name-taken"
+
+
+class SnapshotExpired(EpochalError):
+    """The snapshot has expired: it is past the retention of its application."""
+
+    slug = "snapshot-expired"
+
+
+class NotYetCommitted(EpochalError):
+    """The epoch asked for was not committed in the time allowed."""
+
+    slug = "not-yet-committed"
+
+
+# Identity.
+
+
+class Unauthenticated(EpochalError):
+    """A valid token is needed."""
+
+    slug = "unauthenticated"
+
+
+class Forbidden(EpochalError):
+    """The token's scope does not allow this."""
+
+    slug = "forbidden"
+
+
+# What happens while an epoch runs.
+
+
+class EpochAborted(EpochalError):
+    """The epoch was aborted; its slice will be processed again."""
+
+    slug = "epoch-aborted"
+
+
+class AuthorError(EpochAborted):
+    """The author's code raised an exception; the message holds its own traceback."""
+
+    slug = "author-error"
+
+
+class HandlesIncomplete(EpochAborted):
+    """E3: not exactly one handle for each (operator or sink, subtask)."""
+
+    slug = "handles-incomplete"
+
+
+class EpochTimeout(EpochAborted):
+    """The epoch took longer than its timeout."""
+
+    slug = "epoch-timeout"
+
+
+class SourceError(EpochAborted):
+    """A source could not be read."""
+
+    slug = "source-error"
+
+
+class SourceChanged(SourceError):
+    """Source data changed after its slice was recorded; the slice can no longer be read exactly once."""
+
+    slug = "source-changed"
+
+
+class MalformedRecord(SourceError):
+    """A source record does not fit the declared schema."""
+
+    slug = "malformed-record"
+
+
+class SinkError(EpochAborted):
+    """A sink could not be written."""
+
+    slug = "sink-error"
+
+
+class StorageFull(EpochAborted):
+    """There is no space left where a file was being written."""
+
+    slug = "storage-full"
+
+
+class Fenced(EpochalError):
+    """A later attempt has taken over; this process must stop."""
+
+    slug = "fenced"
+
+
+class OutcomeUnknown(EpochalError):
+    """It is not known whether the write landed; it has to be read again, never guessed."""
+
+    slug = "outcome-unknown"
+
+
+# Storage.
+
+
+class SnapshotError(EpochalError):
+    """A snapshot cannot be used."""
+
+    slug = "snapshot-error"
+
+
+class FileCorrupt(SnapshotError):
+    """A snapshot's file does not have the checksum that its manifest names."""
+
+    slug = "file-corrupt"
+
+
+class FileMissing(SnapshotError):
+    """A file that a manifest names is missing."""
+
+    slug = "file-missing"
+
+
+# The surroundings.
+
+
+class CatalogUnavailable(EpochalError):
+    """The catalog cannot be reached."""
+
+    slug = "catalog-unavailable"
+
+
+class CatalogVersion(EpochalError):
+    """The catalog was made by another version of Epochal."""
+
+    slug = "catalog-version"
+
+
+class EnvironmentProblem(EpochalError):
+    """Something that Epochal needs on this machine is missing."""
+
+    slug = "environment"

@@ -1,0 +1,149 @@
+"""The graph of a pipeline: frozen nodes, in the order in which the author made them. No Spark session is needed to build it.
+
+Analysis (``pipeline.analysis``) and the engine's planner walk the same nodes; a later feature (windows, feedback,
+broadcast) is a new node type and one case in each of the two walks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from epochal.pipeline.keyed import BatchFunction, KeyedProcess
+
+NodeId = int
+
+
+@dataclass(frozen=True)
+class SourceNode:
+    """``make`` gives a fresh :class:`Source` for each attempt; ``description`` is for people, without secrets."""
+
+    id: NodeId
+    name: str
+    make: Callable[[], Source]
+    description: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StaticNode:
+    """A table that does not stream: read anew by each execution attempt, not part of any slice."""
+
+    id: NodeId
+    name: str
+    read: Callable[[SparkSession], DataFrame]
+    description: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TransformNode:
+    """``function`` from the inputs' DataFrames to one DataFrame: every stateless verb is one of these."""
+
+    id: NodeId
+    label: str
+    inputs: tuple[NodeId, ...]
+    function: Callable[..., DataFrame]
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """One output column of ``aggregate``: the author's Spark aggregate expression under its name.
+
+    ``pipeline.aggregation`` turns it into partial columns, a merge per partial column, and a final expression.
+    """
+
+    name: str
+    expression: Column
+
+
+@dataclass(frozen=True)
+class AggregateNode:
+    """Keyed aggregate: Spark aggregates the slice, the state table merges it."""
+
+    id: NodeId
+    name: str
+    input: NodeId
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    queryable: bool
+
+
+@dataclass(frozen=True)
+class ProcessNode:
+    """Keyed process: the author's class, called once per key and epoch with that key's rows in order."""
+
+    id: NodeId
+    name: str
+    input: NodeId
+    keys: tuple[str, ...]
+    process: type[KeyedProcess]
+
+
+@dataclass(frozen=True)
+class ProcessBatchNode:
+    """Arrow in, Arrow out, once per subtask and epoch, with bulk access to state."""
+
+    id: NodeId
+    name: str
+    input: NodeId
+    keys: tuple[str, ...]
+    function: BatchFunction
+
+
+@dataclass(frozen=True)
+class SinkNode:
+    """``make`` gives the sink's backend; it is serialised to the tasks."""
+
+    id: NodeId
+    name: str
+    input: NodeId
+    make: Callable[[], SinkBackend]
+    description: dict[str, Any]
+
+
+OperatorNode = AggregateNode | ProcessNode | ProcessBatchNode
+Node = SourceNode | StaticNode | TransformNode | OperatorNode | SinkNode
+
+
+def inputs(node: Node) -> tuple[NodeId, ...]:
+    """The nodes that ``node`` reads."""
+    match node:
+        case SourceNode() | StaticNode():
+            return ()
+        case TransformNode():
+            return node.inputs
+        case _:
+            return (node.input,)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All nodes by id, in topological order (a node's inputs come before it)."""
+
+    name: str
+    nodes: tuple[Node, ...]
+
+    def node(self, id: NodeId) -> Node:
+        return self.nodes[id]
+
+    @property
+    def sources(self) -> tuple[SourceNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, SourceNode))
+
+    @property
+    def operators(self) -> tuple[OperatorNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, OperatorNode))
+
+    @property
+    def sinks(self) -> tuple[SinkNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, SinkNode))
+
+    def consumers(self, id: NodeId) -> tuple[NodeId, ...]:
+        """The nodes that read node ``id``, once for each time they read it."""
+        return tuple(node.id for node in self.nodes for input in inputs(node) if input == id)

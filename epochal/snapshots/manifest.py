@@ -1,0 +1,115 @@
+"""The manifest: what one epoch leaves (design/state.md). Canonical JSON; its sha256 stands in the catalog.
+
+Manifests chain through ``parent``; with the files they name they are enough to restart the application elsewhere. All
+paths are relative to the store's root, so that a store can be moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from epochal.contracts.catalog import EpochCounts, ManifestReference
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey
+from epochal.contracts.source import Slice
+from epochal.state.table import StateTable
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FileReference(_Model):
+    """A file of the store: path relative to the root, sha256 of its bytes, size in bytes, rows."""
+
+    path: str
+    sha256: str
+    bytes: int
+    rows: int
+
+
+class DeltaFile(_Model):
+    """The changes of one state table by one subtask in one epoch. Key groups: those with ``kg % parallelism == subtask``."""
+
+    table: str
+    subtask: int
+    parallelism: int
+    file: FileReference
+
+
+class BaseFile(_Model):
+    """All rows of a state table at ``at`` whose key group is in ``[first_group, last_group]``."""
+
+    table: str
+    at: EpochKey
+    first_group: int
+    last_group: int
+    file: FileReference
+
+
+class SinkHandles(_Model):
+    """A sink's part of the epoch: what E5 commits. ``target`` as in ``SinkBackend.target``."""
+
+    kind: str
+    target: str
+    handles: tuple[Handle, ...]
+
+
+class Change(_Model):
+    """A reconfiguration that took effect with this epoch: ``start``, ``fork``, and later rescale, upgrade, .."""
+
+    kind: str
+    detail: dict[str, Any] = {}
+
+
+class Manifest(_Model):
+    """Snapshot ``(branch, epoch)``. Reserved for later features, and part of the format now: ``watermark``, ``extras``."""
+
+    format: Literal[1] = 1
+    application: str
+    branch: str
+    epoch: int
+    parent: ManifestReference | None
+    execution: str
+    attempt: int
+    artifact: str
+    """sha256 of the artifact: the code version."""
+    parameters: dict[str, Any] = {}
+    parallelism: int
+    max_parallelism: int
+    slices: dict[str, Slice] = {}
+    tables: tuple[StateTable, ...] = ()
+    deltas: tuple[DeltaFile, ...] = ()
+    bases: tuple[BaseFile, ...] = ()
+    """When not empty: bases of every state table, all at one epoch; a chain's walk ends here."""
+    source_checkpoints: dict[str, dict[str, Any]] = {}
+    """Stands beside bases: for each source, what ``Source.restore`` needs instead of the slices up to and with this one."""
+    sinks: dict[str, SinkHandles] = {}
+    changes: tuple[Change, ...] = ()
+    watermark: dict[str, Any] | None = None
+    extras: dict[str, Any] = {}
+    """Room for timers, broadcast and operator state, and loop records."""
+    counts: EpochCounts = EpochCounts()
+    created_at: datetime
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.branch, self.epoch)
+
+    def encode(self) -> bytes:
+        """Canonical JSON: sorted keys, no spaces, UTF-8."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        return cls.model_validate_json(data)
+
+    def reference(self, path: str) -> ManifestReference:
+        return ManifestReference(
+            branch=self.branch, epoch=self.epoch, path=path, sha256=hashlib.sha256(self.encode()).hexdigest()
+        )

@@ -1,0 +1,70 @@
+"""A state table: the rows of one declared state of one operator."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from epochal.state.types import arrow_type
+
+
+class StateKind(StrEnum):
+    """How the author sees the state. All kinds are stored alike: full key -> value columns."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    AGGREGATE = "aggregate"
+
+
+class Column(BaseModel):
+    """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    type: str
+
+    def to_arrow(self, nullable: bool = True) -> pa.Field:
+        return pa.field(self.name, arrow_type(self.type), nullable=nullable)
+
+
+class StateTable(BaseModel):
+    """The declaration of a state table, as it stands in every manifest.
+
+    The full key is ``key`` (the operator's key columns) and then ``sub_key`` (a map's own key; a list's ``_index``
+    bigint; empty otherwise). ``id`` is the name people use: ``delays`` for an aggregate, ``streaks.current`` for a
+    declared state of a process operator.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    id: str
+    operator: str
+    kind: StateKind
+    key: tuple[Column, ...]
+    sub_key: tuple[Column, ...] = ()
+    value: tuple[Column, ...]
+    queryable: bool = True
+
+    @cached_property
+    def full_key(self) -> tuple[Column, ...]:
+        return self.key + self.sub_key
+
+    @cached_property
+    def key_schema(self) -> pa.Schema:
+        """Key and sub-key columns, not nullable."""
+        return pa.schema([column.to_arrow(nullable=False) for column in self.full_key])
+
+    @cached_property
+    def value_schema(self) -> pa.Schema:
+        return pa.schema([column.to_arrow() for column in self.value])
+
+    @cached_property
+    def delta_schema(self) -> pa.Schema:
+        """``_kg`` int32, ``_op`` string (``put`` or ``delete``), the full key, the value columns (null on delete)."""
+        control = [pa.field("_kg", pa.int32(), nullable=False), pa.field("_op", pa.string(), nullable=False)]
+        return pa.schema([*control, *self.key_schema, *self.value_schema])
