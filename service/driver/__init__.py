@@ -1,0 +1,1 @@
+"""The driver: one process per execution attempt, which owns the SparkSession and the epoch loop."""
