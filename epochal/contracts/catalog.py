@@ -127,7 +127,9 @@ class Catalog(ABC):
         """E1. Row ``started``, guarded by attempt and by ``parent`` being the latest prepared epoch of the lineage."""
 
     @abstractmethod
-    def prepare_epoch(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts) -> None:
+    def prepare_epoch(
+        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+    ) -> None:
         """E4, the commit decision: compare-and-set ``started -> prepared``, guarded by parent and attempt."""
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from typing import Any
 
@@ -23,10 +24,10 @@ class Handle(BaseModel):
     bytes: int
     payload: dict[str, Any]
 
-    def encode(self) -> bytes:
+    def encode(self) -> builtins.bytes:
         """Canonical JSON: the same handle always has the same bytes."""
         return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Handle:
+    def decode(cls, data: builtins.bytes) -> Handle:
         return cls.model_validate_json(data)

@@ -1,4 +1,4 @@
-"""The graph of a pipeline: frozen nodes, in the order in which the author made them. No Spark session is needed to build it.
+"""The graph of a pipeline: frozen nodes, in the order in which the author made them; built without a Spark session.
 
 Analysis (``pipeline.analysis``) and the engine's planner walk the same nodes; a later feature (windows, feedback,
 broadcast) is a new node type and one case in each of the two walks.

@@ -33,7 +33,7 @@ class Chain:
         return self.links[-1].key if self.links else self.base_at
 
     def after(self, mark: EpochKey | None) -> tuple[Link, ...] | None:
-        """The links that a store marked ``mark`` lacks; ``None`` when it cannot catch up and must restore from the base."""
+        """The links that a store marked ``mark`` lacks; ``None`` when it has to restore from the base."""
         if mark == self.base_at:
             return self.links
         for position, link in enumerate(self.links):

@@ -34,7 +34,7 @@ class FileReference(_Model):
 
 
 class DeltaFile(_Model):
-    """The changes of one state table by one subtask in one epoch. Key groups: those with ``kg % parallelism == subtask``."""
+    """The changes of one state table by one subtask in one epoch: of key groups with ``kg % parallelism == subtask``."""
 
     table: str
     subtask: int
@@ -68,7 +68,7 @@ class Change(_Model):
 
 
 class Manifest(_Model):
-    """Snapshot ``(branch, epoch)``. Reserved for later features, and part of the format now: ``watermark``, ``extras``."""
+    """Snapshot ``(branch, epoch)``. ``watermark`` and ``extras`` are reserved for later features."""
 
     format: Literal[1] = 1
     application: str
@@ -88,7 +88,7 @@ class Manifest(_Model):
     bases: tuple[BaseFile, ...] = ()
     """When not empty: bases of every state table, all at one epoch; a chain's walk ends here."""
     source_checkpoints: dict[str, dict[str, Any]] = {}
-    """Stands beside bases: for each source, what ``Source.restore`` needs instead of the slices up to and with this one."""
+    """Beside bases: for each source, what ``Source.restore`` needs instead of the slices up to and with this one."""
     sinks: dict[str, SinkHandles] = {}
     changes: tuple[Change, ...] = ()
     watermark: dict[str, Any] | None = None
@@ -103,7 +103,9 @@ class Manifest(_Model):
 
     def encode(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
