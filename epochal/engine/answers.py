@@ -1,0 +1,81 @@
+"""E3, collect: did every subtask answer exactly once? Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from epochal.contracts.handle import Handle
+from epochal.errors import HandlesIncomplete
+
+
+@dataclass(frozen=True)
+class SinkAnswer:
+    """One row of the job's result: the handle of the sink task that was partition ``partition`` of the last stage."""
+
+    partition: int
+    handle: Handle
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back from E2. ``partitions`` is the size of the job's last stage, without the end row's own."""
+
+    operators: Mapping[str, Sequence[Handle]]
+    sinks: Sequence[SinkAnswer]
+    silent_partitions: Sequence[int]
+    """Partitions of the last stage that belong to no sink: they drain an operator that nobody reads."""
+    partitions: int
+    rows_in: int = 0
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Handles by operator and by sink, complete, in subtask order."""
+
+    operators: Mapping[str, tuple[Handle, ...]]
+    sinks: Mapping[str, tuple[Handle, ...]]
+    rows_in: int
+
+    @property
+    def all(self) -> dict[str, tuple[Handle, ...]]:
+        return {**self.operators, **self.sinks}
+
+
+def collect(answers: Answers, operators: Sequence[str], sinks: Sequence[str], parallelism: int) -> Collected:
+    """Check that exactly one handle per (operator or sink, subtask) is there. Raises :class:`HandlesIncomplete`."""
+    return Collected(
+        operators={name: _complete(name, answers.operators.get(name, ()), parallelism) for name in operators},
+        sinks=_sinks(answers, sinks),
+        rows_in=answers.rows_in,
+    )
+
+
+def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tuple[Handle, ...]:
+    counts = Counter(handle.subtask for handle in handles)
+    wrong = [subtask for subtask in range(parallelism) if counts[subtask] != 1]
+    strange = sorted(set(counts) - set(range(parallelism)))
+    if wrong or strange:
+        seen = ", ".join(f"{subtask}: {counts[subtask]}" for subtask in (*wrong, *strange))
+        raise HandlesIncomplete(
+            f"Operator {operator!r} must give exactly one handle for each of its {parallelism} subtasks; "
+            f"handles seen by subtask: {seen}. A limit after the operator, or a stage that Spark ran twice, can cause this."
+        )
+    return tuple(sorted(handles, key=lambda handle: handle.subtask))
+
+
+def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:
+    counts = Counter([*(answer.partition for answer in answers.sinks), *answers.silent_partitions])
+    wrong = [partition for partition in range(answers.partitions) if counts[partition] != 1]
+    if wrong or len(counts) > answers.partitions:
+        raise HandlesIncomplete(
+            f"Each of the {answers.partitions} sink partitions must answer exactly once; "
+            f"wrong: {', '.join(f'partition {p} answered {counts[p]} times' for p in wrong[:10])}."
+        )
+    handles: dict[str, list[Handle]] = {name: [] for name in sinks}
+    for answer in sorted(answers.sinks, key=lambda answer: answer.partition):
+        if answer.handle.owner not in handles:
+            raise HandlesIncomplete(f"A handle came back for {answer.handle.owner!r}, which is no sink of this pipeline.")
+        handles[answer.handle.owner].append(answer.handle)
+    return {name: tuple(found) for name, found in handles.items()}

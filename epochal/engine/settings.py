@@ -1,0 +1,66 @@
+"""How one execution runs: what the application's configuration says, as the engine reads it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class RestartStrategy(BaseModel):
+    """Exponential back-off between attempts, at most ``max_restarts`` within ``window_seconds``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_restarts: int = Field(5, ge=0)
+    window_seconds: float = Field(600.0, gt=0)
+    backoff_seconds: float = Field(1.0, ge=0)
+    backoff_limit_seconds: float = Field(60.0, ge=0)
+
+
+class Configuration(BaseModel):
+    """An application's configuration. Every field has a default; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parallelism: int = Field(2, ge=1, description="Subtasks per operator, at most max_parallelism.")
+    max_parallelism: int = Field(128, ge=1, le=32768, description="Key groups; cannot change once state exists.")
+    state_backend: str = Field("lmdb", description="heap or lmdb: the executors' cache of the state.")
+    epoch_interval_seconds: float = Field(1.0, ge=0, description="At least this long between the starts of two epochs.")
+    max_records_per_epoch: int | None = Field(None, ge=1, description="Upper bound of a slice, per source.")
+    target_epoch_seconds: float | None = Field(None, gt=0, description="Adapt the slices towards this epoch duration.")
+    max_uncommitted_epochs: int = Field(3, ge=1, description="Prepared epochs that may wait for their sinks' commit.")
+    epoch_timeout_seconds: float = Field(600.0, gt=0, description="E1 to E4 of one epoch; then it is aborted.")
+    tolerable_failed_epochs: int = Field(3, ge=0, description="Aborted epochs in a row before the attempt fails.")
+    retained_epochs: int = Field(1000, ge=1, description="Committed snapshots that can be read back.")
+    compact_after_epochs: int = Field(50, ge=2, description="Length of a chain of deltas before bases are written.")
+    guarantee: Literal["exactly_once"] = "exactly_once"
+    master: str = Field("local[2]", description="Spark master.")
+    spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
+    restart: RestartStrategy = RestartStrategy()
+
+    @model_validator(mode="after")
+    def _parallelism_within_maximum(self) -> Configuration:
+        if self.parallelism > self.max_parallelism:
+            raise ValueError(f"parallelism {self.parallelism} is above max_parallelism {self.max_parallelism}")
+        return self
+
+
+class ExecutionOrders(BaseModel):
+    """What a driver is told: one application version, to be run as one attempt of one execution."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    application: str
+    execution: str
+    attempt: int
+    artifact: str
+    """sha256 of the artifact."""
+    parameters: dict[str, Any] = {}
+    configuration: Configuration = Configuration()
+    shadow: bool = False
+    """Run without sinks: a fork that only computes state."""
+    store: str
+    """URL of the snapshot store."""
+    cache_directory: str
+    """Where executors keep their local state stores; may be deleted at any time."""
