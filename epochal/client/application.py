@@ -1,0 +1,52 @@
+"""What belongs to one application: its state, history, savepoints, lineage, events and log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from epochal.client.events import follow_events
+from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, read_lineage
+from epochal.client.models import Application, Event, Lineage, StateTable, Version
+from epochal.client.paths import path
+from epochal.client.state import State
+from epochal.client.transport import Transport, read
+
+
+class ApplicationHandle:
+    """``client.application(name)``"""
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self.name = name
+        self._transport = transport
+        self.savepoints = Savepoints(transport, name)
+        self.epochs = Epochs(transport, name)
+        self.executions = Executions(transport, name)
+        self.snapshots = Snapshots(transport, name)
+
+    def get(self) -> Application:
+        return read(Application, self._transport.get(path("applications", self.name)))
+
+    def versions(self) -> list[Version]:
+        return self._transport.pages(path("applications", self.name, "versions"), Version, None)
+
+    def lineage(self, limit: int | None = None) -> Lineage:
+        """The tree of snapshots around this application, newest first; at most ``limit`` snapshots, or all."""
+        return read_lineage(self._transport, self.name, limit)
+
+    def state_tables(self) -> list[StateTable]:
+        """The state tables, with schemas and row counts."""
+        return self._transport.pages(path("applications", self.name, "state"), StateTable, None)
+
+    def state(self, table: str) -> State:
+        """Look-ups in one state table."""
+        return State(self._transport, self.name, table)
+
+    def events(self, last_event_id: str | None = None) -> Iterator[Event]:
+        """Events as they happen, after ``last_event_id`` if given; reconnects by itself, and never ends."""
+        return follow_events(self._transport, self.name, last_event_id)
+
+    def logs(self, *, tail: int = 200, follow: bool = False, attempt: int | None = None) -> Iterator[str]:
+        """Lines of the driver's log: the last ``tail``, and with ``follow`` those that come, until it is closed."""
+        query = {"tail": tail, "follow": "true" if follow else "false", "attempt": attempt}
+        with self._transport.stream(path("applications", self.name, "logs"), query) as response:
+            yield from response.iter_lines()

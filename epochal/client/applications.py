@@ -1,0 +1,102 @@
+"""Applications: create, list, start, stop, restart, fork, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from epochal.client.models import Application, Operation, Version
+from epochal.client.paths import path
+from epochal.client.transport import Transport, read
+
+# Building and analysing a pipeline starts a Spark session in a process of its own.
+BUILD_SECONDS = 180.0
+
+
+class Applications:
+    """``client.applications``. Calls that take long answer with an operation: give it to ``client.operations.wait``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str,
+        artifact: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        start: bool = True,
+    ) -> Application:
+        """A new application on a registered artifact (its sha256). It is built and analysed first.
+
+        Raises ``NameTaken``, ``PipelineError``, ``ParameterError``, ``OptionError``.
+        """
+        body = {
+            "name": name,
+            "artifact": artifact,
+            "parameters": dict(parameters or {}),
+            "configuration": dict(configuration or {}),
+            "start": start,
+        }
+        return read(Application, self._transport.post("/v1/applications", body, timeout_seconds=BUILD_SECONDS))
+
+    def get(self, name: str) -> Application:
+        return read(Application, self._transport.get(path("applications", name)))
+
+    def list(self, limit: int | None = None) -> list[Application]:
+        return self._transport.pages("/v1/applications", Application, limit)
+
+    def delete(self, name: str) -> None:
+        """Delete a stopped application. Raises ``Conflict`` when it runs."""
+        self._transport.delete(path("applications", name))
+
+    def start(self, name: str, savepoint: str | None = None) -> Operation:
+        """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``."""
+        return self._operation(name, "start", {"savepoint": savepoint})
+
+    def stop(self, name: str, savepoint: str | None = None) -> Operation:
+        """Stop at an epoch boundary, with a savepoint if one is named. Result: ``{branch, epoch, savepoint}``."""
+        return self._operation(name, "stop", {"savepoint": savepoint})
+
+    def restart(self, name: str) -> Operation:
+        return self._operation(name, "restart", {})
+
+    def fork(
+        self,
+        source: str,
+        name: str,
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        artifact: str | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        shadow: bool = False,
+        start: bool = True,
+        message: str | None = None,
+    ) -> Application:
+        """A new application on a snapshot of ``source`` (default: its head); no byte of state is copied.
+
+        ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own and the
+        fork is not ``shadow`` (without sinks).
+        """
+        body = {
+            "name": name,
+            "epoch": epoch,
+            "savepoint": savepoint,
+            "parameters": None if parameters is None else dict(parameters),
+            "artifact": artifact,
+            "configuration": None if configuration is None else dict(configuration),
+            "shadow": shadow,
+            "start": start,
+            "message": message,
+        }
+        answer = self._transport.post(path("applications", source, "fork"), body, timeout_seconds=BUILD_SECONDS)
+        return read(Application, answer)
+
+    def versions(self, name: str) -> list[Version]:
+        return self._transport.pages(path("applications", name, "versions"), Version, None)
+
+    def _operation(self, name: str, verb: str, body: Mapping[str, Any]) -> Operation:
+        return read(Operation, self._transport.post(path("applications", name, verb), body))

@@ -1,0 +1,60 @@
+"""The entry point of the client."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from epochal.client.application import ApplicationHandle
+from epochal.client.applications import Applications
+from epochal.client.artifacts import Artifacts
+from epochal.client.location import locate
+from epochal.client.operations import Operations
+from epochal.client.tokens import Audit, Tokens
+from epochal.client.transport import Transport
+
+
+class Client:
+    """A control plane, over HTTP. Close it, or use it as a context manager; one object may serve several threads.
+
+        with Client() as client:
+            artifact = client.artifacts.upload("flights.py")
+            client.applications.create("flights", artifact.sha256)
+            client.application("flights").state("delays").get("JFK", "LAX").value
+
+    ``url`` defaults to ``EPOCHAL_URL`` or http://127.0.0.1:8765; ``token`` to ``EPOCHAL_TOKEN`` or, for a loopback URL,
+    the ``admin.token`` of the local data directory (``EPOCHAL_HOME``).
+
+    Every call raises the :class:`epochal.errors.EpochalError` that the control plane met, and ``CatalogUnavailable``
+    when none answers.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_seconds: float = 30.0) -> None:
+        self._transport = Transport(locate(url, token), timeout_seconds)
+        self.artifacts = Artifacts(self._transport)
+        self.operations = Operations(self._transport)
+        self.applications = Applications(self._transport)
+        self.tokens = Tokens(self._transport)
+        self.audit = Audit(self._transport)
+
+    @property
+    def url(self) -> str:
+        return self._transport.location.url
+
+    def application(self, name: str) -> ApplicationHandle:
+        """What belongs to one application. Asks nothing by itself; whether it is there shows with the first call."""
+        return ApplicationHandle(self._transport, name)
+
+    def ready(self) -> bool:
+        """Is the control plane ready to serve? Raises ``CatalogUnavailable`` when none answers."""
+        return bool(self._transport.get("/readyz") is not None)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

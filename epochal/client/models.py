@@ -1,0 +1,297 @@
+"""What the control plane answers, as frozen models.
+
+Unknown fields are ignored, so that an older client can talk to a newer control plane. Times are UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from epochal.contracts.catalog import EpochRecord, Failure, ManifestReference
+from epochal.contracts.identity import EpochKey
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class Artifact(Answer):
+    """Registered code: one file or one zip, known by its sha256. Size in bytes."""
+
+    sha256: str
+    filename: str
+    bytes: int
+    created_at: datetime
+
+
+class Head(Answer):
+    """The latest committed epoch of an application's branch."""
+
+    branch: str
+    epoch: int
+    committed_at: datetime | None = None
+
+
+class Parent(Answer):
+    """The snapshot that an application was forked from."""
+
+    application: str
+    branch: str
+    epoch: int
+
+
+ApplicationState = Literal["created", "starting", "running", "stopping", "stopped", "failed"]
+
+
+class Application(Answer):
+    """A named streaming program and where it is now. ``detail`` and ``failure`` say why, for people."""
+
+    name: str
+    state: ApplicationState
+    detail: str | None = None
+    branch: str
+    version: int
+    artifact: str
+    parameters: dict[str, Any] = {}
+    configuration: dict[str, Any] = {}
+    shadow: bool = False
+    head: Head | None = None
+    parent: Parent | None = None
+    execution: str | None = None
+    failure: Failure | None = None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Version(Answer):
+    """One version of an application: code, parameters and configuration, with the graph they build."""
+
+    number: int
+    artifact: str
+    parameters: dict[str, Any] = {}
+    configuration: dict[str, Any] = {}
+    graph: Any = None
+    created_at: datetime
+    created_by: str | None = None
+
+
+class Problem(Answer):
+    """A problem document (RFC 9457) as it stands in a failed operation."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 500
+    detail: str | None = None
+    errors: tuple[dict[str, Any], ...] = ()
+
+
+class Operation(Answer):
+    """Long work of the control plane. ``progress`` is one line for people; ``result`` depends on ``kind``."""
+
+    id: str
+    kind: str
+    application: str | None = None
+    state: Literal["running", "succeeded", "failed"]
+    progress: str | None = None
+    result: dict[str, Any] | None = None
+    error: Problem | None = None
+    created_at: datetime
+    finished_at: datetime | None = None
+
+
+class Attempt(Answer):
+    """One attempt of an execution: one driver process."""
+
+    number: int
+    state: Literal["running", "ended", "lost", "failed"]
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    failure: Failure | None = None
+    process: str | None = None
+
+
+class Status(Answer):
+    """What the driver last said of itself."""
+
+    phase: str
+    detail: str | None = None
+    epoch: int | None = None
+
+
+class Execution(Answer):
+    """One run of an application's version; ``attempt`` is the current one."""
+
+    id: str
+    application: str
+    version: int
+    state: Literal["starting", "running", "stopping", "stopped", "failed"]
+    attempt: int
+    status: Status | None = None
+    heartbeat_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Epoch(EpochRecord):
+    """One epoch of an application."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class SavepointManifest(Answer):
+    path: str
+    sha256: str
+
+
+class Savepoint(Answer):
+    """A snapshot with a name, kept until deleted."""
+
+    name: str
+    branch: str
+    epoch: int
+    manifest: SavepointManifest | None = None
+    message: str | None = None
+    created_at: datetime
+    created_by: str | None = None
+
+
+class Snapshot(Answer):
+    """One snapshot; ``manifest`` is the whole manifest as JSON, ``reference`` says where it is in the store."""
+
+    application: str
+    branch: str
+    epoch: int
+    artifact: str
+    parent: ManifestReference | None = None
+    reference: ManifestReference
+    parallelism: int
+    created_at: datetime
+    manifest: dict[str, Any]
+
+
+class LineageCounts(Answer):
+    """What the epoch read, wrote and changed: rows, rows, rows, bytes."""
+
+    rows_in: int | None = None
+    rows_out: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+
+
+class LineageChange(Answer):
+    """What took effect with a snapshot: ``start``, ``fork``, .."""
+
+    kind: str
+    detail: dict[str, Any] = {}
+
+
+class LineageNode(Answer):
+    """One snapshot of the tree."""
+
+    branch: str
+    epoch: int
+    application: str
+    state: str
+    artifact: str | None = None
+    parameters: dict[str, Any] | None = None
+    changes: tuple[LineageChange, ...] = ()
+    savepoints: tuple[str, ...] = ()
+    counts: LineageCounts | None = None
+    committed_at: datetime | None = None
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.branch, self.epoch)
+
+
+class LineageEdge(Answer):
+    """From a snapshot to one built on it; ``kind`` is ``epoch``, or the change that made it (``fork``, ..)."""
+
+    source: EpochKey = Field(alias="from")
+    target: EpochKey = Field(alias="to")
+    kind: str
+
+
+class Lineage(Answer):
+    """The tree of snapshots around an application, newest first."""
+
+    application: str
+    head: EpochKey | None = None
+    nodes: tuple[LineageNode, ...] = ()
+    edges: tuple[LineageEdge, ...] = ()
+    next_cursor: str | None = None
+
+
+class KeyColumn(Answer):
+    name: str
+    type: str
+
+
+class StateTable(Answer):
+    """A state table of an application: its schema, and how many rows it holds at (branch, epoch)."""
+
+    table: str
+    operator: str
+    kind: str
+    key: tuple[KeyColumn, ...]
+    sub_key: tuple[KeyColumn, ...] = ()
+    value: tuple[KeyColumn, ...] = ()
+    queryable: bool = True
+    rows: int | None = None
+    branch: str | None = None
+    epoch: int | None = None
+
+
+class StateValue(Answer):
+    """The answer to one look-up: ``value``, or ``entries`` for list and map state addressed by the operator's key."""
+
+    table: str
+    key: dict[str, Any]
+    value: dict[str, Any] | None = None
+    entries: tuple[dict[str, Any], ...] | None = None
+    branch: str
+    epoch: int
+    isolation: str | None = None
+
+
+class StateLookup(Answer):
+    """The answer to a batch: one value, or ``None``, for each key in the order asked; all from one epoch."""
+
+    table: str
+    branch: str
+    epoch: int
+    isolation: str | None = None
+    values: tuple[dict[str, Any] | None, ...]
+
+
+class Event(Answer):
+    """One server-sent event. ``id`` is where to go on after a lost connection."""
+
+    id: str | None = None
+    kind: str
+    data: dict[str, Any] = {}
+
+
+class Token(Answer):
+    """An access token. ``token`` itself is given once, when it is created."""
+
+    id: str
+    name: str
+    scope: Literal["read", "operate", "admin"]
+    token: str | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class AuditRecord(Answer):
+    """Who did what, to what, and how it ended."""
+
+    at: datetime
+    token: str | None = None
+    action: str
+    target: str | None = None
+    outcome: str

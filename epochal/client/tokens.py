@@ -1,0 +1,42 @@
+"""Access tokens, and the audit log. Both are for administrators."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from epochal.client.models import AuditRecord, Token
+from epochal.client.paths import path
+from epochal.client.transport import Transport, read
+
+Scope = Literal["read", "operate", "admin"]
+
+
+class Tokens:
+    """``client.tokens``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str, scope: Scope = "read", expires_at: datetime | None = None) -> Token:
+        """A new token. Its text is in this answer only; the control plane keeps a hash."""
+        body = {"name": name, "scope": scope, "expires_at": None if expires_at is None else expires_at.isoformat()}
+        return read(Token, self._transport.post("/v1/tokens", body))
+
+    def list(self, limit: int | None = None) -> list[Token]:
+        return self._transport.pages("/v1/tokens", Token, limit)
+
+    def delete(self, id: str) -> None:
+        """The token is refused from now on."""
+        self._transport.delete(path("tokens", id))
+
+
+class Audit:
+    """``client.audit``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, limit: int | None = 100) -> list[AuditRecord]:
+        """Newest first."""
+        return self._transport.pages("/v1/audit", AuditRecord, limit)

@@ -1,0 +1,172 @@
+"""One HTTP connection pool: tokens, idempotency keys, retries, problems as exceptions, pages as lists."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from epochal.client.location import Location
+from epochal.client.problems import error_of_response
+from epochal.errors import CatalogUnavailable, EpochalError
+
+Model = TypeVar("Model", bound=BaseModel)
+Query = Mapping[str, Any]
+
+ATTEMPTS = 4
+FIRST_PAUSE_SECONDS = 0.1
+PAGE = 500
+_TRANSIENT = frozenset({502, 503, 504})
+
+
+class Transport:
+    """Requests to one control plane. Thread-safe, as the pool below it is.
+
+    A call is repeated after a lost connection or a transient status: reading has no effect, and what changes something
+    carries an ``Idempotency-Key``, the same for each repetition, so that it takes effect once.
+    """
+
+    def __init__(self, location: Location, timeout_seconds: float) -> None:
+        self.location = location
+        headers = {"Accept": "application/json, application/problem+json"}
+        if location.token is not None:
+            headers["Authorization"] = f"Bearer {location.token}"
+        # A proxy from the environment can never reach this machine's own loopback interface.
+        self._http = httpx.Client(
+            base_url=location.url, headers=headers, timeout=timeout_seconds, trust_env=not location.loopback
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, query: Query | None = None, timeout_seconds: float | None = None) -> Any:
+        """The JSON answer to a GET."""
+        return self._json(self._send("GET", path, query, timeout_seconds=timeout_seconds))
+
+    def post(self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None) -> Any:
+        """The JSON answer to a POST of a JSON object; members that are ``None`` are left out."""
+        content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+        return self._json(self._send("POST", path, None, content, "application/json", timeout_seconds))
+
+    def upload(self, path: str, query: Query, content: bytes) -> Any:
+        """The JSON answer to a POST of raw bytes."""
+        return self._json(self._send("POST", path, query, content, "application/octet-stream"))
+
+    def delete(self, path: str) -> None:
+        self._send("DELETE", path, None)
+
+    def pages(self, path: str, model: type[Model], limit: int | None, query: Query | None = None) -> list[Model]:
+        """The items of a paged list, at most ``limit`` of them, or all."""
+        items: list[Model] = []
+        cursor: str | None = None
+        while limit is None or len(items) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(items))
+            answer = self.get(path, {**(query or {}), "limit": size, "cursor": cursor})
+            items.extend(read(model, item) for item in answer["items"])
+            cursor = answer.get("next_cursor")
+            if cursor is None:
+                break
+        return items
+
+    @contextmanager
+    def stream(
+        self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[httpx.Response]:
+        """An answer that is read while it comes, without a time limit between its parts."""
+        timeout = httpx.Timeout(self._http.timeout.connect, read=None)
+        request = self._http.build_request("GET", path, params=_present(query), headers=headers, timeout=timeout)
+        response = self._once(request, stream=True)
+        try:
+            if response.is_error:
+                response.read()
+                raise error_of_response(response)
+            yield response
+        except httpx.TransportError as error:
+            raise CatalogUnavailable(
+                f"The connection to {self.location.url} was lost ({error}); call again."
+            ) from error
+        finally:
+            response.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        content: bytes | None = None,
+        content_type: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> httpx.Response:
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        if method != "GET":
+            headers["Idempotency-Key"] = str(uuid.uuid4())
+        request = self._http.build_request(
+            method,
+            path,
+            params=_present(query),
+            content=content,
+            headers=headers,
+            timeout=httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else timeout_seconds,
+        )
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
+            try:
+                response = self._once(request)
+            except CatalogUnavailable:
+                if last:
+                    raise
+            else:
+                if response.is_success:
+                    return response
+                if last or response.status_code not in _TRANSIENT:
+                    raise error_of_response(response)
+            time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _once(self, request: httpx.Request, stream: bool = False) -> httpx.Response:
+        try:
+            return self._http.send(request, stream=stream)
+        except httpx.ConnectError as error:
+            raise CatalogUnavailable(
+                f"No control plane answers at {self.location.url}; start one with `epochal up`, or name another with "
+                "--url or EPOCHAL_URL."
+            ) from error
+        except httpx.TimeoutException as error:
+            raise CatalogUnavailable(
+                f"The control plane at {self.location.url} did not answer in time; look at its log, or call again."
+            ) from error
+        except httpx.TransportError as error:
+            raise CatalogUnavailable(
+                f"The connection to {self.location.url} was lost ({error}); call again."
+            ) from error
+
+    @staticmethod
+    def _json(response: httpx.Response) -> Any:
+        try:
+            return response.json()
+        except ValueError as error:
+            raise EpochalError(
+                f"{response.request.url} did not answer with JSON; is it an Epochal control plane? Check EPOCHAL_URL."
+            ) from error
+
+
+def read(model: type[Model], answer: Any) -> Model:
+    """One answer as a model. Raises ``EpochalError`` when client and control plane do not understand each other."""
+    try:
+        return model.model_validate(answer)
+    except ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise EpochalError(
+            f"The control plane's answer is not a {model.__name__} that this client knows ({places}); "
+            "install the client of the control plane's version."
+        ) from error
+
+
+def _present(query: Query | None) -> dict[str, Any]:
+    return {name: value for name, value in (query or {}).items() if value is not None}
