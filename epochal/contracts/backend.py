@@ -87,7 +87,7 @@ class Backend(ABC, Generic[TransactionType]):
 
     @abstractmethod
     def recover(self, epoch: EpochScope) -> None:
-        """R1. Take the target over for ``epoch.attempt``: fence earlier attempts where the target can, check it is there.
+        """R1. Take the target over for ``epoch.attempt``: fence earlier attempts where it can, check it is there.
 
         ``epoch.key`` is the latest prepared epoch, or epoch 0 of the branch when there is none. Idempotent.
         """
@@ -106,7 +106,7 @@ class SinkBackend(Backend[SinkTransaction]):
     @property
     @abstractmethod
     def target(self) -> str:
-        """Where the rows go, as one comparable string without secrets (``files:/data/out``): a fork must name another."""
+        """Where the rows go, comparable, without secrets (``files:/data/out``): a fork must name another."""
 
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:

@@ -38,7 +38,7 @@ class ManifestReference(_Record):
 
 
 class Failure(_Record):
-    """Why an epoch was aborted or an attempt failed. ``traceback`` is the author's own, where the author's code raised."""
+    """Why an epoch was aborted or an attempt failed. ``traceback`` is the author's own, where their code raised."""
 
     type: str
     message: str
@@ -97,8 +97,8 @@ class RecoveryPoint(_Record):
 class Directive(_Record):
     """Something the control plane wants of the running driver. Delivered until it is answered by ``complete``.
 
-    ``savepoint``: run one epoch now if there is input, commit, answer with the head. ``stop``: finish and commit what is
-    running, answer with the head, exit. Later features add kinds (rescale, upgrade, ..) without changing this shape.
+    ``savepoint``: run one epoch now if there is input, commit, answer with the head. ``stop``: finish and commit what
+    is running, answer with the head, exit. Later features add kinds (rescale, upgrade, ..) without changing this shape.
     """
 
     id: str

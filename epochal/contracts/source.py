@@ -62,7 +62,7 @@ class Source(ABC):
 
     @abstractmethod
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """E1. The next slice after what was accepted, or ``None`` when there is nothing new. Accepts nothing by itself."""
+        """E1. The next slice after what was accepted, or ``None`` when there is nothing new. Accepts nothing."""
 
     @abstractmethod
     def accept(self, slice: Slice) -> None:
@@ -79,4 +79,4 @@ class Source(ABC):
     @property
     @abstractmethod
     def bounded(self) -> bool:
-        """True when the source ends by itself (a generator with a bound): a run may then stop when all are exhausted."""
+        """True when the source ends by itself (a generator with a bound): a run may stop when all are exhausted."""

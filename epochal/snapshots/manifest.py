@@ -34,7 +34,7 @@ class FileReference(_Model):
 
 
 class DeltaFile(_Model):
-    """The changes of one state table by one subtask in one epoch: of key groups with ``kg % parallelism == subtask``."""
+    """The changes of one state table by one subtask in one epoch: key groups with ``kg % parallelism == subtask``."""
 
     table: str
     subtask: int
