@@ -1,0 +1,55 @@
+"""The driver's orders: the one JSON document that it reads from standard input, which is closed after it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from epochal.errors import ArtifactError
+
+
+class ArtifactFile(BaseModel):
+    """A registered artifact: where its bytes are on this machine, and the sha256 that they must have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path
+    sha256: str
+
+    def verify(self) -> Path:
+        """The path, once its bytes have the checksum. Raises ``ArtifactError``."""
+        try:
+            found = hashlib.sha256(self.path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ArtifactError(
+                f"The artifact {self.sha256} cannot be read from {self.path}: {error.strerror}. Upload it again."
+            ) from error
+        if found != self.sha256:
+            raise ArtifactError(
+                f"The artifact at {self.path} has sha256 {found}, not {self.sha256}: the file was changed. Upload it again."
+            )
+        return self.path
+
+
+class DriverOrders(BaseModel):
+    """All that a driver is told. It holds no credential but ``token``, good for this execution and attempt only.
+
+    ``store`` is the URL of the snapshot store's root; ``work_directory`` is local, its own, and may be lost.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    control_plane: str
+    token: str = Field(repr=False)
+    execution: str
+    attempt: int = Field(ge=1)
+    application: str
+    artifact: ArtifactFile
+    parameters: dict[str, Any] = {}
+    configuration: dict[str, Any] = {}
+    shadow: bool = False
+    store: str
+    work_directory: Path

@@ -1,0 +1,1 @@
+"""Launchers start driver processes and end them: on this machine, and, from third parties, anywhere else."""

@@ -1,0 +1,50 @@
+"""The launcher contract. Launchers are found through the entry point group ``epochal.launchers``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from pydantic import BaseModel, ConfigDict
+
+from epochal.service.driver.orders import DriverOrders
+
+
+class ProcessReference(BaseModel):
+    """Which process a driver is; kept in the catalog, so that any later control plane can find it again.
+
+    ``launcher`` is the registered name of the launcher that can read ``identity``. An identity must never come to mean
+    another process: a process id alone is not one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    launcher: str
+    identity: str
+
+    def __str__(self) -> str:
+        return f"{self.launcher}:{self.identity}"
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessReference:
+        launcher, _, identity = text.partition(":")
+        return cls(launcher=launcher, identity=identity)
+
+
+class Launcher(ABC):
+    """Starts drivers that outlive the control plane. All calls may block, and are made from threads."""
+
+    @abstractmethod
+    def launch(self, orders: DriverOrders) -> ProcessReference:
+        """Start a driver with these orders. Raises ``EnvironmentProblem`` with the fix when it cannot be started here."""
+
+    @abstractmethod
+    def alive(self, reference: ProcessReference) -> bool:
+        """Whether the process still exists. A stopped (SIGSTOP) process is alive."""
+
+    @abstractmethod
+    def exit_code(self, reference: ProcessReference) -> int | None:
+        """The exit code of a process that has ended, negative for a signal; ``None`` when running or not known."""
+
+    @abstractmethod
+    def terminate(self, reference: ProcessReference, kill: bool) -> None:
+        """Ask the driver to end, or (``kill``) end it and all that it started now. Nothing happens when it is gone."""

@@ -1,0 +1,62 @@
+"""Processes of this machine by (process id, start time), so that a process id used again is never taken for the old one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_STATE, _START_TIME = 0, 19
+"""Positions in ``/proc/{pid}/stat`` after the command's closing parenthesis (proc(5): fields 3 and 22)."""
+
+
+@dataclass(frozen=True)
+class LocalProcess:
+    """``started`` is opaque: equal for the same process, different for a later one with the same id."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def find(cls, pid: int) -> LocalProcess | None:
+        """The process that has this id now; ``None`` when there is none, or only its exit code is left of it."""
+        started = _start_time(pid)
+        return None if started is None else cls(pid, started)
+
+    @classmethod
+    def parse(cls, text: str) -> LocalProcess:
+        pid, _, started = text.partition("@")
+        return cls(int(pid), started)
+
+    def __str__(self) -> str:
+        return f"{self.pid}@{self.started}"
+
+    def exists(self) -> bool:
+        return LocalProcess.find(self.pid) == self
+
+    def signal_group(self, signal_number: signal.Signals) -> None:
+        """Signal the process group that this process leads, if the process is still this one."""
+        if self.exists():
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal_number)
+
+
+def _start_time(pid: int) -> str | None:
+    if Path("/proc/self/stat").exists():
+        return _start_time_from_proc(pid)
+    listing = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = listing.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip().replace(" ", "-")
+
+
+def _start_time_from_proc(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The command may hold spaces and parentheses itself; nothing after its last parenthesis can.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[_STATE] in {"Z", "X"} else fields[_START_TIME]

@@ -1,0 +1,1 @@
+"""Drivers' logs: one file per attempt, tailed and followed over HTTP."""
