@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from epochal.client.models import Application, Operation, Version
+from epochal.client.models import Application, Operation
 from epochal.client.paths import path
 from epochal.client.transport import Transport, read
 
@@ -94,9 +94,6 @@ class Applications:
         }
         answer = self._transport.post(path("applications", source, "fork"), body, timeout_seconds=BUILD_SECONDS)
         return read(Application, answer)
-
-    def versions(self, name: str) -> list[Version]:
-        return self._transport.pages(path("applications", name, "versions"), Version, None)
 
     def _operation(self, name: str, verb: str, body: Mapping[str, Any]) -> Operation:
         return read(Operation, self._transport.post(path("applications", name, verb), body))

@@ -52,7 +52,7 @@ class Operations:
                 raise error_of_problem(current.error)
             if end is not None and time.monotonic() >= end:
                 raise NotYetCommitted(
-                    f"The {current.kind} had not ended after {timeout_seconds:g} s; it goes on, as operation {current.id}."
+                    f"The {current.kind} has not ended after {timeout_seconds:g} s; it goes on, as {current.id}."
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)

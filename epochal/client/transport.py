@@ -88,9 +88,7 @@ class Transport:
                 raise error_of_response(response)
             yield response
         except httpx.TransportError as error:
-            raise CatalogUnavailable(
-                f"The connection to {self.location.url} was lost ({error}); call again."
-            ) from error
+            raise self._lost(error) from error
         finally:
             response.close()
 
@@ -142,9 +140,10 @@ class Transport:
                 f"The control plane at {self.location.url} did not answer in time; look at its log, or call again."
             ) from error
         except httpx.TransportError as error:
-            raise CatalogUnavailable(
-                f"The connection to {self.location.url} was lost ({error}); call again."
-            ) from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: httpx.TransportError) -> CatalogUnavailable:
+        return CatalogUnavailable(f"The connection to {self.location.url} was lost ({error}); call again.")
 
     @staticmethod
     def _json(response: httpx.Response) -> Any:
