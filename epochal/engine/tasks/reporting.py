@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+import py4j
+import pyspark
+
 import epochal
 from epochal.contracts.catalog import Failure
 from epochal.errors import AuthorError, EpochAborted, EpochalError, StorageFull
@@ -22,11 +25,7 @@ MARKER = "epochal-failure: "
 TRACEBACK_TITLE = "Traceback (most recent call last):"
 LONGEST_TRACEBACK = 20_000
 
-_CORE = Path(epochal.__file__).parent
-_ENGINE_FOLDERS = tuple(
-    f"{folder}/" for folder in {_CORE, _CORE.resolve(), *(p.resolve() for p in _CORE.iterdir() if p.is_symlink())}
-)
-_SPARK_FOLDERS = ("/pyspark/", "/py4j/", "/pyspark.zip/")
+_MACHINERY = tuple(f"{Path(str(package.__file__)).parent}/" for package in (epochal, pyspark, py4j)) + ("<frozen ",)
 
 
 def author_traceback(error: BaseException) -> str:
@@ -106,4 +105,4 @@ def _whole_traceback(error: BaseException) -> str:
 
 
 def _is_machinery(filename: str) -> bool:
-    return filename.startswith(_ENGINE_FOLDERS) or any(folder in filename for folder in _SPARK_FOLDERS)
+    return filename.startswith(_MACHINERY)

@@ -1,0 +1,146 @@
+"""Any exception of an epoch as the catalog's :class:`Failure`: what went wrong, to what, at which step.
+
+What tasks of Epochal raised in an executor is read back from the line they left in the exception's text
+(:mod:`epochal.engine.tasks.reporting`). What Spark raised by itself is recognised by its error conditions, which are
+stable names (``MALFORMED_RECORD_IN_PARSING``), never by its prose, with one exception: a full disk has no condition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.errors.exceptions.base import PySparkPicklingError
+
+from epochal.contracts.catalog import Failure
+from epochal.engine.tasks.reporting import MARKER, TRACEBACK_TITLE, as_failure, author_traceback, translated
+from epochal.errors import (
+    AuthorError,
+    EnvironmentProblem,
+    EpochAborted,
+    EpochalError,
+    MalformedRecord,
+    PipelineError,
+    SourceError,
+    StorageFull,
+)
+
+_MARKED = re.compile(re.escape(MARKER) + r"(\{[^\n]*\})")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]*)?)\]")
+_READING = re.compile(r"(?:while reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
+_CAUSE = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_FULL_DISK = ("No space left on device", "Disk quota exceeded")
+_MALFORMED = ("MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "INVALID_JSON_RECORD_TYPE")
+_UNREADABLE = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "FAILED_READ_FILE.FILE_NOT_EXIST")
+_LONGEST_MESSAGE = 2_000
+
+
+def failure_of(exception: BaseException) -> Failure:
+    """What the catalog and the API say of ``exception``, wherever in an epoch it was raised.
+
+    The type is the slug of one of Epochal's errors; ``traceback`` is the author's own where the author's code raised.
+    Never raises.
+    """
+    for error in _with_causes(exception):
+        reported = _reported(str(error))
+        if reported is not None:
+            return reported
+    if isinstance(exception, EpochalError):
+        return as_failure(exception)
+    if isinstance(exception, OSError) and not isinstance(exception, ConnectionError):
+        return as_failure(translated(exception))
+    return _of_spark(exception)
+
+
+def _reported(text: str) -> Failure | None:
+    for line in _MARKED.findall(text):
+        try:
+            return Failure.model_validate_json(line)
+        except ValueError:
+            continue
+    return None
+
+
+def _of_spark(exception: BaseException) -> Failure:
+    text = str(exception)
+    conditions = set(_CONDITION.findall(text))
+    stems = {condition.partition(".")[0] for condition in conditions}
+    file = next(iter(_READING.findall(text)), None)
+    full = next((line for line in text.splitlines() if any(sign in line for sign in _FULL_DISK)), None)
+    if full is not None:
+        return _failure(StorageFull, f"A disk that the epoch writes to is full: {_tidy(full)} Free space; it is tried again.")
+    if stems & set(_MALFORMED):
+        return _failure(
+            MalformedRecord,
+            f"A record of {file or 'a source'} does not fit the declared schema: {_innermost_cause(text)} "
+            "Correct the file or the schema, or let the source drop such records.",
+        )
+    if "FAILED_READ_FILE.FILE_NOT_EXIST" in conditions or "PATH_NOT_FOUND" in stems:
+        return _failure(
+            SourceError,
+            f"{file or 'A source file'} does not exist any more. Put it back: a slice is read again as it was recorded.",
+        )
+    if "FAILED_READ_FILE" in stems:
+        return _failure(SourceError, f"{file or 'A source file'} cannot be read: {_innermost_cause(text)}")
+    if isinstance(exception, PythonException):
+        return _of_python_function(text)
+    if isinstance(exception, AnalysisException):
+        return _failure(PipelineError, f"Spark refuses the pipeline: {_first_cause(text)}")
+    if isinstance(exception, PySparkPicklingError):
+        return _failure(PipelineError, f"Something in the pipeline cannot be sent to the executors: {_first_cause(text)}")
+    if isinstance(exception, (Py4JNetworkError, ConnectionError)):
+        return _failure(EnvironmentProblem, f"Spark's JVM does not answer any more: {_first_cause(text)} See the driver's log.")
+    if isinstance(exception, PySparkException) or conditions:
+        return _failure(EpochAborted, _first_cause(text))
+    return _of_author_in_driver(exception)
+
+
+def _of_python_function(text: str) -> Failure:
+    """A Python function of a transform (a UDF): the worker's traceback stands in the text, without Spark's frames."""
+    start = text.rfind(TRACEBACK_TITLE)
+    if start < 0:
+        return _failure(AuthorError, f"A Python function of the pipeline raised an exception: {_first_cause(text)}")
+    traceback = text[start:].partition("\n\tat ")[0].rstrip()
+    message = f"A Python function of the pipeline raised {traceback.splitlines()[-1].strip()}"
+    return Failure(type=AuthorError.slug, message=message[:_LONGEST_MESSAGE], traceback=traceback)
+
+
+def _of_author_in_driver(exception: BaseException) -> Failure:
+    """Plain Python exceptions in the driver come from the author's functions, or are our own defects: both need frames."""
+    return Failure(
+        type=EpochAborted.slug,
+        message=f"{type(exception).__name__}: {exception}"[:_LONGEST_MESSAGE],
+        traceback=author_traceback(exception),
+    )
+
+
+def _with_causes(exception: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = exception
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _failure(kind: type[EpochalError], message: str) -> Failure:
+    return Failure(type=kind.slug, message=message[:_LONGEST_MESSAGE])
+
+
+def _first_cause(text: str) -> str:
+    """The first line that says something, without Spark's prefix and SQLSTATE."""
+    causes = _CAUSE.findall(text)
+    line = causes[0] if causes else next((line for line in text.splitlines() if line.strip()), text)
+    return _tidy(line)
+
+
+def _innermost_cause(text: str) -> str:
+    causes = _CAUSE.findall(text)
+    return _tidy(causes[-1]) if causes else _first_cause(text)
+
+
+def _tidy(line: str) -> str:
+    line = re.sub(r"\s*SQLSTATE: \w+;?", "", line.strip())
+    return line if line.endswith((".", "!", "?")) else f"{line}."
