@@ -63,7 +63,7 @@ class StateTransaction(Transaction):
 
     @abstractmethod
     def stage(self, table: str, changes: pa.Table) -> None:
-        """Add changes: columns of ``StateTable.delta_schema``, at most one row per full key in the whole transaction."""
+        """Add changes: columns of ``StateTable.delta_schema``, at most one row per full key a transaction."""
 
 
 class StateBackend(Backend[StateTransaction]):

@@ -86,7 +86,7 @@ class Manifest(_Model):
     tables: tuple[StateTable, ...] = ()
     deltas: tuple[DeltaFile, ...] = ()
     bases: tuple[BaseFile, ...] = ()
-    """When not empty: bases of every state table, all at one epoch; a chain's walk ends here."""
+    """When not empty: bases of every state table, all at one earlier epoch: a chain's walk ends at that epoch."""
     source_checkpoints: dict[str, dict[str, Any]] = {}
     """Beside bases: for each source, what ``Source.restore`` needs instead of the slices up to and with this one."""
     sinks: dict[str, SinkHandles] = {}

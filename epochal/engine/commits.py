@@ -1,0 +1,194 @@
+"""E5 to E7: what happens to an epoch after it was decided, in the background of later epochs.
+
+The queue holds prepared epochs in order. Each sink commits its epochs in order and independently of the other sinks, so
+that a sink that is down holds back only its own commits; an epoch is published (E6) when all its sinks are done and every
+earlier epoch is published. :meth:`CommitQueue.step` does one round without threads: simulation calls it directly,
+:class:`BackgroundCommits` calls it from a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from epochal.contracts.catalog import Catalog
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope
+from epochal.contracts.source import Slice
+from epochal.engine import points
+from epochal.engine.job import Participants
+from epochal.errors import Fenced
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class PreparedEpoch:
+    """An epoch that is decided and not yet published. ``open_sinks`` have not committed it yet."""
+
+    scope: EpochScope
+    handles: Mapping[str, tuple[Handle, ...]]
+    slices: Mapping[str, Slice]
+    open_sinks: set[str]
+    acknowledged: bool = False
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A sink that cannot commit: since when, and why."""
+
+    sink: str
+    since: datetime
+    error: str
+
+    def __str__(self) -> str:
+        return f"waiting for sink {self.sink} since {self.since:%Y-%m-%dT%H:%M:%SZ}: {self.error}"
+
+
+Retain = Callable[[PreparedEpoch], None]
+
+
+@dataclass
+class CommitQueue:
+    """Prepared epochs on their way to committed. ``retain`` is E7, called once for each published epoch."""
+
+    catalog: Catalog
+    participants: Participants
+    limit: int
+    retain: Retain = lambda epoch: None
+    epochs: list[PreparedEpoch] = field(default_factory=list)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def submit(self, scope: EpochScope, handles: Mapping[str, tuple[Handle, ...]], slices: Mapping[str, Slice]) -> None:
+        """Queue an epoch that has just been prepared; epochs come in order."""
+        with self.changed:
+            self.epochs.append(PreparedEpoch(scope, handles, slices, set(self.participants.sinks)))
+            self.changed.notify_all()
+
+    @property
+    def has_room(self) -> bool:
+        """False while ``limit`` epochs are prepared and not committed: then no further epoch may be opened."""
+        return len(self.epochs) < self.limit
+
+    @property
+    def empty(self) -> bool:
+        return not self.epochs
+
+    def step(self) -> bool:
+        """One round over all sinks and epochs. True when something was done. Raises ``Fenced``."""
+        progress = False
+        for sink in self.participants.sinks:
+            progress |= self._commit_sink(sink)
+        while self.epochs and not self.epochs[0].open_sinks:
+            self._publish(self.epochs[0])
+            progress = True
+        return progress
+
+    def _commit_sink(self, sink: str) -> bool:
+        progress = False
+        backend = self.participants.sinks[sink]
+        for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
+            points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
+            try:
+                backend.commit(epoch.scope, epoch.handles.get(sink, ()))
+            except Fenced:
+                raise
+            except Exception as error:  # whatever a sink's library raises: the decision stands, so try again later
+                self._note_waiting(sink, epoch, error)
+                break
+            self.waiting.pop(sink, None)
+            epoch.open_sinks.discard(sink)
+            progress = True
+            log.info("E5 commit: epoch %s, sink %s", epoch.scope.key, sink)
+            points.E5_SINK_COMMITTED.hit(epoch.scope.epoch)
+        return progress
+
+    def _note_waiting(self, sink: str, epoch: PreparedEpoch, error: Exception) -> None:
+        before = self.waiting.get(sink)
+        since = before.since if before else datetime.now(UTC)
+        self.waiting[sink] = Waiting(sink, since, str(error))
+        if before is None or before.error != str(error):
+            log.warning("E5 commit: epoch %s, sink %s cannot commit yet: %s", epoch.scope.key, sink, error)
+
+    def _publish(self, epoch: PreparedEpoch) -> None:
+        number = epoch.scope.epoch
+        points.E6_BEFORE.hit(number)
+        self.catalog.commit_epoch(number)
+        points.E6_PUBLISHED.hit(number)
+        for name, slice in epoch.slices.items():
+            self.participants.sources[name].acknowledge(slice)
+        points.E6_ACKNOWLEDGED.hit(number)
+        log.info("E6 publish: epoch %s is committed", epoch.scope.key)
+        with self.changed:
+            self.epochs.remove(epoch)
+            self.changed.notify_all()
+        points.E7_BEFORE.hit(number)
+        self.retain(epoch)
+
+
+class BackgroundCommits:
+    """Runs a queue's rounds in a thread, with exponential back-off while nothing moves."""
+
+    def __init__(self, queue: CommitQueue, first_wait_seconds: float = 0.1, longest_wait_seconds: float = 5.0) -> None:
+        self.queue = queue
+        self.failure: BaseException | None = None
+        self._first_wait = first_wait_seconds
+        self._longest_wait = longest_wait_seconds
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="epochal-commits", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the round under way; what is still queued is redone by the next attempt (R3)."""
+        self._stopping.set()
+        with self.queue.changed:
+            self.queue.changed.notify_all()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what ended the thread: ``Fenced``, or a defect."""
+        if self.failure is not None:
+            raise self.failure
+
+    def wait(self, until: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Wait for the queue to change until ``until()`` holds. Raises what ended the thread."""
+        with self.queue.changed:
+            held = self.queue.changed.wait_for(lambda: self.failure is not None or until(), timeout_seconds)
+        self.check()
+        return held
+
+    def _run(self) -> None:
+        wait = self._first_wait
+        while not self._stopping.is_set():
+            try:
+                progress = self.queue.step()
+            except BaseException as error:
+                self.failure = error
+                with self.queue.changed:
+                    self.queue.changed.notify_all()
+                return
+            wait = self._first_wait if progress else min(wait * 2, self._longest_wait)
+            with self.queue.changed:
+                if self.queue.empty:
+                    self.queue.changed.wait_for(lambda: self._stopping.is_set() or not self.queue.empty)
+                    wait = self._first_wait
+                elif not progress:
+                    self.queue.changed.wait_for(self._stopping.is_set, wait)
+
+
+def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]) -> None:
+    """R3: rounds until the queue is empty, with back-off while a sink cannot commit."""
+    wait = 0.1
+    while not queue.empty:
+        if queue.step():
+            wait = 0.1
+            continue
+        note(list(queue.waiting.values()))
+        pause(wait)
+        wait = min(wait * 2, 5.0)

@@ -1,0 +1,218 @@
+"""E1 to E4 of one epoch, and its abort: the driver's part of the epoch commit (thesis 4.1.3).
+
+The coordinator does no background work and knows no Spark: it runs one epoch to its decision or to its abort. Whatever is
+not decided leaves no trace; whatever is decided goes to the commit queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from epochal.contracts.catalog import Catalog, EpochCounts, EpochState, Failure, ManifestReference
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.engine import points
+from epochal.engine.answers import Collected, collect
+from epochal.engine.bases import PendingBases
+from epochal.engine.commits import CommitQueue
+from epochal.engine.failures import failure_of
+from epochal.engine.job import EpochPlan, EpochRunner, Participants
+from epochal.engine.position import Position
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown
+from epochal.snapshots.manifest import Change, Manifest, SinkHandles
+from epochal.snapshots.store import SnapshotStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Coordinator:
+    """Runs epochs one after the other for one attempt. Not thread-safe; the commit queue is the only shared thing."""
+
+    orders: ExecutionOrders
+    catalog: Catalog
+    store: SnapshotStore
+    runner: EpochRunner
+    participants: Participants
+    commits: CommitQueue
+    position: Position
+    bases: PendingBases
+    changes: list[Change] = field(default_factory=list)
+    """Reconfigurations that take effect with the next epoch."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    aborted: list[EpochScope] = field(default_factory=list)
+    """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
+
+    def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
+        """E1, first half: the next slice of each source that has new input."""
+        points.E1_BEFORE.hit(self.position.next_epoch)
+        planned = {name: source.plan(limits) for name, source in self.participants.sources.items()}
+        return {name: slice for name, slice in planned.items() if slice is not None}
+
+    def run_epoch(self, slices: Mapping[str, Slice]) -> Manifest:
+        """Run one epoch over ``slices`` to its decision.
+
+        Raises ``EpochAborted`` (with the cause) when the epoch was aborted: its number is spent, the next epoch covers
+        its slice (thesis 4.5.3). Raises ``Fenced`` when a later attempt has taken over.
+        """
+        number = self.position.next_epoch
+        scope = EpochScope(
+            application=self.orders.application,
+            key=EpochKey(self.position.branch, number),
+            attempt=self.orders.attempt,
+            parent=self.position.parent,
+        )
+        points.E1_SLICES_CHOSEN.hit(number)
+        self.catalog.open_epoch(number, scope.parent)
+        self.position.next_epoch = number + 1
+        log.info("E1 open: epoch %s on %s, slices of %s", scope.key, scope.parent, ", ".join(slices) or "no source")
+        handles: dict[str, tuple[Handle, ...]] = {}
+        reference: ManifestReference | None = None
+        try:
+            points.E1_OPENED.hit(number)
+            collected = self._run_and_collect(scope, slices)
+            handles = collected.all
+            manifest = self._manifest(scope, slices, collected)
+            points.E4_BEFORE_MANIFEST.hit(number)
+            reference = self.store.write_manifest(manifest)
+            points.E4_MANIFEST_WRITTEN.hit(number)
+            self._decide(scope, manifest, reference)
+        except Fenced:
+            self._forget(scope, handles, reference)
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            self._abort(scope, handles, reference, failure)
+            raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
+        self._accept(scope, slices, manifest, reference, handles)
+        return manifest
+
+    def _run_and_collect(self, scope: EpochScope, slices: Mapping[str, Slice]) -> Collected:
+        points.E2_BEFORE.hit(scope.epoch)
+        plan = EpochPlan(scope, slices, dict(self.position.chains))
+        answers = self.runner.run(plan, self.orders.configuration.epoch_timeout_seconds)
+        points.E2_RAN.hit(scope.epoch)
+        collected = collect(
+            answers,
+            operators=list(self.participants.operators),
+            sinks=list(self.participants.sinks),
+            parallelism=self.orders.configuration.parallelism,
+        )
+        log.info("E3 collect: epoch %s, %d handles", scope.key, sum(map(len, collected.all.values())))
+        points.E3_COLLECTED.hit(scope.epoch)
+        return collected
+
+    def _manifest(self, scope: EpochScope, slices: Mapping[str, Slice], collected: Collected) -> Manifest:
+        state_handles = [handle for handles in collected.operators.values() for handle in handles]
+        sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
+        bases = self.bases.take()
+        checkpoints = {name: source.checkpoint() for name, source in self.participants.sources.items()} if bases else {}
+        return Manifest(
+            application=self.orders.application,
+            branch=scope.branch,
+            epoch=scope.epoch,
+            parent=self.position.head,
+            execution=self.orders.execution,
+            attempt=scope.attempt,
+            artifact=self.orders.artifact,
+            parameters=self.orders.parameters,
+            parallelism=self.orders.configuration.parallelism,
+            max_parallelism=self.orders.configuration.max_parallelism,
+            slices=dict(slices),
+            tables=self.participants.tables,
+            deltas=tuple(delta for handle in state_handles for delta in self.runner.deltas(handle)),
+            bases=bases,
+            source_checkpoints=checkpoints,
+            sinks={
+                name: SinkHandles(kind=backend.kind, target=backend.target, handles=collected.sinks.get(name, ()))
+                for name, backend in self.participants.sinks.items()
+            },
+            changes=tuple(self.changes),
+            counts=EpochCounts(
+                rows_in=collected.rows_in,
+                rows_out=sum(handle.rows for handle in sink_handles),
+                state_rows=sum(handle.rows for handle in state_handles),
+                state_bytes=sum(handle.bytes for handle in state_handles),
+            ),
+            created_at=self.now(),
+        )
+
+    def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
+        """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
+        while True:
+            try:
+                self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts)
+                break
+            except OutcomeUnknown:
+                record = self.catalog.epoch(scope.epoch)
+                if record is not None and record.manifest == reference:
+                    break
+                state: EpochState | None = record.state if record else None
+                if state != "started":
+                    raise Conflict(f"Epoch {scope.key} is {state or 'gone'} and was not prepared by this attempt.") from None
+        log.info("E4 prepare: epoch %s is decided, manifest %s", scope.key, reference.path)
+
+    def _accept(
+        self,
+        scope: EpochScope,
+        slices: Mapping[str, Slice],
+        manifest: Manifest,
+        reference: ManifestReference,
+        handles: Mapping[str, tuple[Handle, ...]],
+    ) -> None:
+        points.E4_PREPARED.hit(scope.epoch)
+        for name, slice in slices.items():
+            self.participants.sources[name].accept(slice)
+        self.position.advance(manifest, reference)
+        self.bases.published(manifest)
+        self.changes.clear()
+        self.commits.submit(scope, handles, slices)
+
+    def _abort(
+        self,
+        scope: EpochScope,
+        handles: Mapping[str, tuple[Handle, ...]],
+        reference: ManifestReference | None,
+        failure: Failure,
+    ) -> None:
+        """Remove the attempt's own files and say so in the catalog.
+
+        Before E4 the files go first, so that a crash between the two leaves a ``started`` row for R4. Once the
+        compare-and-set was tried, ``abort_epoch`` goes first: it refuses a prepared epoch, and nothing may be removed
+        before that is certain.
+        """
+        log.warning("abort: epoch %s: %s", scope.key, failure.message)
+        points.ABORT_BEFORE.hit(scope.epoch)
+        if reference is not None:
+            self.catalog.abort_epoch(scope.epoch, failure)
+            self._forget(scope, handles, reference)
+            points.ABORT_SWEPT.hit(scope.epoch)
+        else:
+            self._forget(scope, handles, reference)
+            points.ABORT_SWEPT.hit(scope.epoch)
+            self.catalog.abort_epoch(scope.epoch, failure)
+        self.aborted.append(scope)
+
+    def _forget(
+        self,
+        scope: EpochScope,
+        handles: Mapping[str, tuple[Handle, ...]],
+        reference: ManifestReference | None,
+    ) -> None:
+        """Undo what this attempt alone wrote for the epoch. Also right for a zombie: these files are only its own."""
+        for name, backend in self.participants.backends.items():
+            if handles.get(name):
+                backend.abort(scope, handles[name])
+        if reference is not None:
+            self.store.delete(reference.path)
+        if not handles:
+            self._sweep(scope)
+
+    def _sweep(self, scope: EpochScope) -> None:
+        for backend in self.participants.backends.values():
+            backend.sweep(scope, keep=())

@@ -1,0 +1,53 @@
+"""What the engine runs an epoch with: the contracts of E2, and the participants of the commit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from epochal.contracts.backend import Backend, SinkBackend
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope
+from epochal.contracts.source import Slice, Source
+from epochal.contracts.state import StateBackend
+from epochal.engine.answers import Answers
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.manifest import DeltaFile
+from epochal.state.table import StateTable
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """E2's whole input: the epoch, the slice of each source, and the chain of each state table at the parent."""
+
+    scope: EpochScope
+    slices: Mapping[str, Slice]
+    chains: Mapping[str, Chain]
+
+
+class EpochRunner(ABC):
+    """Runs E2 on some cluster. Pure: the same plan may be run again after a failure."""
+
+    @abstractmethod
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        """Run the job and return what every subtask answered. Raises ``EpochTimeout``, ``EpochAborted``."""
+
+    @abstractmethod
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        """The delta files that an operator's handle names."""
+
+
+@dataclass(frozen=True)
+class Participants:
+    """All that takes part in an epoch: sources, operators' state backends, sinks' backends, by name."""
+
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    operators: Mapping[str, StateBackend] = field(default_factory=dict)
+    sinks: Mapping[str, SinkBackend] = field(default_factory=dict)
+    tables: tuple[StateTable, ...] = ()
+
+    @property
+    def backends(self) -> dict[str, Backend]:  # type: ignore[type-arg]
+        """Operators' and sinks' backends alike: all speak start, pre-commit, commit, abort."""
+        return {**self.operators, **self.sinks}

@@ -1,0 +1,54 @@
+"""Where an execution stands: the latest prepared snapshot of its lineage and the chains of its state tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.lineage import extend, read_chains
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
+
+
+@dataclass
+class Position:
+    """Moved on by E4 of every epoch, so that the chains need not be walked again within an attempt."""
+
+    branch: str
+    next_epoch: int
+    head: ManifestReference | None
+    chains: dict[str, Chain] = field(default_factory=dict)
+
+    @property
+    def parent(self) -> EpochKey | None:
+        return self.head.key if self.head else None
+
+    @property
+    def links(self) -> int:
+        """Length of the longest chain, in epochs since its base."""
+        return max((len(chain.links) for chain in self.chains.values()), default=0)
+
+    @classmethod
+    def recovered(
+        cls,
+        store: SnapshotStore,
+        branch: str,
+        next_epoch: int,
+        head: ManifestReference | None,
+        tables: Sequence[StateTable],
+    ) -> Position:
+        """R2: read the chains of ``head``. Raises ``FileMissing``, ``FileCorrupt``."""
+        empty = Chain(base_at=None, bases=(), links=())
+        chains = {table.id: empty for table in tables}
+        if head is not None:
+            chains |= read_chains(store, head, tables)
+        return cls(branch, next_epoch, head, chains)
+
+    def advance(self, manifest: Manifest, reference: ManifestReference) -> None:
+        """E4 landed: the epoch is the new head."""
+        self.head = reference
+        self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}

@@ -1,0 +1,155 @@
+"""R1 to R5: what an attempt does before its first epoch (thesis 4.1.3.1, the rollback procedure).
+
+Recovery starts from the latest *prepared* snapshot, not the latest committed one: a prepared epoch is decided, and its
+sinks' commits are issued again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.contracts.catalog import Catalog, EpochRecord, Failure, RecoveryPoint
+from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.source import Slice
+from epochal.engine import points
+from epochal.engine.commits import CommitQueue, Waiting, drain
+from epochal.engine.job import Participants
+from epochal.engine.position import Position
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import FileMissing, SnapshotError
+from epochal.snapshots.lineage import history
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore, manifest_prefix
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Recovery:
+    """One attempt's recovery. ``pause`` and ``note`` are how R3 waits for a sink that is down, and tells people."""
+
+    orders: ExecutionOrders
+    catalog: Catalog
+    store: SnapshotStore
+    participants: Participants
+    commits: CommitQueue
+    pause: Callable[[float], None]
+    note: Callable[[Sequence[Waiting]], None]
+
+    def run(self) -> Position:
+        """Raises ``Fenced``, ``SnapshotError`` (file missing or corrupt, named), ``SinkError``."""
+        point = self._take_over()
+        position = self._find(point)
+        self._finish(point)
+        self._abort_undecided(point)
+        points.R5_GO_ON.hit()
+        log.info("R5 go on: attempt %d continues %s at epoch %d", point.attempt, position.parent, position.next_epoch)
+        return position
+
+    def _take_over(self) -> RecoveryPoint:
+        """R1: fence earlier attempts, in the catalog first, then in every sink."""
+        point = self.catalog.begin_attempt()
+        points.R1_BEGUN.hit()
+        decided = point.head.key if point.head and point.head.branch == point.branch else EpochKey(point.branch, 0)
+        scope = EpochScope(self.orders.application, decided, point.attempt, None)
+        for backend in self.participants.backends.values():
+            backend.recover(scope)
+        points.R1_FENCED.hit()
+        log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
+        return point
+
+    def _find(self, point: RecoveryPoint) -> Position:
+        """R2: the latest prepared snapshot, its chains, and the sources' positions."""
+        slices: dict[str, list[Slice]] = {name: [] for name in self.participants.sources}
+        checkpoints: dict[str, dict[str, Any]] = {}
+        if point.head is not None:
+            head = self.store.read_manifest(point.head)
+            self._check_compatible(head)
+            checkpoints = _collect_slices(history(self.store, point.head), slices)
+        for name, source in self.participants.sources.items():
+            source.restore(checkpoints.get(name), slices[name])
+        position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, self.participants.tables)
+        points.R2_FOUND.hit()
+        log.info("R2 found: latest prepared snapshot is %s", position.parent)
+        return position
+
+    def _check_compatible(self, head: Manifest) -> None:
+        wanted = self.orders.configuration.max_parallelism
+        if head.max_parallelism != wanted:
+            raise SnapshotError(
+                f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {wanted}; "
+                f"it cannot change once state exists. Set max_parallelism to {head.max_parallelism}."
+            )
+        declared = {table.id: table for table in self.participants.tables}
+        for table in head.tables:
+            if table.id not in declared:
+                raise SnapshotError(
+                    f"State table {table.id!r} of snapshot {head.key} is not declared by the pipeline any more; "
+                    f"its state would be lost. Keep the operator and its state under the same names."
+                )
+            if table.model_copy(update={"queryable": declared[table.id].queryable}) != declared[table.id]:
+                raise SnapshotError(
+                    f"State table {table.id!r} has other columns than in snapshot {head.key}. "
+                    f"Keep its key and value columns as they were, or give the changed state a new name."
+                )
+
+    def _finish(self, point: RecoveryPoint) -> None:
+        """R3: E5 and E6 of every prepared epoch, in order."""
+        for record in sorted(point.prepared, key=lambda record: record.epoch):
+            if record.manifest is None:
+                raise FileMissing(f"The catalog has no manifest for prepared epoch {record.key}.")
+            manifest = self.store.read_manifest(record.manifest)
+            handles = {name: sink.handles for name, sink in manifest.sinks.items()}
+            self._check_sinks(manifest)
+            self.commits.submit(self._scope(record, point.attempt), handles, manifest.slices)
+        drain(self.commits, self.pause, self.note)
+        points.R3_FINISHED.hit()
+        log.info("R3 finished: %d prepared epochs are committed", len(point.prepared))
+
+    def _check_sinks(self, manifest: Manifest) -> None:
+        """A prepared epoch's sink must still be there: its output is decided and nowhere else."""
+        for name, sink in manifest.sinks.items():
+            backend = self.participants.sinks.get(name)
+            if any(handle.rows for handle in sink.handles) and (backend is None or backend.target != sink.target):
+                now = "is gone" if backend is None else f"writes to {backend.target}"
+                raise SnapshotError(
+                    f"Epoch {manifest.key} is decided but not committed in sink {name!r} ({sink.target}), "
+                    f"which now {now}. Start the earlier version once, so that the epoch can be committed."
+                )
+
+    def _abort_undecided(self, point: RecoveryPoint) -> None:
+        """R4: nothing of an undecided epoch may stay; aborted ones are swept again, a crash may have cut that short."""
+        first = point.head.epoch + 1 if point.head and point.head.branch == point.branch else 1
+        for epoch in range(first, point.next_epoch):
+            scope = EpochScope(self.orders.application, EpochKey(point.branch, epoch), point.attempt, None)
+            for backend in self.participants.backends.values():
+                backend.sweep(scope, ())
+            for path in self.store.list(manifest_prefix(point.branch, epoch)):
+                self.store.delete(path)
+            points.R4_SWEPT.hit(epoch)
+        for record in point.started:
+            reason = f"Attempt {record.attempt} ended before the epoch was decided; attempt {point.attempt} covers its slice."
+            self.catalog.abort_epoch(record.epoch, Failure(type="attempt-lost", message=reason, step="R4"))
+            log.info("R4 abort: epoch %s", record.key)
+        points.R4_ABORTED.hit()
+
+    def _scope(self, record: EpochRecord, attempt: int) -> EpochScope:
+        return EpochScope(self.orders.application, record.key, attempt, record.parent)
+
+
+def _collect_slices(manifests: Iterable[Manifest], slices: dict[str, list[Slice]]) -> dict[str, dict[str, Any]]:
+    """Walk back to the last checkpoint; fill ``slices`` oldest first."""
+    checkpoints: dict[str, dict[str, Any]] = {}
+    for manifest in manifests:
+        for name, slice in manifest.slices.items():
+            if name in slices:
+                slices[name].append(slice)
+        if manifest.source_checkpoints:
+            checkpoints = manifest.source_checkpoints
+            break
+    for found in slices.values():
+        found.reverse()
+    return checkpoints

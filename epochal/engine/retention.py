@@ -1,0 +1,65 @@
+"""E7, retain: sweep what lost tasks left of an epoch, and write bases when a chain has become long.
+
+Deleting old snapshots is not done here: expired snapshots can no longer be read (``retained_epochs``), their files stay.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from epochal.contracts.identity import EpochScope
+from epochal.engine import points
+from epochal.engine.bases import PendingBases
+from epochal.engine.commits import PreparedEpoch
+from epochal.engine.job import Participants
+from epochal.engine.position import Position
+from epochal.errors import EpochalError
+from epochal.snapshots.base import write_bases
+from epochal.snapshots.store import SnapshotStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Retention:
+    """Called once for each published epoch. A failure here is logged and never harms an epoch."""
+
+    store: SnapshotStore
+    participants: Participants
+    position: Position
+    bases: PendingBases
+    compact_after_epochs: int
+    aborted: list[EpochScope] = field(default_factory=list)
+
+    def __call__(self, epoch: PreparedEpoch) -> None:
+        try:
+            self._sweep(epoch)
+            points.E7_SWEPT.hit(epoch.scope.epoch)
+            self._compact(epoch)
+        except EpochalError as error:
+            log.warning("E7 retain: epoch %s: %s", epoch.scope.key, error)
+
+    def _sweep(self, epoch: PreparedEpoch) -> None:
+        """The epoch's own losers, then what late tasks of aborted epochs wrote after those were swept."""
+        for name, backend in self.participants.backends.items():
+            removed = backend.sweep(epoch.scope, epoch.handles.get(name, ()))
+            if removed:
+                log.info("E7 retain: epoch %s, %s: %d files of lost tasks removed", epoch.scope.key, name, removed)
+        for scope in [scope for scope in self.aborted if scope.epoch < epoch.scope.epoch]:
+            for backend in self.participants.backends.values():
+                backend.sweep(scope, ())
+            self.aborted.remove(scope)
+
+    def _compact(self, epoch: PreparedEpoch) -> None:
+        if not self.participants.tables or self.bases.take() or self.position.links < self.compact_after_epochs:
+            return
+        chains = dict(self.position.chains)
+        bases = tuple(
+            base
+            for table in self.participants.tables
+            for base in write_bases(self.store, epoch.scope.branch, table, chains[table.id])
+        )
+        log.info("E7 retain: %d bases written at epoch %s", len(bases), self.position.parent)
+        points.E7_BASES_WRITTEN.hit(epoch.scope.epoch)
+        self.bases.offer(bases)
