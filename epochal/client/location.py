@@ -28,8 +28,9 @@ class Location:
 
 
 def home() -> Path:
-    """The local data directory: ``EPOCHAL_HOME``, or ``~/.epochal``."""
-    return Path(os.environ.get("EPOCHAL_HOME") or "~/.epochal").expanduser()
+    """The local data directory: ``EPOCHAL_HOME``, or ``~/.local/share/epochal``; as the control plane has it."""
+    given = os.environ.get("EPOCHAL_HOME")
+    return Path(given) if given else Path.home() / ".local" / "share" / "epochal"
 
 
 def locate(url: str | None = None, token: str | None = None) -> Location:

@@ -53,8 +53,8 @@ def error_of_response(response: httpx.Response) -> EpochalError:
     except ValidationError:
         kind = _BY_STATUS.get(response.status_code, EpochalError)
         return kind(
-            f"{response.request.url} answered {response.status_code} {response.reason_phrase}, as no Epochal control plane "
-            "does; check the URL (EPOCHAL_URL)."
+            f"{response.request.url} answered {response.status_code} {response.reason_phrase}, as no control plane of "
+            "Epochal does; check the URL (EPOCHAL_URL)."
         )
 
 
