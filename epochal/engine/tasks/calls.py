@@ -1,0 +1,110 @@
+"""Which subtasks a Spark task serves, and the rows of each: the planner's marks read back.
+
+One mark row per subtask rides with the rows through the shuffle (docs/architecture.md): a task learns from it that it is
+to serve that subtask, with or without rows. Spark may give one task several subtasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.errors import HandlesIncomplete, InvalidKey
+
+MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
+
+Call = tuple[int, Iterator[pa.RecordBatch]]
+"""A subtask and its rows; the rows have to be read to their end before the next call is taken."""
+
+
+@dataclass(frozen=True)
+class CallReader:
+    """Splits the batches of a task by subtask. Raises ``HandlesIncomplete`` and ``InvalidKey``, naming the operator."""
+
+    operator: str
+    key: tuple[str, ...]
+
+    def in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
+        """Of batches sorted by (subtask, marks first, ..): rows stream, nothing is held back."""
+        pieces = self._pieces(batches)
+        piece = next(pieces, None)
+        served: set[int] = set()
+
+        def rows_of(subtask: int) -> Iterator[pa.RecordBatch]:
+            nonlocal piece
+            while piece is not None and not piece.mark and piece.subtask == subtask:
+                yield piece.rows
+                piece = next(pieces, None)
+
+        while piece is not None:
+            subtask = piece.subtask
+            if not piece.mark:
+                raise self._unmarked(subtask)
+            if subtask in served:
+                raise self._marked_twice(subtask)
+            served.add(subtask)
+            piece = next(pieces, None)
+            yield subtask, rows_of(subtask)
+
+    def gathered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
+        """Of batches in any order: all are read first."""
+        rows: dict[int, list[pa.RecordBatch]] = {}
+        marks: list[int] = []
+        for batch in batches:
+            marked = pc.is_valid(batch.column(MARK))
+            marks += batch.column(SUBTASK).filter(marked).to_pylist()
+            real = batch.filter(pc.invert(marked)) if pc.any(marked).as_py() else batch
+            for subtask in pc.unique(real.column(SUBTASK)).to_pylist():
+                mine = real.filter(pc.equal(real.column(SUBTASK), subtask))
+                rows.setdefault(subtask, []).append(self._checked(mine))
+        for subtask in rows.keys() - set(marks):
+            raise self._unmarked(subtask)
+        if len(set(marks)) < len(marks):
+            raise self._marked_twice(max(marks, key=marks.count))
+        for subtask in sorted(marks):
+            yield subtask, iter(rows.pop(subtask, ()))
+
+    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Piece]:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            marks = batch.column(MARK).is_valid().to_numpy(zero_copy_only=False)
+            subtasks = batch.column(SUBTASK).to_numpy(zero_copy_only=False)
+            # A mark is a piece of its own; rows are cut where the subtask changes.
+            cuts = np.flatnonzero((subtasks[1:] != subtasks[:-1]) | marks[1:] | marks[:-1]) + 1
+            for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), batch.num_rows], strict=True):
+                rows = batch.slice(first, end - first)
+                mark = bool(marks[first])
+                yield _Piece(int(subtasks[first]), mark, rows if mark else self._checked(rows))
+
+    def _checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self.key:
+            if rows.column(name).null_count:
+                raise InvalidKey(
+                    f"Operator {self.operator!r}: {rows.column(name).null_count} row(s) have null in key column {name!r}, "
+                    f"and state has no key null. Drop such rows before the key_by: where(\"{name} IS NOT NULL\")."
+                )
+        return rows
+
+    def _unmarked(self, subtask: int) -> HandlesIncomplete:
+        return HandlesIncomplete(
+            f"Operator {self.operator!r}: rows of subtask {subtask} came to a task without its mark, so that nobody would "
+            "commit them. This is a defect of the planner, not of the pipeline: report it with the pipeline's graph."
+        )
+
+    def _marked_twice(self, subtask: int) -> HandlesIncomplete:
+        return HandlesIncomplete(
+            f"Operator {self.operator!r}: subtask {subtask} was called twice in one task. This is a defect of the planner, "
+            "not of the pipeline: report it with the pipeline's graph."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    subtask: int
+    mark: bool
+    rows: pa.RecordBatch
