@@ -1,0 +1,1 @@
+"""The applications resource: routes -> service -> repository."""

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from epochal.contracts.catalog import Failure
+from epochal.service.applications.configuration import ApplicationConfiguration
+from epochal.service.ports import ApplicationState
+from epochal.service.schema import Answer, Body, EpochNumber, Message, Name, Sha256
+
+Parameters = dict[str, Any]
+
+
+class CreateApplication(Body):
+    name: Name
+    artifact: Sha256
+    parameters: Parameters = {}
+    configuration: ApplicationConfiguration = ApplicationConfiguration()
+    start: bool = True
+
+
+class ForkApplication(Body):
+    """``parameters`` and ``configuration`` are merged over the source's. Every sink must go elsewhere, unless ``shadow``."""
+
+    name: Name
+    epoch: EpochNumber | None = None
+    savepoint: Name | None = None
+    parameters: Parameters = {}
+    artifact: Sha256 | None = None
+    configuration: dict[str, Any] = {}
+    shadow: bool = False
+    start: bool = True
+    message: Message | None = None
+
+
+class StartApplication(Body):
+    savepoint: Name | None = Field(
+        default=None, description="Start from this savepoint, on a new branch unless it is the head."
+    )
+
+
+class StopApplication(Body):
+    savepoint: Name | None = Field(default=None, description="Make this savepoint of the last epoch.")
+
+
+class RestartApplication(Body):
+    """No fields yet."""
+
+
+class Head(Answer):
+    """The latest committed epoch."""
+
+    branch: str
+    epoch: int
+    committed_at: datetime | None
+
+
+class Parent(Answer):
+    """The snapshot that a fork started from."""
+
+    application: str
+    branch: str
+    epoch: int
+
+
+class ApplicationAnswer(Answer):
+    name: str
+    state: ApplicationState
+    detail: str | None
+    branch: str
+    version: int
+    artifact: str
+    parameters: Parameters
+    configuration: ApplicationConfiguration
+    shadow: bool
+    head: Head | None
+    parent: Parent | None
+    execution: str | None
+    failure: Failure | None
+    created_at: datetime
+    updated_at: datetime

@@ -1,0 +1,1 @@
+"""The artifacts resource: routes -> service -> repository."""

@@ -1,0 +1,1 @@
+"""The audit resource: routes -> service -> repository."""

@@ -1,0 +1,1 @@
+"""The epochs resource: routes -> service -> repository."""

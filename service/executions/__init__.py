@@ -1,0 +1,1 @@
+"""The executions resource: routes -> service -> repository."""

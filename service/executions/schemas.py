@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+from epochal.contracts.catalog import DriverStatus, Failure
+from epochal.service.ports import AttemptState, ExecutionState
+from epochal.service.schema import Answer
+
+
+class AttemptAnswer(Answer):
+    number: int
+    state: AttemptState
+    started_at: datetime
+    ended_at: datetime | None
+    failure: Failure | None
+    process: str | None
+
+
+class ExecutionAnswer(Answer):
+    """One run of a version. ``attempt`` is its latest; numbers rise along the branch, also across executions."""
+
+    id: str
+    application: str
+    version: int
+    state: ExecutionState
+    attempt: int
+    status: DriverStatus | None
+    heartbeat_at: datetime | None
+    started_at: datetime
+    ended_at: datetime | None
+    attempts: list[AttemptAnswer]

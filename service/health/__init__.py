@@ -1,0 +1,1 @@
+"""The health resource: routes -> service -> repository."""

@@ -1,0 +1,1 @@
+"""The internal resource: routes -> service -> repository."""

@@ -1,0 +1,1 @@
+"""The lineage resource: routes -> service -> repository."""

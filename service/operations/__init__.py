@@ -1,0 +1,1 @@
+"""The operations resource: routes -> service -> repository."""

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from epochal.service.problems import Problem
+from epochal.service.schema import Answer
+
+OperationKind = Literal["start", "stop", "restart", "savepoint"]
+OperationState = Literal["running", "succeeded", "failed"]
+
+
+class OperationAnswer(Answer):
+    """Long work: ask again until ``state`` is not ``running``; then ``result`` or ``error`` is there."""
+
+    id: str
+    kind: OperationKind
+    application: str
+    state: OperationState
+    progress: str | None
+    result: dict[str, Any] | None
+    error: Problem | None
+    created_at: datetime
+    finished_at: datetime | None

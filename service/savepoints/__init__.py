@@ -1,0 +1,1 @@
+"""The savepoints resource: routes -> service -> repository."""

@@ -1,0 +1,86 @@
+"""What a control plane is told when it starts. Everything has a default; the data directory holds all that is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+HOME_VARIABLE = "EPOCHAL_HOME"
+
+
+def default_data_directory() -> Path:
+    """``$EPOCHAL_HOME``, or ``~/.local/share/epochal``."""
+    given = os.environ.get(HOME_VARIABLE)
+    return Path(given) if given else Path.home() / ".local" / "share" / "epochal"
+
+
+class Limits(BaseModel):
+    """Bounds on what one request may ask for. Sizes in bytes, times in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    body_bytes: int = Field(default=8 << 20, gt=0)
+    artifact_bytes: int = Field(default=64 << 20, gt=0)
+    artifact_unpacked_bytes: int = Field(default=512 << 20, gt=0)
+    page_size: int = Field(default=50, gt=0)
+    page_size_limit: int = Field(default=500, gt=0)
+    lookup_keys: int = Field(default=10_000, gt=0)
+    wait_seconds: float = Field(default=30.0, ge=0)
+    idempotency_hours: float = Field(default=24.0, gt=0)
+
+
+class Settings(BaseModel):
+    """The configuration of one control plane process.
+
+    ``database`` and ``store`` are URLs (SQLAlchemy, fsspec); ``None`` is the embedded default below ``data``.
+    ``authentication`` may be switched off on loopback only.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Path = Field(default_factory=default_data_directory)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    database: str | None = None
+    store: str | None = None
+    authentication: bool = True
+    launcher: str = "local"
+    limits: Limits = Limits()
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.data.absolute() / 'catalog.sqlite'}"
+
+    @property
+    def store_url(self) -> str:
+        return self.store or str(self.data.absolute() / "store")
+
+    @property
+    def artifacts_directory(self) -> Path:
+        return self.data.absolute() / "artifacts"
+
+    @property
+    def logs_directory(self) -> Path:
+        """``{execution}/{attempt}.log`` below it."""
+        return self.data.absolute() / "logs"
+
+    @property
+    def replicas_directory(self) -> Path:
+        return self.data.absolute() / "replicas"
+
+    @property
+    def work_directory(self) -> Path:
+        """Drivers' scratch space: ``{execution}`` below it."""
+        return self.data.absolute() / "work"
+
+    @property
+    def admin_token_file(self) -> Path:
+        return self.data.absolute() / "admin.token"
+
+    @property
+    def url(self) -> str:
+        """Where drivers and people reach this control plane."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"

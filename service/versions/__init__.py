@@ -1,0 +1,1 @@
+"""The versions resource: routes -> service -> repository."""
