@@ -1,0 +1,49 @@
+# Everything a person types. `make` alone lists it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench lock clean
+
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
+	@$(BIN)/python -m examples.flights.demo
+
+test: $(READY) ## All tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
+	@$(BIN)/python -m pytest $(TESTS)
+
+lint: $(READY) ## Style, formatting, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure, and write benchmarks/RESULTS.md (about 25 minutes)
+	@$(BIN)/python -m benchmarks.run
+
+lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock
+
+clean: ## Remove the environment and everything that was built or cached
+	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Every package at the version and with the hash that the lock file names; then the checkout itself.
+$(READY): requirements.lock pyproject.toml tools/check-machine
+	@tools/check-machine $(PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what requirements.lock names into $(VENV) (a minute or two, the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

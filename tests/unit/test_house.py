@@ -1,0 +1,110 @@
+"""The house's own rules: what is imported is declared, what is locked is pinned, and nothing names a package index."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SHIPPED = ("epochal", "service", "backends", "connectors", "migrations")
+
+
+def requirement_name(requirement: str) -> str:
+    return re.split(r"[\[<>=;~! ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def imported_packages(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found - {"epochal"} - set(sys.stdlib_module_names)
+
+
+def shipped_modules() -> list[Path]:
+    return sorted(path for top in SHIPPED for path in (ROOT / top).rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def test_every_import_of_a_shipped_module_is_a_declared_dependency() -> None:
+    declared = {requirement_name(item) for item in PROJECT["project"]["dependencies"]}
+    extras = {
+        requirement_name(item)
+        for extra, items in PROJECT["project"]["optional-dependencies"].items()
+        if extra != "development"
+        for item in items
+    }
+    development = {requirement_name(item) for item in PROJECT["project"]["optional-dependencies"]["development"]}
+    known = packages_distributions()
+    undeclared = {}
+    for path in shipped_modules():
+        allowed = declared | extras | (development if "testing" in path.parts else set())
+        for package in imported_packages(path):
+            owners = {owner.lower().replace("_", "-") for owner in known.get(package, [package])}
+            # What a declared dependency hands through under its own name (starlette of FastAPI) is the same promise.
+            if not owners & (allowed | {"starlette"}):
+                undeclared.setdefault(str(path.relative_to(ROOT)), set()).add(package)
+    assert undeclared == {}
+
+
+def test_every_dependency_is_locked_with_hashes_and_no_index_is_named() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = {match.lower() for match in re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)}
+    wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["development"]
+    assert {requirement_name(item) for item in wanted} <= pinned
+    assert "://" not in lock
+    for entry in re.split(r"\n(?=[A-Za-z0-9])", lock.strip()):
+        assert "--hash=sha256:" in entry, entry
+
+
+def test_links_lead_to_the_top_level_folders() -> None:
+    for name in ("service", "backends", "connectors", "migrations"):
+        link = ROOT / "epochal" / name
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / name
+
+
+def test_the_makefile_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[1] for line in listed.splitlines()} == set(phony[1].split())
+
+
+@pytest.mark.parametrize(
+    ("java", "fix"),
+    [('openjdk version "1.8.0_352"', "Java 8"), ('openjdk version "11.0.2" 2019-01-15', "Java 11"), (None, "no java")],
+)
+def test_a_machine_without_the_right_java_is_told_the_fix(tmp_path: Path, java: str | None, fix: str) -> None:
+    if java is not None:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho '{java}' >&2\n")
+        program.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "tools" / "check-machine", sys.executable],
+        env={"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert fix in done.stderr
+    assert "install" in done.stderr
+
+
+def test_a_machine_with_what_is_needed_passes_in_silence() -> None:
+    done = subprocess.run(
+        [ROOT / "tools" / "check-machine", sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
