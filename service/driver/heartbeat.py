@@ -25,13 +25,15 @@ INTERVAL_SECONDS = 0.5
 
 
 class HeartbeatingCatalog(Catalog):
-    """A catalog whose ``heartbeat`` costs the epoch loop nothing: a thread sends the latest status and keeps the answer.
+    """A catalog whose ``heartbeat`` costs the epoch loop nothing: a thread sends the status and keeps the answer.
 
     The loop's ``heartbeat`` stores the status and returns the directives known. When the thread learns that a later
     attempt has taken over, ``on_fenced`` is called once, from that thread, and every later call raises ``Fenced``.
     """
 
-    def __init__(self, catalog: Catalog, on_fenced: Callable[[], None], interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(
+        self, catalog: Catalog, on_fenced: Callable[[], None], interval_seconds: float = INTERVAL_SECONDS
+    ) -> None:
         self._catalog = catalog
         self._on_fenced = on_fenced
         self._interval_seconds = interval_seconds

@@ -1,7 +1,7 @@
 """The catalog contract over the control plane's internal API.
 
-While the control plane is away the driver keeps what it has and asks again, with capped back-off; since every call may be
-repeated, an answer that was lost is asked for once more. Nothing is guessed and nothing is lost.
+While the control plane is away the driver keeps what it has and asks again, with capped back-off; since every call may
+be repeated, an answer that was lost is asked for once more. Nothing is guessed and nothing is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from epochal.contracts.catalog import (
 from epochal.contracts.identity import EpochKey
 from epochal.errors import CatalogUnavailable, NotFound
 from epochal.service.driver.problems import from_response, worth_repeating
-from epochal.service.driver.wire import AbortEpoch, CompleteDirective, Directives, FinishAttempt, OpenEpoch, PrepareEpoch
+from epochal.service.driver.wire import (
+    AbortEpoch,
+    CompleteDirective,
+    Directives,
+    FinishAttempt,
+    OpenEpoch,
+    PrepareEpoch,
+)
 
 log = logging.getLogger("epochal.driver")
 
@@ -135,7 +142,7 @@ class _Presence:
             if self._away_since is not None:
                 return
             self._away_since = time.monotonic()
-        log.warning("control plane %s is away (%s); keeping what there is and trying again", self._control_plane, reason)
+        log.warning("control plane %s is away (%s); trying again until it is back", self._control_plane, reason)
 
     def answered(self) -> None:
         with self._lock:

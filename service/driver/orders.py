@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.engine.settings import Configuration
 from epochal.errors import ArtifactError
 
 
@@ -29,7 +30,7 @@ class ArtifactFile(BaseModel):
             ) from error
         if found != self.sha256:
             raise ArtifactError(
-                f"The artifact at {self.path} has sha256 {found}, not {self.sha256}: the file was changed. Upload it again."
+                f"The artifact at {self.path} was changed: its sha256 is {found}, not {self.sha256}. Upload it again."
             )
         return self.path
 
@@ -49,7 +50,7 @@ class DriverOrders(BaseModel):
     application: str
     artifact: ArtifactFile
     parameters: dict[str, Any] = {}
-    configuration: dict[str, Any] = {}
+    configuration: Configuration = Configuration()
     shadow: bool = False
     store: str
     work_directory: Path

@@ -35,7 +35,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def launch(self, orders: DriverOrders) -> ProcessReference:
-        """Start a driver with these orders. Raises ``EnvironmentProblem`` with the fix when it cannot be started here."""
+        """Start a driver with these orders. Raises ``EnvironmentProblem`` with the fix where it cannot be started."""
 
     @abstractmethod
     def alive(self, reference: ProcessReference) -> bool:

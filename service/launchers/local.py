@@ -26,9 +26,7 @@ _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
 def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What a driver sees of the control plane's environment: an allow-list, so that no secret can come through."""
     passed = {
-        name: value
-        for name, value in environment.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     # Executors run plain `python3` unless told otherwise, which may be another Python without Epochal.
     passed |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""Processes of this machine by (process id, start time), so that a process id used again is never taken for the old one."""
+"""Processes of this machine by (process id, start time): an id that is used again is never taken for the old process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class LocalProcess:
 def _start_time(pid: int) -> str | None:
     if Path("/proc/self/stat").exists():
         return _start_time_from_proc(pid)
-    listing = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)
     state, _, started = listing.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip().replace(" ", "-")
 

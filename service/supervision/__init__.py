@@ -1,0 +1,1 @@
+"""Supervision: what runs is made equal to what the catalog wants."""

@@ -1,0 +1,69 @@
+"""Why an attempt ended, for people, when its driver could not say so itself."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from epochal.contracts.catalog import Failure
+from epochal.errors import EnvironmentProblem, EpochalError, FileCorrupt, FileMissing, InvalidInput
+from epochal.service.driver.exit_codes import ExitCode
+from epochal.service.driver.problems import error_class
+from epochal.service.logs.files import last_lines
+
+_LOG_LINES = 20
+_PERMANENT = (InvalidInput, FileCorrupt, FileMissing, EnvironmentProblem)
+
+
+class DriverLost(EpochalError):
+    """The driver ended without a word, or was not heard any more."""
+
+    slug = "driver-lost"
+
+
+def process_gone(exit_code: int | None, log: Path) -> Failure:
+    """The driver's process is gone; ``exit_code`` as :class:`subprocess.Popen` has it, ``None`` when not known."""
+    return Failure(type=DriverLost.slug, message=f"{_how(exit_code)}{_last_words(log)}")
+
+
+def not_heard(seconds: float, log: Path) -> Failure:
+    return Failure(type=DriverLost.slug, message=f"The driver was not heard for {seconds:.0f} s.{_last_words(log)}")
+
+
+def never_heard(seconds: float, log: Path) -> Failure:
+    message = f"The driver was started and not heard within {seconds:.0f} s.{_last_words(log)}"
+    return Failure(type=DriverLost.slug, message=message)
+
+
+def not_stopped(seconds: float) -> Failure:
+    message = f"The driver did not stop within {seconds:.0f} s and was killed; a start goes on from the last snapshot."
+    return Failure(type=DriverLost.slug, message=message)
+
+
+def of_error(error: EpochalError) -> Failure:
+    return Failure(type=error.slug, message=error.message)
+
+
+def permanent(failure: Failure | None) -> bool:
+    """Whether a further attempt would fail in the same way: the author or the caller has to change something first."""
+    return failure is not None and issubclass(error_class(failure.type), _PERMANENT)
+
+
+def _how(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "The driver's process is gone."
+    if exit_code == ExitCode.FENCED:
+        return "The driver was fenced: a later attempt, or nobody, owns its execution."
+    if exit_code < 0:
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"The driver was ended by {name}{hint}."
+    return f"The driver ended with exit code {exit_code}."
+
+
+def _last_words(log: Path) -> str:
+    lines = last_lines(log, _LOG_LINES)
+    return f" The end of its log:\n{lines}" if lines else " Its log is empty."
