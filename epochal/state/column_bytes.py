@@ -1,0 +1,123 @@
+"""Arrow columns as NumPy arrays of their raw values, and back, without a step per row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Values = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+Columns: TypeAlias = "pa.Table | pa.RecordBatch"
+
+
+def is_variable(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_binary(type))
+
+
+def fixed_dtype(type: pa.DataType) -> np.dtype[Any]:
+    """The NumPy type of a fixed-width column's values, little-endian; a decimal is its 16 bytes."""
+    if pa.types.is_boolean(type):
+        return np.dtype("u1")
+    if pa.types.is_decimal128(type):
+        return np.dtype("V16")
+    kind = "f" if pa.types.is_floating(type) else "i"
+    return np.dtype(f"<{kind}{type.bit_width // 8}")
+
+
+def column(columns: Columns, field: pa.Field) -> pa.Array:
+    """One column as one array of exactly the field's type."""
+    array = columns.column(field.name)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # pyarrow gives a chunked array back where there is no chunk
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array if array.type == field.type else array.cast(field.type)
+
+
+def null_mask(array: pa.Array) -> Mask | None:
+    """True where null; ``None`` when nothing is."""
+    return cast(Mask, array.is_null().to_numpy(zero_copy_only=False)) if array.null_count else None
+
+
+def fixed_values(array: pa.Array) -> Values:
+    """The raw values of a fixed-width array; zero where null."""
+    dtype = fixed_dtype(array.type)
+    if len(array) == 0:
+        return np.zeros(0, dtype)
+    if pa.types.is_boolean(array.type):
+        return cast(Values, array.fill_null(False).cast(pa.uint8()).to_numpy(zero_copy_only=False))
+    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    mask = null_mask(array)
+    if mask is not None:
+        values = values.copy()
+        values[mask] = np.zeros((), dtype)
+    return values
+
+
+def fixed_array(type: pa.DataType, values: Values, mask: Mask | None) -> pa.Array:
+    """The inverse of :func:`fixed_values`."""
+    if pa.types.is_boolean(type):
+        return pa.array(values.astype(bool), type, mask=mask)
+    validity = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    return pa.Array.from_buffers(type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def binary_rows(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
+    """The rows of a contiguous matrix of bytes as a binary array; no byte is copied."""
+    rows, width = matrix.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(matrix)])
+
+
+def variable_binary(array: pa.Array) -> pa.BinaryArray:
+    """A string or binary array as binary, empty where null."""
+    binary = array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+    return binary.fill_null(b"") if binary.null_count else binary
+
+
+def data_and_offsets(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes under a binary array, and where each value begins in them (one more offset than values)."""
+    if len(array) == 0:
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    return np.frombuffer(data if data is not None else b"", np.uint8), offsets.astype(np.int64)
+
+
+def pick(
+    data: npt.NDArray[np.uint8], bounds: Sequence[npt.NDArray[np.int64]], which: Sequence[int]
+) -> list[pa.BinaryArray]:
+    """The parts ``which`` of rows that lie one after another in ``data``, each as a binary array.
+
+    The rows are cut at ``bounds``, one array per cut: first the rows' beginnings, last their ends.
+    """
+    rows, parts = len(bounds[0]), len(bounds) - 1
+    offsets = np.empty(rows * parts + 1, np.int32)
+    for part in range(parts):
+        offsets[part:-1:parts] = bounds[part]
+    offsets[-1] = bounds[-1][-1] if rows else 0
+    cut = pa.Array.from_buffers(pa.binary(), rows * parts, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return [cut.take(pa.array(np.arange(part, rows * parts, parts))) for part in which]
+
+
+def packed(array: pa.BinaryArray, dtype: np.dtype[Any]) -> Values:
+    """A binary array whose values all have the width of ``dtype``, as an array of it."""
+    data, offsets = data_and_offsets(array)
+    return data[offsets[0] : offsets[-1]].view(dtype)
+
+
+def as_list(array: pa.BinaryArray) -> list[bytes]:
+    """A binary array as Python bytes. NumPy's way is the fast one in every version of Arrow."""
+    return cast(list[bytes], array.to_numpy(zero_copy_only=False).tolist())
+
+
+def joined(parts: Sequence[pa.BinaryArray | pa.Scalar]) -> pa.BinaryArray:
+    """The parts of each row after one another."""
+    if len(parts) == 1 and isinstance(parts[0], pa.Array):
+        return parts[0]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

@@ -1,0 +1,146 @@
+"""Value columns as bytes: a null bitmap, the fixed-width columns, the lengths of the others, then their bytes.
+
+A schema without strings and binaries gives rows of one width, which are encoded and decoded as one NumPy record array.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.errors import SnapshotError
+from epochal.state.column_bytes import (
+    Columns,
+    Mask,
+    Values,
+    as_list,
+    binary_rows,
+    column,
+    data_and_offsets,
+    fixed_array,
+    fixed_dtype,
+    fixed_values,
+    is_variable,
+    joined,
+    null_mask,
+    packed,
+    pick,
+    variable_binary,
+)
+from epochal.state.scalars import value_of
+
+
+class RowCodec:
+    """Encodes and decodes rows of one flat schema; any column may be null."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._variable = [is_variable(field.type) for field in schema]
+        self._nulls = (len(schema) + 7) // 8
+        kinds = [np.dtype("<u4") if is_variable(field.type) else fixed_dtype(field.type) for field in schema]
+        columns = [(f"c{position}", kind) for position, kind in enumerate(kinds)]
+        self._head = np.dtype([("nulls", "u1", (self._nulls,)), *columns])
+        self._one = struct.Struct(f"<{self._nulls}s" + "".join(_struct_code(field.type) for field in schema))
+        self._values = [None if is_variable(field.type) else value_of(field.type) for field in schema]
+        self._text = [pa.types.is_string(field.type) for field in schema]
+
+    def encode(self, columns: Columns) -> list[bytes]:
+        """The bytes of each row. Columns are found by name."""
+        return as_list(self.encode_array(columns))
+
+    def encode_array(self, columns: Columns) -> pa.BinaryArray:
+        """As :meth:`encode`, as one Arrow array."""
+        head = np.zeros(columns.num_rows, self._head)
+        tails: list[pa.BinaryArray | pa.Scalar] = []
+        for position, field in enumerate(self.schema):
+            array = column(columns, field)
+            mask = null_mask(array)
+            if mask is not None:
+                head["nulls"][:, position // 8] |= mask.astype(np.uint8) << np.uint8(position % 8)
+            if self._variable[position]:
+                tail = variable_binary(array)
+                head[f"c{position}"] = np.diff(data_and_offsets(tail)[1])
+                tails.append(tail)
+            else:
+                head[f"c{position}"] = fixed_values(array)
+        return joined([binary_rows(head.view(np.uint8).reshape(len(head), self._head.itemsize)), *tails])
+
+    def decode(self, rows: Sequence[bytes | None] | pa.BinaryArray) -> pa.Table:
+        """The value columns, as many rows as were given; where ``None`` was given, every column is null.
+
+        Raises ``SnapshotError`` for bytes that are no rows of this schema.
+        """
+        array = rows if isinstance(rows, pa.Array) else pa.array(rows, pa.binary())
+        if not array.null_count:
+            return self._decode(array)
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        positions = pa.array(np.cumsum(valid) - 1, pa.int64(), mask=~valid)
+        return self._decode(array.drop_null()).take(positions)
+
+    def decode_one(self, row: bytes) -> dict[str, Any]:
+        """One row as Python values by column name."""
+        nulls, *fields = self._one.unpack_from(row)
+        bits, start, result = int.from_bytes(nulls, "little"), self._one.size, {}
+        for position, (name, to_value, field) in enumerate(zip(self.schema.names, self._values, fields, strict=True)):
+            null = bits >> position & 1
+            if to_value is not None:
+                result[name] = None if null else to_value(field)
+                continue
+            data = row[start : start + field]
+            start += field
+            result[name] = None if null else data.decode() if self._text[position] else data
+        return result
+
+    def _decode(self, array: pa.BinaryArray) -> pa.Table:
+        data, offsets = data_and_offsets(array)
+        if not any(self._variable):
+            _check(np.all(np.diff(offsets) == self._head.itemsize))
+            return self._table(packed(array, self._head), [])
+        ends = offsets[:-1] + self._head.itemsize
+        _check(np.all(ends <= offsets[1:]))
+        (heads,) = pick(data, [offsets[:-1], ends, offsets[1:]], [0])
+        head = packed(heads, self._head)
+        bounds = [offsets[:-1], ends]
+        for position, variable in enumerate(self._variable):
+            if variable:
+                bounds.append(bounds[-1] + head[f"c{position}"])
+        _check(np.array_equal(bounds[-1], offsets[1:]))
+        return self._table(head, pick(data, bounds, range(1, len(bounds) - 1)))
+
+    def _table(self, head: Values, tails: list[pa.BinaryArray]) -> pa.Table:
+        nulls, remaining, arrays = head["nulls"], iter(tails), []
+        anywhere = np.bitwise_or.reduce(nulls, axis=0) if len(nulls) else np.zeros(self._nulls, np.uint8)
+        for position, field in enumerate(self.schema):
+            byte, bit = position // 8, np.uint8(1 << position % 8)
+            mask = (nulls[:, byte] & bit) != 0 if anywhere[byte] & bit else None
+            if self._variable[position]:
+                arrays.append(_variable_array(next(remaining), field.type, mask))
+            else:
+                arrays.append(fixed_array(field.type, head[f"c{position}"], mask))
+        return pa.table(arrays, schema=self.schema)
+
+
+def _variable_array(tail: pa.BinaryArray, type: pa.DataType, mask: Mask | None) -> pa.Array:
+    _, offsets, data = tail.buffers()
+    validity = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    return pa.Array.from_buffers(type, len(tail), [validity, offsets, data], offset=tail.offset)
+
+
+def _struct_code(type: pa.DataType) -> str:
+    if is_variable(type):
+        return "I"
+    if pa.types.is_boolean(type):
+        return "?"
+    if pa.types.is_decimal128(type):
+        return "16s"
+    codes = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
+    return codes[fixed_dtype(type).str[1:]]
+
+
+def _check(valid: Any) -> None:
+    if not valid:
+        raise SnapshotError("Encoded rows do not have the form of their state table's schema.")

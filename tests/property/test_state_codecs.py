@@ -1,0 +1,124 @@
+"""Keys and rows come back as they went in, and encoded keys are in the order of their columns."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import InvalidKey, SnapshotError
+from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.types import arrow_type
+
+TIMES = st.datetimes()
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "tinyint": st.integers(-(2**7), 2**7 - 1),
+    "smallint": st.integers(-(2**15), 2**15 - 1),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "string": st.text(st.characters(codec="utf-8"), max_size=8) | st.text("\0\1\2a", max_size=5),
+    "binary": st.binary(max_size=8) | st.sampled_from([b"", b"\0", b"\1", b"\0\1\2", b"\xff\xff"]),
+    "date": st.dates(date(1, 1, 1), date(9999, 12, 31)),
+    "timestamp": TIMES.map(lambda time: time.replace(tzinfo=UTC)),
+    "timestamp_ntz": TIMES,
+    "decimal(10,2)": st.decimals(Decimal("-99999999.99"), Decimal("99999999.99"), places=2),
+    "decimal(38,0)": st.integers(-(10**38) + 1, 10**38 - 1).map(Decimal),
+}
+FLOATS: dict[str, st.SearchStrategy[Any]] = {
+    "float": st.floats(width=32),
+    "double": st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 5e-324]),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool) -> pa.Table:
+    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=10 if nulls else 4))
+    rows = draw(st.integers(0, 12))
+    arrays = []
+    for type in types:
+        value = values[type] | st.none() if nulls else values[type]
+        arrays.append(pa.array(draw(st.lists(value, min_size=rows, max_size=rows)), arrow_type(type)))
+    return pa.table(arrays, names=[f"column {position}" for position in range(len(types))])
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+@given(tables(VALUES, nulls=False))
+def test_keys_come_back_in_one_order_and_alike_one_by_one(table: pa.Table) -> None:
+    codec = KeyCodec(table.schema)
+    encoded = codec.encode(table)
+    rows = rows_of(table)
+    assert codec.decode(encoded).equals(table)
+    assert [codec.encode_one(row) for row in rows] == encoded
+    by_bytes = [row for _, row in sorted(zip(encoded, rows, strict=True), key=lambda pair: pair[0])]
+    assert by_bytes == sorted(rows, key=_utf8)
+    assert len(set(encoded)) == len(set(rows))
+
+
+@given(tables(VALUES, nulls=False), st.data())
+def test_the_first_columns_are_the_prefix_of_exactly_their_keys(table: pa.Table, data: st.DataObject) -> None:
+    codec = KeyCodec(table.schema)
+    width = data.draw(st.integers(0, table.num_columns))
+    rows = rows_of(table)
+    for wanted in rows:
+        prefix = codec.encode_one(wanted[:width])
+        for row, encoded in zip(rows, codec.encode(table), strict=True):
+            assert encoded.startswith(prefix) == (row[:width] == wanted[:width])
+
+
+@given(tables(VALUES | FLOATS, nulls=True), st.data())
+def test_rows_come_back_also_among_missing_ones_and_from_slices(table: pa.Table, data: st.DataObject) -> None:
+    codec = RowCodec(table.schema)
+    encoded: list[bytes | None] = list(codec.encode(table))
+    assert _shown(codec.decode(encoded)) == _shown(table)
+    for row, one in zip(table.to_pylist(), encoded, strict=True):
+        assert repr(codec.decode_one(one or b"")).replace(
+            "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
+        ) == repr(row)
+    first = data.draw(st.integers(0, table.num_rows))
+    assert codec.encode(table.slice(first)) == encoded[first:]
+    missing = data.draw(st.lists(st.booleans(), min_size=len(encoded), max_size=len(encoded)))
+    holes = [None if hole else row for hole, row in zip(missing, encoded, strict=True)]
+    expected = [dict.fromkeys(row) if hole else row for hole, row in zip(missing, table.to_pylist(), strict=True)]
+    assert repr(codec.decode(holes).to_pylist()) == repr(expected)
+
+
+def test_columns_are_found_by_name_and_cast_to_the_schema() -> None:
+    codec = KeyCodec(pa.schema([("a", pa.string()), ("b", pa.int64())]))
+    given_columns = pa.table({"b": pa.array([7], pa.int32()), "x": [0], "a": pa.array(["k"]).dictionary_encode()})
+    assert codec.encode(given_columns) == [codec.encode_one(("k", 7))]
+    chunked = pa.concat_tables([given_columns, given_columns])
+    assert codec.encode(chunked) == [codec.encode_one(("k", 7))] * 2
+
+
+def test_a_null_in_a_key_is_refused_by_column() -> None:
+    codec = KeyCodec(pa.schema([("origin", pa.string())]))
+    with pytest.raises(InvalidKey, match="'origin' is null in 1 row"):
+        codec.encode(pa.table({"origin": pa.array(["JFK", None])}))
+
+
+def test_foreign_bytes_are_refused() -> None:
+    codec = KeyCodec(pa.schema([("origin", pa.string()), ("count", pa.int32())]))
+    for foreign in (b"", b"JFK", b"JFK\0\0", b"JFK\0\0\0\0\0\0"):
+        with pytest.raises(SnapshotError):
+            codec.decode([foreign])
+    for schema in (pa.schema([("a", pa.int64())]), pa.schema([("a", pa.string())])):
+        with pytest.raises(SnapshotError):
+            RowCodec(schema).decode([b"\0\1\2"])
+
+
+def _utf8(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.encode() if isinstance(value, str) else value for value in row)
+
+
+def _shown(table: pa.Table) -> str:
+    return repr(table.to_pylist())
