@@ -1,0 +1,54 @@
+"""Errors as people and scripts get them: one sentence with the fix, and an exit code."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from epochal.errors import (
+    AuthorError,
+    CatalogUnavailable,
+    Conflict,
+    EpochalError,
+    Forbidden,
+    NotFound,
+    SnapshotExpired,
+    Unauthenticated,
+)
+
+
+class ExitCode(IntEnum):
+    """What a script can test for; documented in ``epochal --help``."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+    NOT_ALLOWED = 6
+
+
+_CODES: tuple[tuple[tuple[type[EpochalError], ...], ExitCode], ...] = (
+    ((NotFound, SnapshotExpired), ExitCode.NOT_FOUND),
+    ((Conflict,), ExitCode.CONFLICT),
+    ((CatalogUnavailable,), ExitCode.UNREACHABLE),
+    ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
+)
+
+
+def exit_code(error: EpochalError) -> ExitCode:
+    for kinds, code in _CODES:
+        if isinstance(error, kinds):
+            return code
+    return ExitCode.FAILED
+
+
+def sentence(error: BaseException) -> str:
+    """What to print. Of the author's own error all of it: it says where in the author's code."""
+    text = error.message if isinstance(error, EpochalError) else f"{type(error).__name__}: {error}"
+    return text.strip() if isinstance(error, AuthorError) else text.strip().partition("\n")[0]
+
+
+def unexpected(error: BaseException) -> str:
+    """A defect of Epochal itself, or of something below it that nobody translated."""
+    return f"Something unexpected went wrong ({sentence(error)}); run again with EPOCHAL_DEBUG=1 to see where."

@@ -1,0 +1,165 @@
+"""A lineage as people see it: the graph, and beside each snapshot its epoch, names, changes, counts and age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from epochal.client.models import Lineage, LineageNode
+from epochal.contracts.identity import EpochKey
+from epochal.service.cli import words
+from epochal.service.cli.lineage_folding import Entry, entries
+from epochal.service.cli.lineage_layout import Cell, Mark, layout
+
+UNICODE: Mapping[Mark, str] = {
+    Mark.BLANK: " ",
+    Mark.LINE: "│",
+    Mark.SNAPSHOT: "●",
+    Mark.FOLDED: "┊",
+    Mark.JOIN: "├",
+    Mark.ACROSS: "─",
+    Mark.CROSS: "┼",
+    Mark.TEE: "┴",
+    Mark.END: "╯",
+}
+ASCII: Mapping[Mark, str] = {
+    Mark.BLANK: " ",
+    Mark.LINE: "|",
+    Mark.SNAPSHOT: "*",
+    Mark.FOLDED: ":",
+    Mark.JOIN: "|",
+    Mark.ACROSS: "-",
+    Mark.CROSS: "+",
+    Mark.TEE: "'",
+    Mark.END: "'",
+}
+_SIGNS = str.maketrans("–→·", "->|")
+_LEFT_OF_RUN = frozenset({Mark.JOIN, Mark.ACROSS, Mark.CROSS, Mark.TEE})
+_RUN = frozenset({Mark.ACROSS, Mark.CROSS, Mark.TEE, Mark.END})
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+# Narrower than this the counts are left out, so that names and changes have room.
+_WIDTH_FOR_COUNTS = 100
+
+
+class LineageView:
+    """Renders a lineage as wide as the console; in ASCII where the console's encoding has nothing else."""
+
+    def __init__(self, lineage: Lineage, *, fold: bool = True, now: datetime | None = None) -> None:
+        self._lineage = lineage
+        self._entries = entries(lineage, fold)
+        self._rows = layout(self._entries)
+        self._now = now
+        self._nodes = {node.key: node for node in lineage.nodes}
+        self._parents = {edge.target: edge.source for edge in lineage.edges}
+        branches = dict.fromkeys(cell.branch for row in self._rows for cell in row.cells if cell.branch is not None)
+        self._colours = {branch: _COLOURS[number % len(_COLOURS)] for number, branch in enumerate(branches)}
+        self._tips = self._find_tips()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self._rows:
+            yield Text(f"{self._lineage.application} has no snapshots yet.", style="dim")
+            return
+        glyphs = ASCII if options.ascii_only else UNICODE
+        counted = options.max_width >= _WIDTH_FOR_COUNTS
+        table = Table.grid(padding=(0, 2, 0, 0), expand=False)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        if counted:
+            table.add_column(no_wrap=True, justify="right")
+            table.add_column(no_wrap=True, justify="right")
+        table.add_column(no_wrap=True, justify="right")
+        for row in self._rows:
+            drawing = self._drawing(row.cells, glyphs)
+            if row.entry is None:
+                table.add_row(drawing)
+                continue
+            entry = self._entries[row.entry]
+            counts = _counts(entry) if counted else ()
+            texts = (_epochs(entry), self._text(entry), *counts, self._age(entry))
+            table.add_row(drawing, *(_in_ascii(text) if options.ascii_only else text for text in texts))
+        yield table
+        if self._lineage.next_cursor is not None:
+            yield Text("Older snapshots are left out; --limit shows more.", style="dim")
+
+    def _drawing(self, cells: Sequence[Cell], glyphs: Mapping[Mark, str]) -> Text:
+        text = Text()
+        for cell, following in pairwise((*cells, Cell(Mark.BLANK))):
+            colour = self._colours.get(cell.branch or "", "dim")
+            bold = " bold" if cell.mark is Mark.SNAPSHOT else ""
+            text.append(glyphs[cell.mark], colour + bold)
+            joined = cell.mark in _LEFT_OF_RUN and following.mark in _RUN
+            text.append(glyphs[Mark.ACROSS] if joined else " ", self._colours.get(following.branch or "", "dim"))
+        return text
+
+    def _text(self, entry: Entry) -> Text:
+        if entry.folded:
+            return Text(f"{len(entry.nodes)} epochs", style="dim")
+        node = entry.newest
+        parts: list[Text] = []
+        tip = self._tips.get(node.key)
+        if tip is not None:
+            parts.append(Text.assemble((tip, f"bold {self._colours[node.branch]}")))
+        parts += [Text.assemble(("savepoint ", "yellow"), (name, "bold yellow")) for name in node.savepoints]
+        if node.state != "committed":
+            parts.append(Text(node.state, style="bold"))
+        parts += [self._change(node, change.kind) for change in node.changes]
+        return Text(" · ", style="dim").join(parts)
+
+    def _change(self, node: LineageNode, kind: str) -> Text:
+        parent = self._nodes.get(self._parents.get(node.key, node.key))
+        before = parent if parent is not None and parent is not node else None
+        words_of_change = [_of_parameters(before, node)]
+        if before is None or before.artifact != node.artifact:
+            words_of_change.insert(0, words.code(node.artifact))
+        said = kind if before is None or before.branch == node.branch else f"{kind} of {before.application}"
+        return Text.assemble(said, (" ".join(["", *filter(None, words_of_change)]), "dim"))
+
+    def _find_tips(self) -> dict[EpochKey, str]:
+        """The latest snapshot of each application, and the application's name."""
+        lineage = self._lineage
+        tips: dict[str, EpochKey] = {} if lineage.head is None else {lineage.application: lineage.head}
+        for entry in self._entries:
+            tips.setdefault(entry.newest.application, entry.newest.key)
+        return {key: application for application, key in tips.items()}
+
+    def _age(self, entry: Entry) -> Text:
+        return Text(words.age(entry.newest.committed_at, self._now), style="dim")
+
+
+def _in_ascii(text: Text) -> Text:
+    """The same text, its few signs beyond ASCII replaced one by one, so that styles stay where they are."""
+    text.plain = text.plain.translate(_SIGNS).encode("ascii", "replace").decode()
+    return text
+
+
+def _epochs(entry: Entry) -> Text:
+    if entry.folded:
+        return Text(f"{entry.oldest.epoch}–{entry.newest.epoch}", style="dim")
+    return Text(str(entry.newest.epoch), style="bold")
+
+
+def _counts(entry: Entry) -> tuple[Text, Text]:
+    """Rows read, and state rows changed; of a folded run, their sums."""
+    counted = [node.counts for node in entry.nodes if node.counts is not None]
+    if not counted:
+        return Text(), Text()
+    rows = sum(counts.rows_in or 0 for counts in counted)
+    changed = sum(counts.state_rows or 0 for counts in counted)
+    style = "dim" if entry.folded else ""
+    return Text(f"{rows:,} rows in", style=style), Text(f"{changed:,} changed", style=style)
+
+
+def _of_parameters(before: LineageNode | None, node: LineageNode) -> str:
+    """The parameters at the start; later, what is different: ``late_minutes 15 → 30``."""
+    now = node.parameters or {}
+    if before is None:
+        return words.values(now)
+    then = before.parameters or {}
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return ", ".join(f"{name} {then.get(name, 'unset')} → {now.get(name, 'unset')}" for name in names)

@@ -1,0 +1,74 @@
+"""Options and arguments that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The control plane.  [default: EPOCHAL_URL or http://127.0.0.1:8765]")
+]
+Name = Annotated[str, typer.Argument(metavar="APP", help="The application's name.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the end; print the operation.")]
+Parameter = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter; VALUE is JSON, or text. Repeatable."),
+]
+ParametersFile = Annotated[
+    Path | None, typer.Option("--parameters", metavar="FILE", help="Parameters as one JSON object; -p goes over it.")
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Configuration: parallelism=4, epoch_interval_seconds=0.5, spark.executor.memory=2g. Repeatable.",
+    ),
+]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file or a zip with `pipeline` or `build(..)`.")]
+
+
+def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> dict[str, Any]:
+    """``-p`` over ``--parameters``. Raises ``typer.BadParameter``."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = json.loads(file.read_text())
+        except OSError as error:
+            raise typer.BadParameter(f"{file} cannot be read: {error.strerror}.", param_hint="--parameters") from None
+        except ValueError as error:
+            raise typer.BadParameter(f"{file} is not JSON: {error}.", param_hint="--parameters") from None
+        if not isinstance(values, dict):
+            raise typer.BadParameter(f"{file} does not hold a JSON object.", param_hint="--parameters")
+    return {**values, **dict(_pair(pair, "-p") for pair in pairs or ())}
+
+
+def configuration(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """``--set`` as a configuration: ``restart.max_restarts=2`` is nested, ``spark.executor.memory=2g`` is Spark's."""
+    values: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, value = _pair(pair, "--set")
+        section, dot, member = name.partition(".")
+        if section == "spark" and dot:
+            values.setdefault("spark", {})[name] = pair.partition("=")[2]
+        elif dot:
+            values.setdefault(section, {})[member] = value
+        else:
+            values[name] = value
+    return values
+
+
+def _pair(pair: str, option: str) -> tuple[str, Any]:
+    name, equals, text = pair.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint=option)
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text

@@ -1,0 +1,68 @@
+"""Where a command's words go: one JSON document or tables on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+
+@dataclass(frozen=True)
+class Output:
+    """``as_json``: results as one JSON document, no words for people on standard output."""
+
+    as_json: bool
+    results: Console
+    notes: Console
+
+    @classmethod
+    def make(cls, as_json: bool) -> Output:
+        return cls(as_json, Console(highlight=False, soft_wrap=False), Console(stderr=True, highlight=False))
+
+    @property
+    def animated(self) -> bool:
+        """May spinners and progress bars be drawn? Only where a person looks, never into a file or a pipe."""
+        return self.notes.is_terminal and not self.as_json
+
+    def result(self, document: Any, view: RenderableType) -> None:
+        """The command's result: the document for programs, or the view for people."""
+        if self.as_json:
+            self.document(document)
+        else:
+            self.results.print(view)
+
+    def document(self, document: Any) -> None:
+        sys.stdout.write(encode(document) + "\n")
+        sys.stdout.flush()
+
+    def line(self, document: Any) -> None:
+        """One of a stream of documents, on a line of its own."""
+        sys.stdout.write(encode(document, indent=None) + "\n")
+        sys.stdout.flush()
+
+    def note(self, text: RenderableType) -> None:
+        """A word to the person at the terminal, beside the result."""
+        if not self.as_json:
+            self.notes.print(text)
+
+    def warn(self, text: str) -> None:
+        self.notes.print(Text.assemble(("warning: ", "yellow"), text))
+
+
+def encode(document: Any, indent: int | None = 2) -> str:
+    return json.dumps(to_jsonable_python(_plain(document)), indent=indent, ensure_ascii=False)
+
+
+def _plain(document: Any) -> Any:
+    if isinstance(document, BaseModel):
+        return document.model_dump(mode="json", by_alias=True)
+    if isinstance(document, Sequence) and not isinstance(document, str | bytes):
+        return {"items": [_plain(item) for item in document]}
+    return document

@@ -1,0 +1,45 @@
+"""Numbers, times and names as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+
+def age(then: datetime | None, now: datetime | None = None) -> str:
+    """How long ago, in its largest unit: ``just now``, ``41 s``, ``3 min``, ``5 h``, ``12 d``."""
+    if then is None:
+        return ""
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    if seconds < 1:
+        return "just now"
+    for unit, size, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
+        if seconds < limit:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{int(seconds // 86400)} d ago"
+
+
+def count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def size(bytes: int | None) -> str:
+    """Bytes in binary units with three digits: ``812 B``, ``4.2 KiB``, ``31 MiB``."""
+    if bytes is None:
+        return ""
+    value = float(bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def code(sha256: str | None) -> str:
+    """An artifact's sha256, as far as people compare it."""
+    return "" if sha256 is None else sha256[:8]
+
+
+def values(mapping: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in mapping.items())
