@@ -1,0 +1,117 @@
+"""What the author's hands give as a value, or as a map's own key, in the one form that the accesses keep.
+
+One declared column: the plain value. Several: a named tuple. Arity and names are checked here, at the call, so that the
+author's traceback shows the line; types are checked when a chunk's changes become Arrow.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.engine.tasks.keys import row_type
+from epochal.errors import EpochalError, SchemaError
+from epochal.state.codec import KeyCodec
+from epochal.state.table import Column, StateTable
+
+
+class Fields:
+    """The value columns of one state table as its author sees them."""
+
+    def __init__(self, table: StateTable) -> None:
+        self._table = table
+        self.names = tuple(column.name for column in table.value)
+        self.single = len(self.names) == 1
+        self.row = row_type("Value", self.names)
+
+    def value(self, values: tuple[Any, ...], columns: dict[str, Any]) -> Any:
+        """From the arguments of ``set`` and ``append``."""
+        if columns:
+            if values or columns.keys() != set(self.names):
+                raise self._refusal(values, columns)
+            return columns[self.names[0]] if self.single else self.row(**dict(zip(self.row._fields, self._ordered(columns))))
+        if self.single:
+            if len(values) != 1:
+                raise self._refusal(values, columns)
+            return values[0]
+        if len(values) == 1 and isinstance(values[0], (tuple, list)):
+            values = tuple(values[0])
+        if len(values) != len(self.names):
+            raise self._refusal(values, columns)
+        return self.row(*values)
+
+    def one(self, value: Any) -> Any:
+        """From a single object: an element of ``extend``, the value of ``put``."""
+        return value if self.single else self.value((value,), {})
+
+    def columns(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """A sequence per column; a value of ``None`` is null in all columns."""
+        if self.single:
+            return [values]
+        empty = (None,) * len(self.names)
+        return list(zip(*(empty if value is None else value for value in values), strict=True)) or [()] * len(self.names)
+
+    def _ordered(self, columns: dict[str, Any]) -> list[Any]:
+        return [columns[name] for name in self.names]
+
+    def _refusal(self, values: tuple[Any, ...], columns: dict[str, Any]) -> SchemaError:
+        shown = ", ".join([*map(repr, values), *(f"{name}={value!r}" for name, value in columns.items())])
+        return SchemaError(
+            f"State {self._table.id!r} was given ({shown}); a value of it is ({declared(self._table.value)}): "
+            "give all of its columns, in this order or by name."
+        )
+
+
+class SubKeys:
+    """A map's own keys: to the bytes that identify an entry below its key, and back."""
+
+    def __init__(self, table: StateTable) -> None:
+        self._table = table
+        self._fields = pa.schema([column.to_arrow(nullable=False) for column in table.sub_key])
+        self.codec = KeyCodec(self._fields)
+        self.single = len(table.sub_key) == 1
+        self.row = row_type("MapKey", tuple(column.name for column in table.sub_key))
+        self._exact = [_exact(field.type) for field in self._fields]
+
+    def encode(self, key: Any) -> bytes:
+        """Raises ``SchemaError`` naming the state."""
+        values = (key,) if self.single else key
+        try:
+            return self.codec.encode_one([exact(value) for exact, value in zip(self._exact, values, strict=True)])
+        except (TypeError, ValueError, AttributeError, OverflowError, ArithmeticError, EpochalError) as error:
+            raise SchemaError(
+                f"State {self._table.id!r}: {key!r} cannot be a key of this map, whose key is "
+                f"({declared(self._table.sub_key)}): {error}."
+            ) from None
+
+
+def declared(columns: Sequence[Column]) -> str:
+    """``streak int, since timestamp``."""
+    return ", ".join(f"{column.name} {column.type}" for column in columns)
+
+
+def _exact(type: pa.DataType) -> Callable[[Any], Any]:
+    """Refuses what the codec would take silently for something else: 1.7 for 1, and a local time for none."""
+    if pa.types.is_integer(type):
+        return operator.index
+    if pa.types.is_timestamp(type) and type.tz is not None:
+        return _in_utc
+    kinds = {pa.string(): str, pa.binary(): bytes, pa.bool_(): bool}
+    return _instance(kinds[type]) if type in kinds else lambda value: value
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+def _instance(kind: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"expected {kind.__name__}, not {type(value).__name__}")
+        return value
+
+    return check

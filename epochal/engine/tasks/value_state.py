@@ -1,0 +1,53 @@
+"""Value state: read in bulk for a chunk of keys, kept as Python values, written back in bulk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.engine.tasks.keyed_state import DELETE, PUT, KeyedState
+from epochal.engine.tasks.keys import KeyChunk, named_rows
+from epochal.engine.tasks.values import column_of, python_values
+from epochal.pipeline.state import ValueAccess
+
+
+class KeyedValue(KeyedState, ValueAccess):
+    def begin(self, keys: KeyChunk) -> None:
+        self._keys = keys
+        self._touched = bytearray(len(keys))
+        self._found, stored = self._access.get(keys.table, keys.groups)
+        self._current = self._as_values(stored)
+
+    def get(self) -> Any:
+        return self._current[self._cursor.position]
+
+    def set(self, *values: Any, **columns: Any) -> None:
+        position = self._cursor.position
+        self._current[position] = self._fields.value(values, columns)
+        self._touched[position] = PUT
+
+    def clear(self) -> None:
+        position = self._cursor.position
+        self._current[position] = None
+        self._touched[position] = DELETE
+
+    def changes(self) -> pa.Table | None:
+        touched = np.frombuffer(self._touched, np.uint8)
+        positions = np.flatnonzero((touched == PUT) | ((touched == DELETE) & self._found))
+        if not len(positions):
+            return None
+        values = [self._current[position] for position in positions.tolist()]
+        return self._delta(positions, touched[positions] == DELETE, None, values)
+
+    def _as_values(self, stored: pa.Table) -> list[Any]:
+        """The plain value or a named tuple per key, ``None`` where there is none."""
+        if not self._found.any():
+            return [None] * len(self._keys)
+        if self._fields.single:
+            return python_values(column_of(stored, self._fields.names[0]))
+        values = named_rows("Value", stored, self._fields.names)
+        for absent in np.flatnonzero(~self._found).tolist():
+            values[absent] = None
+        return values
