@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from epochal.client.models import Application, Operation
 from epochal.client.paths import path
+from epochal.client.polling import poll
 from epochal.client.transport import Transport, read
+from epochal.errors import EpochalError
 
 # Building and analysing a pipeline starts a Spark session in a process of its own.
 BUILD_SECONDS = 180.0
@@ -94,6 +96,29 @@ class Applications:
         }
         answer = self._transport.post(path("applications", source, "fork"), body, timeout_seconds=BUILD_SECONDS)
         return read(Application, answer)
+
+    def wait_until_running(
+        self,
+        name: str,
+        on_progress: Callable[[Application], None] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Application:
+        """Wait until an application that was created with ``start`` runs (or, bounded, has already ended).
+
+        Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
+        """
+        started = poll(
+            self.get(name),
+            lambda: self.get(name),
+            until=lambda now: now.state not in ("created", "starting"),
+            on_progress=on_progress,
+            timeout_seconds=timeout_seconds,
+            what=f"application {name} to run",
+        )
+        if started.state == "failed":
+            reason = "without a reason" if started.failure is None else started.failure.message
+            raise EpochalError(f"Application {name} failed: {reason}")
+        return started
 
     def _operation(self, name: str, verb: str, body: Mapping[str, Any]) -> Operation:
         return read(Operation, self._transport.post(path("applications", name, verb), body))

@@ -85,7 +85,7 @@ class Problem(Answer):
     title: str = ""
     status: int = 500
     detail: str | None = None
-    errors: tuple[dict[str, Any], ...] = ()
+    errors: tuple[dict[str, Any], ...] | None = None
 
 
 class Operation(Answer):
@@ -209,7 +209,7 @@ class LineageNode(Answer):
 
 
 class LineageEdge(Answer):
-    """From a snapshot to one built on it; ``kind`` is ``epoch``, or the change that made it (``fork``, ..)."""
+    """From a snapshot to one built on it; ``kind`` is ``epoch``, ``fork``, or ``start`` (a new branch)."""
 
     source: EpochKey = Field(alias="from")
     target: EpochKey = Field(alias="to")
@@ -288,10 +288,10 @@ class Token(Answer):
 
 
 class AuditRecord(Answer):
-    """Who did what, to what, and how it ended."""
+    """Who did what, to what; ``outcome`` is the HTTP status that it was answered with."""
 
     at: datetime
     token: str | None = None
     action: str
     target: str | None = None
-    outcome: str
+    outcome: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
-from epochal.client import Client, Operation
+from epochal.client import Application, Client, Operation
 from epochal.service.cli.output import Output
 
 
@@ -19,6 +19,15 @@ class Session:
     client: Client
     output: Output
 
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """A spinner where a person looks, while one long call is made."""
+        if not self.output.animated:
+            yield
+            return
+        with self.output.notes.status(f"{escape(doing)} .."):
+            yield
+
     def wait(self, operation: Operation, doing: str) -> Operation:
         """Wait for the operation's success, with a spinner where a person looks. Raises what it failed with."""
         if not self.output.animated:
@@ -26,6 +35,15 @@ class Session:
         with self.output.notes.status(f"{doing} ..") as status:
             return self.client.operations.wait(
                 operation, lambda now: status.update(f"{doing} .. [dim]{escape(now.progress or '')}[/dim]")
+            )
+
+    def wait_until_running(self, name: str) -> Application:
+        """Wait until the application runs, with a spinner where a person looks. Raises what it failed with."""
+        if not self.output.animated:
+            return self.client.applications.wait_until_running(name)
+        with self.output.notes.status(f"Starting {name} ..") as status:
+            return self.client.applications.wait_until_running(
+                name, lambda now: status.update(f"Starting {name} .. [dim]{escape(now.detail or '')}[/dim]")
             )
 
 

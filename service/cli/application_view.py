@@ -1,0 +1,157 @@
+"""Applications as tables: one line each for ``ps``, everything about one for ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epochal.client.models import Application, Execution, Savepoint, StateTable
+from epochal.service.cli import words
+
+_LOOK = {
+    "created": ("○", "dim"),
+    "starting": ("◐", "yellow"),
+    "running": ("●", "green"),
+    "stopping": ("◑", "yellow"),
+    "stopped": ("○", "dim"),
+    "failed": ("✗", "bold red"),
+}
+
+
+class ListedApplication(Application):
+    """An application with the attempt that its execution is at."""
+
+    attempt: int | None = None
+
+
+def application_table(applications: Sequence[ListedApplication], now: datetime | None = None) -> RenderableType:
+    if not applications:
+        return Text("No applications yet; `epochal submit FILE --name NAME` makes one.", style="dim")
+    table = plain_table("name", "state", ">epoch", "committed", ">attempt", "detail")
+    for application in applications:
+        head = application.head
+        table.add_row(
+            Text(application.name, style="bold"),
+            state_text(application.state),
+            "–" if head is None else str(head.epoch),
+            "–" if head is None else words.age(head.committed_at, now),
+            "–" if application.attempt is None else str(application.attempt),
+            _detail(application),
+        )
+    return table
+
+
+def application_page(
+    application: Application,
+    execution: Execution | None,
+    tables: Sequence[StateTable],
+    savepoints: Sequence[Savepoint],
+    now: datetime | None = None,
+) -> RenderableType:
+    """Everything about one application, on one page."""
+    parts: list[RenderableType] = [_facts(application, execution, now)]
+    if tables:
+        parts += [Text(), _state(tables)]
+    if savepoints:
+        parts += [Text(), savepoint_table(savepoints, now)]
+    failure = application.failure
+    if failure is not None:
+        parts += [Text(), Text.assemble((f"{failure.type}: ", "bold red"), failure.message)]
+        if failure.traceback:
+            parts.append(Text(failure.traceback.rstrip(), style="dim"))
+    return Group(*parts)
+
+
+def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
+    if not savepoints:
+        return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")
+    table = plain_table("savepoint", ">epoch", "branch", "made", "message")
+    for savepoint in savepoints:
+        table.add_row(
+            Text(savepoint.name, style="bold yellow"),
+            str(savepoint.epoch),
+            Text(savepoint.branch),
+            words.age(savepoint.created_at, now),
+            Text(savepoint.message or ""),
+        )
+    return table
+
+
+def state_text(state: str) -> Text:
+    glyph, style = _LOOK.get(state, ("?", ""))
+    return Text(f"{glyph} {state}", style=style)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without frames; a column whose title begins with ``>`` holds numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for title in columns:
+        numeric = title.startswith(">")
+        last = title == columns[-1]
+        table.add_column(
+            title.removeprefix(">").upper(),
+            justify="right" if numeric else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=None,
+            min_width=len(title) if not last else 0,
+        )
+    return table
+
+
+def _detail(application: Application) -> Text:
+    if application.failure is not None and application.state == "failed":
+        return Text(f"{application.failure.type}: {application.failure.message}".partition("\n")[0], style="red")
+    parts = [application.detail] if application.detail else []
+    if application.parent is not None:
+        parts.append(f"fork of {application.parent.application} at {application.parent.epoch}")
+    if application.shadow:
+        parts.append("shadow")
+    return Text(" · ".join(parts), style="dim")
+
+
+def _facts(application: Application, execution: Execution | None, now: datetime | None) -> Table:
+    facts: list[tuple[str, RenderableType]] = [("state", state_text(application.state))]
+    if application.detail:
+        facts.append(("detail", Text(application.detail)))
+    if application.head is not None:
+        committed = words.age(application.head.committed_at, now)
+        facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}")))
+    facts.append(("branch", Text(application.branch)))
+    if application.parent is not None:
+        parent = application.parent
+        facts.append(("fork of", Text(f"{parent.application} at epoch {parent.epoch} of {parent.branch}")))
+    if application.shadow:
+        facts.append(("shadow", Text("yes: its sinks are not written")))
+    facts.append(("version", Text(f"{application.version}, artifact {words.code(application.artifact)}")))
+    facts.append(("parameters", Text(words.values(application.parameters) or "none")))
+    facts.append(("configuration", Text(words.values(application.configuration) or "defaults")))
+    if execution is not None:
+        facts.append(("execution", Text(f"{execution.id}, attempt {execution.attempt}, {execution.state}")))
+        if execution.heartbeat_at is not None and execution.state in ("starting", "running", "stopping"):
+            facts.append(("heartbeat", Text(words.age(execution.heartbeat_at, now))))
+    facts.append(("created", Text(words.age(application.created_at, now))))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("application", Text(application.name, style="bold"))
+    for name, value in facts:
+        grid.add_row(name, value)
+    return grid
+
+
+def _state(tables: Sequence[StateTable]) -> Table:
+    view = plain_table("state table", "kind", "key", ">rows", "value")
+    for table in tables:
+        view.add_row(
+            Text(table.table, style="bold"),
+            table.kind,
+            ", ".join(f"{column.name} {column.type}" for column in (*table.key, *table.sub_key)),
+            words.count(table.rows),
+            Text(", ".join(f"{column.name} {column.type}" for column in table.value), style="dim"),
+        )
+    return view

@@ -1,0 +1,118 @@
+"""``ps``, ``show``, ``start``, ``stop``, ``restart``, ``delete``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from epochal.client import Application, Client, Execution
+from epochal.errors import NotFound
+from epochal.service.cli.application_view import ListedApplication, application_page, application_table
+from epochal.service.cli.options import Json, Name, NoWait, Url
+from epochal.service.cli.session import connected
+
+app = typer.Typer()
+
+SavepointName = Annotated[str | None, typer.Option("--savepoint", "-s", metavar="NAME")]
+
+
+@app.command()
+def ps(url: Url = None, as_json: Json = False) -> None:
+    """List the applications: state, latest committed epoch and its age, attempt."""
+    with connected(url, as_json) as session:
+        listed = [_with_attempt(session.client, application) for application in session.client.applications.list()]
+        session.output.result(listed, application_table(listed))
+
+
+@app.command()
+def show(name: Name, url: Url = None, as_json: Json = False) -> None:
+    """Show one application: where it is, what it runs with, its state tables, savepoints, and why it failed."""
+    with connected(url, as_json) as session:
+        handle = session.client.application(name)
+        application = handle.get()
+        execution = _execution(session.client, application)
+        tables, savepoints = handle.state_tables(), handle.savepoints.list()
+        document = {
+            **application.model_dump(mode="json"),
+            "current_execution": None if execution is None else execution.model_dump(mode="json"),
+            "state_tables": [table.model_dump(mode="json") for table in tables],
+            "savepoints": [savepoint.model_dump(mode="json") for savepoint in savepoints],
+        }
+        session.output.result(document, application_page(application, execution, tables, savepoints))
+
+
+@app.command()
+def start(
+    name: Name, savepoint: SavepointName = None, no_wait: NoWait = False, url: Url = None, as_json: Json = False
+) -> None:
+    """Start a stopped application, from its head or from a savepoint."""
+    with connected(url, as_json) as session:
+        operation = session.client.applications.start(name, savepoint)
+        if not no_wait:
+            operation = session.wait(operation, f"Starting {name}")
+        done = f"{name} is starting" if no_wait else f"{name} is running ({_attempt(operation.result)})"
+        session.output.result(operation, Text(f"{done}."))
+
+
+@app.command()
+def stop(
+    name: Name, savepoint: SavepointName = None, no_wait: NoWait = False, url: Url = None, as_json: Json = False
+) -> None:
+    """Stop an application at an epoch boundary; with --savepoint, name the snapshot it stops at."""
+    with connected(url, as_json) as session:
+        operation = session.client.applications.stop(name, savepoint)
+        if no_wait:
+            session.output.result(operation, Text(f"{name} is stopping."))
+            return
+        operation = session.wait(operation, f"Stopping {name}")
+        result = operation.result or {}
+        epoch = result.get("epoch")
+        where = "before its first epoch" if epoch is None else f"at epoch {epoch}"
+        named = f", savepoint {result['savepoint']}" if result.get("savepoint") else ""
+        session.output.result(operation, Text(f"{name} is stopped {where}{named}."))
+
+
+@app.command()
+def restart(name: Name, no_wait: NoWait = False, url: Url = None, as_json: Json = False) -> None:
+    """Stop and start an application; it goes on where it was."""
+    with connected(url, as_json) as session:
+        operation = session.client.applications.restart(name)
+        if not no_wait:
+            operation = session.wait(operation, f"Restarting {name}")
+        done = f"{name} is restarting" if no_wait else f"{name} is running ({_attempt(operation.result)})"
+        session.output.result(operation, Text(f"{done}."))
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a stopped application, with its history."""
+    with connected(url, as_json) as session:
+        if not yes:
+            typer.confirm(f"Delete {name} and its snapshots?", abort=True, err=True)
+        session.client.applications.delete(name)
+        session.output.result({"deleted": name}, Text(f"{name} is deleted."))
+
+
+def _with_attempt(client: Client, application: Application) -> ListedApplication:
+    execution = _execution(client, application)
+    return ListedApplication(**dict(application), attempt=None if execution is None else execution.attempt)
+
+
+def _execution(client: Client, application: Application) -> Execution | None:
+    if application.execution is None:
+        return None
+    try:
+        return client.application(application.name).executions.get(application.execution)
+    except NotFound:  # It ended, or was deleted, since the application was read.
+        return None
+
+
+def _attempt(result: dict[str, Any] | None) -> str:
+    return f"attempt {(result or {}).get('attempt', '?')}"

@@ -1,0 +1,68 @@
+"""``tokens create | list | delete``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from epochal.service.cli import words
+from epochal.service.cli.application_view import plain_table
+from epochal.service.cli.options import Json, Url
+from epochal.service.cli.session import connected
+
+app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
+
+
+class ScopeName(StrEnum):
+    """What a token allows; each scope includes the one before."""
+
+    read = "read"
+    operate = "operate"
+    admin = "admin"
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose or what for.")],
+    scope: Annotated[
+        ScopeName, typer.Option("--scope", help="read < operate (submits and runs code) < admin.")
+    ] = ScopeName.read,
+    days: Annotated[float | None, typer.Option("--days", min=0, help="Expires after so many days.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token. It is printed once; only its hash is kept."""
+    with connected(url, as_json) as session:
+        expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
+        token = session.client.tokens.create(name, scope.value, expires)
+        session.output.note(f"Keep this token of {name} ({scope.value}); it is not shown again:")
+        session.output.result(token, Text(token.token or "", overflow="fold"))
+
+
+@app.command("list")
+def list_tokens(url: Url = None, as_json: Json = False) -> None:
+    """List the tokens; never their texts."""
+    with connected(url, as_json) as session:
+        tokens = session.client.tokens.list()
+        table = plain_table("id", "name", "scope", "made", "expires")
+        for token in tokens:
+            expires = "never" if token.expires_at is None else token.expires_at.strftime("%Y-%m-%d %H:%M")
+            table.add_row(token.id, Text(token.name, style="bold"), token.scope, words.age(token.created_at), expires)
+        session.output.result(tokens, Group(table))
+
+
+@app.command()
+def delete(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a token; it is refused from now on."""
+    with connected(url, as_json) as session:
+        session.client.tokens.delete(id)
+        session.output.result({"deleted": id}, Text(f"Token {id} is deleted."))
