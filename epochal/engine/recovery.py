@@ -20,9 +20,10 @@ from epochal.engine.job import Participants
 from epochal.engine.position import Position
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import FileMissing, SnapshotError
+from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.store import SnapshotStore, manifest_prefix
+from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
 
@@ -123,11 +124,12 @@ class Recovery:
     def _abort_undecided(self, point: RecoveryPoint) -> None:
         """R4: nothing of an undecided epoch may stay; aborted ones are swept again, a crash may have cut that short."""
         first = point.head.epoch + 1 if point.head and point.head.branch == point.branch else 1
+        manifests = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
         for epoch in range(first, point.next_epoch):
             scope = EpochScope(self.orders.application, EpochKey(point.branch, epoch), point.attempt, None)
             for backend in self.participants.backends.values():
                 backend.sweep(scope, ())
-            for path in self.store.list(manifest_prefix(point.branch, epoch)):
+            for path in manifests.get(epoch, ()):
                 self.store.delete(path)
             points.R4_SWEPT.hit(epoch)
         for record in point.started:

@@ -1,0 +1,67 @@
+"""Where things lie in a store. All paths are relative to the store's root.
+
+    {branch}/manifests/{epoch:010}-{attempt}-{unique}.json
+    {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
+    {branch}/bases/{table}-{epoch:010}-{first}-{last}-{unique}.parquet
+
+The unique part makes two attempts at the same thing write two files, of which at most one is ever named by a manifest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from uuid import uuid4
+
+from epochal.contracts.identity import EpochKey
+
+TEMPORARY = ".tmp"
+"""The end of a name that is still being written, or was when its process died; the name begins with a dot then."""
+
+
+def manifests(branch: str) -> str:
+    return f"{branch}/manifests"
+
+
+def manifest(key: EpochKey, attempt: int) -> str:
+    """A new path for the manifest of an epoch."""
+    return f"{manifests(key.branch)}/{key.epoch:010}-{attempt}-{uuid4().hex}.json"
+
+
+def manifests_by_epoch(paths: Iterable[str]) -> dict[int, list[str]]:
+    """Manifests' paths by epoch, unfinished ones too."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for path in paths:
+        number = path.rpartition("/")[2].lstrip(".").partition("-")[0]
+        if number.isdigit():
+            found[int(number)].append(path)
+    return found
+
+
+def deltas(key: EpochKey) -> str:
+    """The folder of everything that the epoch's subtasks wrote."""
+    return f"{key.branch}/epochs/{key.epoch:010}"
+
+
+def delta(key: EpochKey, table: str, subtask: int) -> str:
+    """A new path for one subtask's delta."""
+    return f"{deltas(key)}/{table}-{subtask:05}-{uuid4().hex}.parquet"
+
+
+def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
+    """A new path for a base of one range of key groups."""
+    return f"{at.branch}/bases/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
+
+
+def table_of_delta(path: str) -> str | None:
+    """The state table of a delta's path, finished or not; ``None`` when it is no delta's path."""
+    name = path.rpartition("/")[2]
+    if name.endswith(TEMPORARY):
+        name = name.removeprefix(".").removesuffix(TEMPORARY).rpartition(".")[0]
+    parts = name.removesuffix(".parquet").rsplit("-", 2)
+    return parts[0] if name.endswith(".parquet") and len(parts) == 3 else None
+
+
+def belongs_to(table: str, operator: str) -> bool:
+    """Is this state table, by its id, one of the operator's?"""
+    return table == operator or table.startswith(f"{operator}.")
