@@ -16,10 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.contracts.backend import Backend, Transaction
+from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, TaskScope
 
 if TYPE_CHECKING:
     from epochal.snapshots.chain import Chain
+    from epochal.snapshots.manifest import DeltaFile
     from epochal.state.table import StateTable
 
 KeyGroups = npt.NDArray[np.int32]
@@ -68,3 +70,7 @@ class StateTransaction(Transaction):
 
 class StateBackend(Backend[StateTransaction]):
     """``start`` takes a :class:`StateTaskScope`. ``commit`` is empty: caches catch up from the published chain."""
+
+    @abstractmethod
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        """The delta files that a handle of this backend names."""

@@ -6,7 +6,7 @@ broadcast) is a new node type and one case in each of the two walks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,10 @@ from epochal.contracts.backend import SinkBackend
 from epochal.contracts.source import Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from epochal.pipeline.aggregates import MergeableAggregate
+    from epochal.pipeline.expressions import Expression
     from epochal.pipeline.keyed import BatchFunction, KeyedProcess
 
 NodeId = int
@@ -51,15 +53,15 @@ class TransformNode:
     function: Callable[..., DataFrame]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Aggregation:
-    """One output column of ``aggregate``: the author's Spark aggregate expression under its name.
+    """One output column of ``aggregate``: the author's aggregate expression under its name, or an aggregate of their own.
 
     ``pipeline.aggregation`` turns it into partial columns, a merge per partial column, and a final expression.
     """
 
     name: str
-    expression: Column
+    expression: Expression | MergeableAggregate
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
 
 @dataclass(frozen=True)
 class Graph:
-    """All nodes by id, in topological order (a node's inputs come before it)."""
+    """All nodes by id, in topological order (a node's inputs come before it). ``name`` is the pipeline's."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -137,6 +139,14 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
     @property
+    def tables(self) -> tuple[StaticNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, StaticNode))
+
+    @property
+    def statics(self) -> tuple[StaticNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, StaticNode))
+
+    @property
     def operators(self) -> tuple[OperatorNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, OperatorNode))
 
@@ -147,3 +157,11 @@ class Graph:
     def consumers(self, id: NodeId) -> tuple[NodeId, ...]:
         """The nodes that read node ``id``, once for each time they read it."""
         return tuple(node.id for node in self.nodes for input in inputs(node) if input == id)
+
+    def ancestors(self, ids: Iterable[NodeId]) -> frozenset[NodeId]:
+        """``ids`` and every node that they read, directly or not: what has to be evaluated for them."""
+        found = set(ids)
+        for node in reversed(self.nodes):
+            if node.id in found:
+                found.update(inputs(node))
+        return frozenset(found)

@@ -1,0 +1,127 @@
+"""An epoch's DataFrames: the pipeline's graph over the slices, with every operator as one ``mapInArrow``.
+
+Only plans are made here; nothing runs. See docs/architecture.md for the job's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.contracts.handle import Handle
+from epochal.contracts.source import Source
+from epochal.engine.job import EpochPlan, Participants
+from epochal.engine.marks import CONTROL, KEY_GROUP, MARK, SUBTASK, rides_spark_shuffle, with_control, with_marks
+from epochal.engine.operators import OperatorPlan, operator_plan
+from epochal.engine.settings import Configuration
+from epochal.engine.tasks.operator import OperatorTask
+from epochal.pipeline.graph import AggregateNode, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode, StaticNode
+
+HANDLE = "_handle"
+
+
+@dataclass
+class EpochFrames:
+    """Makes the frames of one epoch; remembers what has to be read back from Spark afterwards."""
+
+    spark: SparkSession
+    plan: EpochPlan
+    participants: Participants
+    configuration: Configuration
+    statics: Mapping[str, DataFrame]
+    handles: dict[str, Observation] = field(default_factory=dict)
+    rows_in: dict[str, Observation] = field(default_factory=dict)
+
+    def source(self, node: SourceNode) -> DataFrame:
+        """The rows of the epoch's slice; no rows where the source has none in this epoch."""
+        source: Source = self.participants.sources[node.name]
+        slice = self.plan.slices.get(node.name)
+        if slice is None:
+            return self.spark.createDataFrame([], source.schema(self.spark))
+        frame = source.read(self.spark, slice)
+        if slice.rows is not None:
+            return frame
+        observation = self.rows_in.setdefault(node.name, Observation(f"rows of {node.name}"))
+        return frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+
+    def static(self, node: StaticNode) -> DataFrame:
+        return self.statics[node.name]
+
+    def operator_task_output(self, node: OperatorNode, frame: DataFrame) -> tuple[DataFrame, OperatorPlan]:
+        """The operator's task over its input: output rows, and the rows that carry its handles."""
+        plan = operator_plan(node, frame)
+        configuration = self.configuration
+        task = OperatorTask(
+            operator=node.name,
+            work=plan.work,
+            backend=self.participants.operators[node.name],
+            epoch=self.plan.scope,
+            parallelism=configuration.parallelism,
+            max_parallelism=configuration.max_parallelism,
+            tables=plan.tables,
+            chains={table.id: self.plan.chains[table.id] for table in plan.tables},
+            key=plan.key,
+            output=plan.task_output,
+        )
+        return self._shuffled(node, frame, plan).mapInArrow(task, plan.task_schema), plan
+
+    def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
+        """``frame`` with the operator's handles on their way to the driver, by subtask: the handle, and how many came."""
+        observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
+        columns = []
+        for subtask in range(self.configuration.parallelism):
+            handle = F.when(F.col(SUBTASK) == subtask, F.col(HANDLE))
+            columns += [F.max(handle).alias(f"handle_{subtask}"), F.count(handle).alias(f"count_{subtask}")]
+        return frame.observe(observation, *columns)
+
+    def observed_handles(self) -> dict[str, list[Handle]]:
+        """After the job: what came back; a handle that came twice is there twice."""
+        found: dict[str, list[Handle]] = {}
+        for name, observation in self.handles.items():
+            values = observation.get
+            found[name] = [
+                Handle.decode(bytes(values[f"handle_{subtask}"]))
+                for subtask in range(self.configuration.parallelism)
+                for _ in range(values[f"count_{subtask}"])
+            ]
+        return found
+
+    def observed_rows_in(self) -> int:
+        """After the job: rows read, as the sources knew before or Spark counted."""
+        known = sum(slice.rows or 0 for slice in self.plan.slices.values())
+        return known + sum(int(observation.get["rows"]) for observation in self.rows_in.values())
+
+    def _shuffled(self, node: OperatorNode, frame: DataFrame, plan: OperatorPlan) -> DataFrame:
+        """The input at its subtasks, with marks and control columns."""
+        parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
+        match node:
+            case AggregateNode():
+                assert plan.aggregation is not None
+                partials = plan.aggregation.partial_columns()
+                if rides_spark_shuffle(parallelism, maximum):
+                    marked = with_marks(frame, self.spark, parallelism)
+                    grouped = marked.groupBy(*node.keys, MARK).agg(*partials)
+                    return with_control(grouped, node.keys, parallelism, maximum)
+                grouped = with_marks(frame.groupBy(*node.keys).agg(*partials), self.spark, parallelism)
+                controlled = with_control(grouped, node.keys, parallelism, maximum)
+                return controlled.repartitionById(parallelism, F.col(SUBTASK))
+            case ProcessBatchNode():
+                controlled = with_control(with_marks(frame, self.spark, parallelism), node.keys, parallelism, maximum)
+                return controlled.repartitionById(parallelism, F.col(SUBTASK))
+            case ProcessNode():
+                controlled = with_control(with_marks(frame, self.spark, parallelism), node.keys, parallelism, maximum)
+                placed = controlled.repartitionById(parallelism, F.col(SUBTASK))
+                order = [F.col(SUBTASK), F.col(MARK).desc_nulls_last(), *map(_column, node.keys)]
+                return placed.sortWithinPartitions(*order, *map(_column, node.process.order_columns()))
+
+
+def output_rows(frame: DataFrame) -> DataFrame:
+    """An operator's own rows, without the rows that carry handles."""
+    return frame.where(F.col(HANDLE).isNull()).drop(HANDLE, SUBTASK)
+
+
+def _column(name: str) -> object:
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,164 @@
+"""E2 on Spark: one job for the usual pipeline, one more for each operator that several consumers read.
+
+The last stage is the union of all sinks' tasks, of one drain per operator that nobody reads, and of one end row. Each row
+of the result carries the partition it came from; the end row's partition says how many there must have been.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.contracts.handle import Handle
+from epochal.engine.answers import Answers, SinkAnswer
+from epochal.engine.frames import HANDLE, EpochFrames, output_rows
+from epochal.engine.job import EpochPlan, EpochRunner, Participants
+from epochal.engine.marks import SUBTASK
+from epochal.engine.plan import job_shape
+from epochal.engine.settings import Configuration
+from epochal.engine.tasks.drain import DrainTask
+from epochal.engine.tasks.sink import SINK_RESULT_DDL, SinkTask
+from epochal.errors import EpochTimeout
+from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode
+from epochal.snapshots.manifest import DeltaFile
+
+log = logging.getLogger(__name__)
+
+PARTITION = "_partition"
+
+
+@dataclass
+class SparkRunner(EpochRunner):
+    """Runs the epochs of one attempt. ``shadow``: without sinks."""
+
+    spark: SparkSession
+    graph: Graph
+    participants: Participants
+    configuration: Configuration
+    shadow: bool = False
+    _statics: dict[str, DataFrame] = field(default_factory=dict)
+
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        epoch = _EpochJob(self, plan)
+        with self._limited(plan, timeout_seconds):
+            return epoch.run()
+
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        return self.participants.operators[handle.owner].deltas(handle)
+
+    def statics(self) -> dict[str, DataFrame]:
+        """The static tables, read once in each attempt."""
+        for node in self.graph.statics:
+            if node.name not in self._statics:
+                self._statics[node.name] = node.read(self.spark)
+        return self._statics
+
+    @contextmanager
+    def _limited(self, plan: EpochPlan, timeout_seconds: float) -> Iterator[None]:
+        """Cancel the block's Spark jobs when it takes too long, and say so."""
+        tag = f"epochal-{plan.scope.branch}-{plan.scope.epoch}-{plan.scope.attempt}"
+        expired = threading.Event()
+
+        def cancel() -> None:
+            expired.set()
+            self.spark.interruptTag(tag)
+
+        timer = threading.Timer(timeout_seconds, cancel)
+        timer.daemon = True
+        self.spark.addTag(tag)
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if expired.is_set():
+                raise EpochTimeout(
+                    f"Epoch {plan.scope.key} took longer than {timeout_seconds:g} s (epoch_timeout_seconds) and was "
+                    "cancelled. Raise the timeout, or bound the slices with max_records_per_epoch."
+                ) from error
+            raise
+        finally:
+            timer.cancel()
+            self.spark.removeTag(tag)
+
+
+class _EpochJob:
+    """The jobs of one epoch."""
+
+    def __init__(self, runner: SparkRunner, plan: EpochPlan) -> None:
+        self._runner = runner
+        self._plan = plan
+        self._frames = EpochFrames(
+            runner.spark, plan, runner.participants, runner.configuration, runner.statics()
+        )
+        self._shape = job_shape(runner.graph, sinks=not runner.shadow)
+        self._materialised: dict[str, list[Handle]] = {}
+        self._persisted: list[DataFrame] = []
+        self._drains: list[DataFrame] = []
+
+    def run(self) -> Answers:
+        try:
+            frames = evaluate(
+                self._runner.graph,
+                source=self._frames.source,
+                static=self._frames.static,
+                operator=self._operator,
+            )
+            rows = self._last_stage(frames).collect()
+            return self._answers(rows)
+        finally:
+            for frame in self._persisted:
+                frame.unpersist()
+
+    def _operator(self, node: OperatorNode, input: DataFrame) -> DataFrame:
+        frame, plan = self._frames.operator_task_output(node, input)
+        if node.id in self._shape.shared:
+            return plan.finished(output_rows(self._materialise(node, frame)))
+        frame = self._frames.observed(node, frame)
+        if node.id in self._shape.drained:
+            self._drains.append(frame.mapInArrow(DrainTask(), SINK_RESULT_DDL))
+        return plan.finished(output_rows(frame))
+
+    def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
+        """Run a shared operator now, once; its handles are this job's result, its rows stay for the readers."""
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._persisted.append(kept)
+        rows = kept.where(F.col(HANDLE).isNotNull()).select(SUBTASK, HANDLE).collect()
+        self._materialised[node.name] = [Handle.decode(bytes(row[HANDLE])) for row in rows]
+        return kept
+
+    def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
+        branches = [*self._sink_branches(frames), *self._drains]
+        end = self._runner.spark.range(0, 1, 1, 1).select(
+            F.lit(None).cast("string").alias("sink"),
+            F.lit(None).cast("int").alias("partition"),
+            F.lit(None).cast("binary").alias("handle"),
+        )
+        return reduce(DataFrame.unionAll, [*branches, end]).withColumn(PARTITION, F.spark_partition_id())
+
+    def _sink_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
+        if self._runner.shadow:
+            return
+        for node in self._runner.graph.sinks:
+            task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
+            yield frames[node.input].mapInArrow(task, SINK_RESULT_DDL)
+
+    def _answers(self, rows: list[Row]) -> Answers:
+        *answered, end = sorted(rows, key=lambda row: row[PARTITION])
+        return Answers(
+            operators={**self._frames.observed_handles(), **self._materialised},
+            sinks=[
+                SinkAnswer(row[PARTITION], Handle.decode(bytes(row["handle"]))) for row in answered if row["handle"]
+            ],
+            silent_partitions=[row[PARTITION] for row in answered if not row["handle"]],
+            partitions=end[PARTITION],
+            rows_in=self._frames.observed_rows_in(),
+        )
