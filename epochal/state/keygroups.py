@@ -1,6 +1,6 @@
-"""Key groups: which one a key is in, and which subtask owns it (thesis 4.2.2).
+"""Key groups: which one a key is in, and which subtask owns it (thesis 4.2.1).
 
-``key_group = pmod(hash(key columns), max_parallelism)`` with Spark's Murmur3 hash, ``subtask = key_group % parallelism``.
+``key_group = pmod(hash(key columns), max_parallelism)`` with Spark's own hash; ``subtask = key_group % parallelism``.
 With a parallelism that divides the maximum, Spark's own hash partitioning puts every key group on its subtask already.
 """
 

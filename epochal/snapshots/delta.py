@@ -1,0 +1,123 @@
+"""Deltas: what one subtask changed in one state table in one epoch, as one Parquet file.
+
+Columns of ``StateTable.delta_schema``, sorted by (key group, key), at most one row per key; zstd; a checksum in each
+page. The file's metadata ``epochal`` (JSON) says of itself: format, table, branch, epoch, subtask, parallelism.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt, InvalidKey, SchemaError
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import DeltaFile, FileReference
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.column_bytes import column
+from epochal.state.key_codec import KeyCodec
+from epochal.state.table import StateTable
+
+PUT, DELETE = "put", "delete"
+_ROW_GROUP = 16_384
+
+
+@dataclass(frozen=True)
+class SortedChanges:
+    """Changes in the order of a delta: columns of ``StateTable.delta_schema``, and the encoded full key of each row."""
+
+    table: StateTable
+    rows: pa.Table
+    keys: pa.BinaryArray
+
+    @property
+    def groups(self) -> npt.NDArray[np.int32]:
+        return cast(npt.NDArray[np.int32], self.rows.column("_kg").to_numpy())
+
+
+def sort_changes(table: StateTable, changes: pa.Table) -> SortedChanges:
+    """Bring changes into a delta's order and types.
+
+    Raises ``SchemaError`` when a column is missing, ``InvalidKey`` when a key is null or changes twice.
+    """
+    missing = [name for name in table.delta_schema.names if name not in changes.column_names]
+    if missing:
+        raise SchemaError(f"Changes of state {table.id!r} lack the columns {', '.join(missing)}.")
+    arrays = [column(changes, field) for field in table.delta_schema]
+    rows = pa.table(arrays, schema=table.delta_schema)
+    keys = KeyCodec(table.key_schema).encode_array(rows)
+    groups = rows.column("_kg").to_numpy()
+    order, repeated = _order(groups, keys)
+    if repeated:
+        raise InvalidKey(f"State {table.id!r} was given two changes of one key in one epoch; give the last one only.")
+    return SortedChanges(table, rows.take(order), keys.take(order))
+
+
+def write_delta(
+    store: SnapshotStore, changes: SortedChanges, at: EpochKey, subtask: int, parallelism: int
+) -> DeltaFile:
+    """Write a delta under a new name; durable when this returns."""
+    about = {"format": 1, "table": changes.table.id, "subtask": subtask, "parallelism": parallelism}
+    data = encode_parquet(changes.table, changes.rows, {**about, "branch": at.branch, "epoch": at.epoch})
+    file = store.write_file(layout.delta(at, changes.table.id, subtask), data, changes.rows.num_rows)
+    return DeltaFile(table=changes.table.id, subtask=subtask, parallelism=parallelism, file=file)
+
+
+def read_delta(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> pa.Table:
+    """All rows of a delta, checked, with the columns of ``table.delta_schema``."""
+    of = f"state {table.id!r}"
+    return decode_parquet(store, table, store.read_file(delta.file, of), delta.file, table.delta_schema)
+
+
+def rows_of_groups(rows: pa.Table, first_group: int, last_group: int) -> pa.Table:
+    """The rows, sorted by key group, that are in a range of key groups; no byte is copied."""
+    groups = rows.column("_kg").to_numpy()
+    first, end = np.searchsorted(groups, [first_group, last_group + 1])
+    return rows.slice(first, end - first)
+
+
+def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) -> pa.Buffer:
+    """Rows of a delta or a base as a Parquet file."""
+    described = rows.replace_schema_metadata({"epochal": json.dumps(about, sort_keys=True)})
+    indexed = ["_kg", *(field.name for field in table.key)]
+    dictionary = ["_op"] if "_op" in rows.column_names else False
+    target = pa.BufferOutputStream()
+    pq.write_table(
+        described,
+        target,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=dictionary,
+        write_statistics=indexed,
+        write_page_checksum=True,
+    )
+    return target.getvalue()
+
+
+def decode_parquet(
+    store: SnapshotStore, table: StateTable, data: bytes, file: FileReference, schema: pa.Schema
+) -> pa.Table:
+    """The inverse of :func:`encode_parquet`, for a whole file whose checksum is right."""
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(data)).read()
+        return pa.table([column(rows, field) for field in schema], schema=schema)
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise FileCorrupt(
+            f"{store.location(file.path)} has the right checksum, but is no Parquet of state {table.id!r}: {error}."
+        ) from error
+
+
+def _order(groups: npt.NDArray[np.int32], keys: pa.BinaryArray) -> tuple[pa.Array, bool]:
+    """The order by (key group, key), and whether some key stands there twice."""
+    by_both = pa.table({"group": groups, "key": keys})
+    order = pc.sort_indices(by_both, sort_keys=[("group", "ascending"), ("key", "ascending")])
+    in_order = keys.take(order)
+    return order, bool(pc.any(pc.equal(in_order[1:], in_order[:-1])).as_py())

@@ -1,0 +1,63 @@
+"""From a snapshot back through its ancestors: its history, and the chains of files that make up its state tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.store import SnapshotStore
+
+EMPTY = Chain(base_at=None, bases=(), links=())
+"""The chain of every state table before an application's first epoch."""
+
+
+def history(store: SnapshotStore, head: ManifestReference | None) -> Iterator[Manifest]:
+    """The manifests from ``head`` to the application's first, also across forks. Each is read when it is asked for."""
+    while head is not None:
+        manifest = store.read_manifest(head)
+        yield manifest
+        head = manifest.parent
+
+
+def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: Iterable[str]) -> dict[str, Chain]:
+    """The chain of each state table, by id, at ``head``. Walks back to the last bases."""
+    manifests: list[Manifest] = []
+    bases: tuple[BaseFile, ...] = ()
+    base_at: EpochKey | None = None
+    for manifest in history(store, head):
+        if not bases and manifest.bases:
+            bases, base_at = manifest.bases, manifest.bases[0].at
+        if manifest.key == base_at:
+            break
+        manifests.append(manifest)
+    manifests.reverse()
+    return {
+        table: Chain(base_at, _of_table(bases, table), tuple(_link(manifest, table) for manifest in manifests))
+        for table in tables
+    }
+
+
+def extend(chain: Chain, table: str, manifest: Manifest) -> Chain:
+    """The chain of a state table after one more epoch. Raises ``ValueError`` when that epoch does not come next."""
+    parent = manifest.parent.key if manifest.parent is not None else None
+    if chain.at != parent:
+        raise ValueError(f"epoch {manifest.key} comes after {parent}, not after {chain.at}")
+    links = (*chain.links, _link(manifest, table))
+    if not manifest.bases:
+        return Chain(chain.base_at, chain.bases, links)
+    base_at = manifest.bases[0].at
+    rest = Chain(chain.base_at, chain.bases, links).after(base_at)
+    if rest is None:
+        raise ValueError(f"epoch {manifest.key} has bases at {base_at}, which is not in the chain")
+    return Chain(base_at, _of_table(manifest.bases, table), rest)
+
+
+def _of_table(bases: Iterable[BaseFile], table: str) -> tuple[BaseFile, ...]:
+    return tuple(base for base in bases if base.table == table)
+
+
+def _link(manifest: Manifest, table: str) -> Link:
+    return Link(manifest.key, tuple(delta for delta in manifest.deltas if delta.table == table))

@@ -1,0 +1,60 @@
+"""Durable atomic writes on a local file system: temporary name, fsync, rename, fsync of the folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from epochal.snapshots.layout import TEMPORARY
+
+
+def write_durably(path: Path, data: memoryview) -> None:
+    """After this returns the file is there, whole, also after a power cut; before, it is not there at all."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}{TEMPORARY}")
+    try:
+        with _created(temporary) as descriptor:
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir()
+    sync_folder(folder.parent)
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[int]:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        descriptor = os.open(path, flags, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,202 @@
+"""The store: where manifests, deltas and bases lie, on any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
+from epochal.snapshots import layout
+from epochal.snapshots.local_files import write_durably
+from epochal.snapshots.manifest import FileReference, Manifest
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MANIFESTS_KEPT = 1024
+_manifests: OrderedDict[str, Manifest] = OrderedDict()
+_manifests_lock = Lock()
+
+
+class SnapshotStore:
+    """Files by relative path. Every write is durable and atomic when it returns; a path is written once, never changed.
+
+    ``url``: a local path or any fsspec URL. Serialisable; holds no connection. All methods raise ``SnapshotError`` or,
+    where space ran out, ``StorageFull``, both naming the file.
+    """
+
+    def __init__(self, url: str) -> None:
+        protocol, path = fsspec.core.split_protocol(url)
+        self._root = Path(os.path.abspath(path)) if protocol in (None, "file", "local") else None
+        self.url = str(self._root) if self._root is not None else url.rstrip("/")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SnapshotStore) and other.url == self.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def __repr__(self) -> str:
+        return f"SnapshotStore({self.url!r})"
+
+    def location(self, path: str) -> str:
+        """The full path or URL of a file: what other readers (Spark, DuckDB) take."""
+        return f"{self.url}/{path}"
+
+    def write(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Write a whole file."""
+        with storage_errors(self.location(path)):
+            if self._root is not None:
+                write_durably(self._root / path, memoryview(data).cast("B"))
+            else:
+                filesystem, root = self._remote()
+                filesystem.pipe_file(f"{root}/{path}", bytes(data))
+
+    def write_file(self, path: str, data: bytes | pa.Buffer, rows: int) -> FileReference:
+        """Write a file that a manifest will name."""
+        digest = hashlib.sha256(data).hexdigest()
+        self.write(path, data)
+        return FileReference(path=path, sha256=digest, bytes=memoryview(data).nbytes, rows=rows)
+
+    def read(self, path: str, of: str = "the store") -> bytes:
+        """The bytes of a file, unchecked. Raises ``FileMissing`` saying what the file is part ``of``."""
+        try:
+            if self._root is not None:
+                return (self._root / path).read_bytes()
+            filesystem, root = self._remote()
+            return filesystem.cat_file(f"{root}/{path}")  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            raise self._missing(path, of) from None
+        except OSError as error:
+            raise SnapshotError(f"{self.location(path)}, of {of}, cannot be read: {error}.") from error
+
+    def read_file(self, file: FileReference, of: str) -> bytes:
+        """The bytes of a file, checked. Raises ``FileMissing`` or ``FileCorrupt`` saying what it is part ``of``."""
+        data = self.read(file.path, of)
+        self._check(file.path, data, file.sha256, of)
+        return data
+
+    def open(self, file: FileReference, of: str) -> Any:
+        """The file for reading in parts, its size checked: for Parquet, which has a checksum in each page."""
+        if self.size(file.path, of) != file.bytes:
+            raise FileCorrupt(
+                f"{self.location(file.path)}, of {of}, does not have the {file.bytes} bytes that its manifest names."
+            )
+        if self._root is not None:
+            return pa.OSFile(str(self._root / file.path))
+        filesystem, root = self._remote()
+        return filesystem.open(f"{root}/{file.path}", "rb")
+
+    def size(self, path: str, of: str = "the store") -> int:
+        """Bytes of a file. Raises ``FileMissing``."""
+        try:
+            if self._root is not None:
+                return (self._root / path).stat().st_size
+            filesystem, root = self._remote()
+            return int(filesystem.size(f"{root}/{path}"))
+        except FileNotFoundError:
+            raise self._missing(path, of) from None
+
+    def delete(self, path: str) -> bool:
+        """Remove a file; ``False`` when there was none."""
+        try:
+            with storage_errors(self.location(path)):
+                if self._root is not None:
+                    (self._root / path).unlink()
+                else:
+                    filesystem, root = self._remote()
+                    filesystem.rm_file(f"{root}/{path}")
+        except FileMissing:
+            return False
+        return True
+
+    def list(self, folder: str) -> list[str]:
+        """The paths of all files below a folder, also of unfinished ones, sorted; none when there is no such folder."""
+        if self._root is not None:
+            found = [
+                os.path.relpath(os.path.join(at, name), self._root)
+                for at, _, names in os.walk(self._root / folder)
+                for name in names
+            ]
+            return sorted(found)
+        filesystem, root = self._remote()
+        with suppress(FileNotFoundError):
+            prefix = filesystem._strip_protocol(root).rstrip("/") + "/"
+            return sorted(path.removeprefix(prefix) for path in filesystem.find(f"{root}/{folder}"))
+        return []
+
+    def remove_empty_folder(self, folder: str) -> None:
+        """Tidy up after deletes, where folders are things of their own."""
+        if self._root is not None:
+            with suppress(OSError):
+                (self._root / folder).rmdir()
+
+    def write_manifest(self, manifest: Manifest) -> ManifestReference:
+        """Write a manifest under a new name. It decides nothing: the catalog does."""
+        path, data = layout.manifest(manifest.key, manifest.attempt), manifest.encode()
+        self.write(path, data)
+        reference = ManifestReference(
+            branch=manifest.branch, epoch=manifest.epoch, path=path, sha256=hashlib.sha256(data).hexdigest()
+        )
+        _remember(reference.sha256, manifest)
+        return reference
+
+    def read_manifest(self, reference: ManifestReference) -> Manifest:
+        """The manifest that a reference names, checked. Kept in memory: manifests never change."""
+        with _manifests_lock:
+            known = _manifests.get(reference.sha256)
+        if known is not None:
+            return known
+        of = f"snapshot {reference.key}"
+        data = self.read(reference.path, of)
+        self._check(reference.path, data, reference.sha256, of)
+        manifest = Manifest.decode(data)
+        _remember(reference.sha256, manifest)
+        return manifest
+
+    def _check(self, path: str, data: bytes, sha256: str, of: str) -> None:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise FileCorrupt(
+                f"{self.location(path)}, of {of}, does not have the checksum recorded for it (sha256 {sha256}). "
+                "Restore the file from a copy, or start from a snapshot that does not need it."
+            )
+
+    def _missing(self, path: str, of: str) -> FileMissing:
+        return FileMissing(
+            f"{self.location(path)}, of {of}, is missing. "
+            "Restore the file from a copy, or start from a snapshot that does not need it."
+        )
+
+    def _remote(self) -> tuple[Any, str]:
+        return fsspec.core.url_to_fs(self.url)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def storage_errors(location: str) -> Iterator[None]:
+    """Translate the operating system's errors in the block, where ``location`` is being written."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileMissing(f"{location} is missing.") from None
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(
+                f"There is no space left for {location}. Nothing is lost: free some space, and the epoch is run again."
+            ) from error
+        raise SnapshotError(f"{location} cannot be written: {error}.") from error
+
+
+def _remember(sha256: str, manifest: Manifest) -> None:
+    with _manifests_lock:
+        _manifests[sha256] = manifest
+        if len(_manifests) > _MANIFESTS_KEPT:
+            _manifests.popitem(last=False)
