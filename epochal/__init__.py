@@ -2,4 +2,51 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from epochal.pipeline.aggregates import MergeableAggregate, Partial
+    from epochal.pipeline.keyed import BatchFunction, Context, KeyedProcess
+    from epochal.pipeline.pipeline import Pipeline
+    from epochal.pipeline.state import ListState, MapState, ValueState
+    from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
+
 __version__ = "0.1.0"
+
+_HOME = {
+    "BatchFunction": "epochal.pipeline.keyed",
+    "Context": "epochal.pipeline.keyed",
+    "KeyedProcess": "epochal.pipeline.keyed",
+    "KeyedStream": "epochal.pipeline.stream",
+    "ListState": "epochal.pipeline.state",
+    "MapState": "epochal.pipeline.state",
+    "MergeableAggregate": "epochal.pipeline.aggregates",
+    "Partial": "epochal.pipeline.aggregates",
+    "Pipeline": "epochal.pipeline.pipeline",
+    "StaticTable": "epochal.pipeline.stream",
+    "Stream": "epochal.pipeline.stream",
+    "ValueState": "epochal.pipeline.state",
+}
+
+__all__ = [
+    "BatchFunction",
+    "Context",
+    "KeyedProcess",
+    "KeyedStream",
+    "ListState",
+    "MapState",
+    "MergeableAggregate",
+    "Partial",
+    "Pipeline",
+    "StaticTable",
+    "Stream",
+    "ValueState",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that ``import epochal`` costs nothing."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'epochal' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

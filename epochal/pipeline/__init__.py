@@ -1,0 +1,1 @@
+"""What authors import: `Pipeline`, streams, states, aggregates; the graph; artifacts, parameters; analysis."""

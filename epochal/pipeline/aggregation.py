@@ -1,0 +1,183 @@
+"""From declared aggregates to a plan: partial columns for Spark, a merge for the state table, the values people see.
+
+``plan_aggregation`` looks at the operator's input once; the plan it gives is small, frozen and serialisable: the driver
+asks it for Spark columns, executors for merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from epochal.errors import EpochAborted, PipelineError
+from epochal.pipeline import expressions
+from epochal.pipeline.aggregates import MergeableAggregate, Partial
+from epochal.pipeline.decomposition import decompose, part_name
+from epochal.pipeline.expressions import Expression, to_column
+from epochal.pipeline.graph import AggregateNode, Aggregation
+from epochal.pipeline.keys import key_columns
+from epochal.pipeline.spark_errors import at
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.types import check_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One mergeable aggregate within an output column, and the state columns that hold its partials, in their order."""
+
+    column: str
+    aggregate: MergeableAggregate
+    partials: tuple[Partial, ...]
+    state_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OutputColumn:
+    """A column as people see it: computed from the plan's parts by ``remainder``, typed as in a Spark batch query."""
+
+    name: str
+    type: str | None
+    remainder: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class AggregationPlan:
+    """How one aggregate operator runs.
+
+    E2: Spark computes ``input.groupBy(keys).agg(*partial_columns())``; the task looks the keys up, ``merge``s, stages the
+    result and gives key and merged partials; the driver's plan turns these into output with ``finish``.
+    """
+
+    operator: str
+    table: StateTable
+    parts: tuple[Part, ...]
+    columns: tuple[OutputColumn, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.table.key)
+
+    def partial_columns(self) -> list[SparkColumn]:
+        """Aggregate columns over the input, one per value column of the state table, named and typed like it."""
+        return [
+            to_column(kept.expression).alias(name)
+            for part in self.parts
+            for kept, name in zip(part.partials, part.state_columns, strict=True)
+        ]
+
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
+        """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
+
+        ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Raises
+        ``EpochAborted`` naming operator and column when a value leaves its type.
+        """
+        schema = self.table.value_schema
+        old, new = old.select(schema.names).cast(schema), new.select(schema.names).cast(schema)
+        if not found.any():
+            return new
+        merged = [column for part in self.parts for column in self._merge_part(part, old, new).columns]
+        return pa.table(merged, names=schema.names).cast(schema)
+
+    def _merge_part(self, part: Part, old: pa.Table, new: pa.Table) -> pa.Table:
+        names = [kept.name for kept in part.partials]
+        sides = [side.select(list(part.state_columns)).rename_columns(names) for side in (old, new)]
+        try:
+            return part.aggregate.merge(*sides).select(names)
+        except OverflowError as error:
+            raise EpochAborted(
+                f"Operator {self.operator!r}, column {part.column!r}: {error}. Aggregate a wider type: "
+                "cast the argument to decimal(38,s) or double."
+            ) from error
+
+    def finish(self, frame: DataFrame) -> DataFrame:
+        """From key and merged partials to the operator's output: key columns, then the author's columns in their order."""
+        keys = [expressions.column(name) for name in self.keys]
+        finals = [
+            part.aggregate.final([expressions.column(name) for name in part.state_columns]).alias(part_name(position))
+            for position, part in enumerate(self.parts)
+        ]
+        frame = frame.select(*map(to_column, (*keys, *finals)))
+        return frame.select(*map(to_column, keys), *(self._output(column) for column in self.columns))
+
+    def _output(self, column: OutputColumn) -> SparkColumn:
+        value = to_column(column.remainder)
+        return (value if column.type is None else value.cast(column.type)).alias(column.name)
+
+
+def plan_aggregation(node: AggregateNode, frame: DataFrame) -> AggregationPlan:
+    """Plan ``node`` over its input. Raises ``PipelineError`` or ``SchemaError`` naming operator, column and fix."""
+    keys = key_columns(node, frame.schema)
+    parts: list[Part] = []
+    columns: list[OutputColumn] = []
+    for aggregation in node.aggregations:
+        where = f"Operator {node.name!r}, column {aggregation.name!r}"
+        with at(where):
+            taken_apart = decompose(where, aggregation.expression, first=len(parts))
+            aggregates = [aggregate.resolved(partial(_type_of, frame)) for aggregate in taken_apart.aggregates]
+            type = _batch_type(aggregation, frame)
+            columns.append(OutputColumn(name=aggregation.name, type=type, remainder=taken_apart.remainder))
+            parts += _parts(aggregation.name, aggregates)
+    table = StateTable(
+        id=node.name,
+        operator=node.name,
+        kind=StateKind.AGGREGATE,
+        key=keys,
+        value=_state_columns(node, parts, frame),
+        queryable=node.queryable,
+    )
+    return AggregationPlan(operator=node.name, table=table, parts=tuple(parts), columns=tuple(columns))
+
+
+def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
+    parts = []
+    for number, aggregate in enumerate(aggregates, 1):
+        partials = aggregate.partials()
+        base = column if len(aggregates) == 1 else f"{column}_{number}"
+        names = (base,) if len(partials) == 1 else tuple(f"{base}_{kept.name}" for kept in partials)
+        parts.append(Part(column=column, aggregate=aggregate, partials=partials, state_columns=names))
+    return parts
+
+
+def _state_columns(node: AggregateNode, parts: Sequence[Part], frame: DataFrame) -> tuple[Column, ...]:
+    columns: list[Column] = []
+    for part in parts:
+        where = f"Operator {node.name!r}, column {part.column!r}"
+        with at(where):
+            for kept, name in zip(part.partials, part.state_columns, strict=True):
+                column = Column(name=name, type=_aggregate_type(kept.expression, frame))
+                check_column(node.name, column.name, column.type, key=False)
+                columns.append(column)
+    seen = {name.casefold() for name in node.keys}
+    for column in columns:
+        if column.name.casefold() in seen:
+            raise PipelineError(
+                f"Operator {node.name!r}: two columns of its state would be named {column.name!r}. Rename an aggregate."
+            )
+        seen.add(column.name.casefold())
+    return tuple(columns)
+
+
+def _batch_type(aggregation: Aggregation, frame: DataFrame) -> str | None:
+    """The type that the same aggregate has in a Spark batch query; an author's own aggregate has what it computes."""
+    if isinstance(aggregation.expression, MergeableAggregate):
+        return None
+    return _aggregate_type(aggregation.expression, frame)
+
+
+def _aggregate_type(expression: Expression, frame: DataFrame) -> str:
+    return frame.agg(to_column(expression).alias("value")).schema["value"].dataType.simpleString()
+
+
+def _type_of(frame: DataFrame, expression: Expression) -> str:
+    return frame.select(to_column(expression).alias("value")).schema["value"].dataType.simpleString()
+

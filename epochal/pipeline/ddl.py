@@ -1,0 +1,97 @@
+"""Column lists as authors write them (``"streak int, since timestamp"``), read without a JVM.
+
+State is flat (:mod:`epochal.state.types`), so this knows atomic types only; Spark itself reads the schemas of sources
+and of operators' outputs, which may nest.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from epochal.errors import SchemaError
+from epochal.state.table import Column
+from epochal.state.types import check_column
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_COLUMN = re.compile(
+    r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\w+))\s*[:\s]\s*(?P<type>[^\W\d]\w*(?:\s*[(<].*[)>])?)"
+    r"(?:\s+NOT\s+NULL)?(?:\s+COMMENT\s+(?:'[^']*'|\"[^\"]*\"))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_ALIASES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
+
+
+def parse_columns(where: str, schema: str | StructType) -> tuple[Column, ...]:
+    """The columns of a state's schema. ``where`` names the state in messages. Raises ``SchemaError`` with the fix."""
+    columns = _from_text(where, schema) if isinstance(schema, str) else _from_struct(where, schema)
+    if not columns:
+        raise SchemaError(f"{where} has no columns: write them as 'name type, ..', such as 'streak int, since timestamp'.")
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.casefold() in seen:
+            raise SchemaError(f"{where} has two columns named {column.name!r}: rename one.")
+        if column.name.startswith("_"):
+            raise SchemaError(f"{where} has a column {column.name!r}: names that start with '_' are Epochal's own. Rename it.")
+        seen.add(column.name.casefold())
+        check_column(where, column.name, column.type, key=False)
+    return columns
+
+
+def normal_type(text: str) -> str:
+    """A type as ``StructType.simpleString`` spells it: ``LONG`` -> ``bigint``, ``dec( 10 )`` -> ``decimal(10,0)``."""
+    name, bracket, rest = re.sub(r"\s+", "", text).lower().partition("(")
+    name = _ALIASES.get(name, name)
+    if name == "decimal":
+        precision, _, scale = rest.removesuffix(")").partition(",")
+        return f"decimal({precision or 10},{scale or 0})"
+    return name + bracket + rest
+
+
+def _from_text(where: str, text: str) -> tuple[Column, ...]:
+    return tuple(_column(where, part) for part in _split(text) if part.strip())
+
+
+def _column(where: str, text: str) -> Column:
+    match = _COLUMN.fullmatch(text)
+    if match is None:
+        raise SchemaError(f"{where}: {text.strip()!r} is not a column: write 'name type', such as 'since timestamp'.")
+    return Column(name=match["quoted"] or match["plain"], type=normal_type(match["type"]))
+
+
+def _split(text: str) -> list[str]:
+    """Parts between the commas that stand outside brackets and quotation marks."""
+    parts, depth, quote, part = [], 0, "", ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "`'\"":
+            quote = character
+        elif character in "(<":
+            depth += 1
+        elif character in ")>":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(part)
+            part = ""
+            continue
+        part += character
+    return [*parts, part]
+
+
+def _from_struct(where: str, schema: Any) -> tuple[Column, ...]:
+    fields = getattr(schema, "fields", None)
+    if fields is None:
+        raise SchemaError(f"{where}: the schema is {type(schema).__name__}; give text such as 'streak int', or a StructType.")
+    return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in fields)

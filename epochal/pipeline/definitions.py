@@ -1,0 +1,43 @@
+"""What a connector hands to a pipeline: how to make the source, table or sink, and what to say of it to people.
+
+Making is put off: a pipeline is built in places where nothing of it may be touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class SourceDefinition:
+    """``make`` gives a fresh source for each attempt. ``description`` is JSON for people, without secrets."""
+
+    kind: str
+    make: Callable[[], Source]
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """``read`` gives the whole table; it is called once in each attempt."""
+
+    kind: str
+    read: Callable[[SparkSession], DataFrame]
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SinkDefinition:
+    """``make`` gives the sink's backend, without touching the target."""
+
+    kind: str
+    make: Callable[[], SinkBackend]
+    description: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,43 @@
+"""The key columns of an operator, taken from its input's schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.errors import PipelineError
+from epochal.pipeline.graph import OperatorNode
+from epochal.pipeline.verbs import require_columns
+from epochal.state.table import Column
+from epochal.state.types import is_key_type
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+RESERVED = frozenset({"_mark", "_subtask", "_kg", "_op", "_handle", "_index", "_malformed"})
+"""Columns that the engine adds on the way; no column of an author may have one of these names."""
+
+
+def key_columns(node: OperatorNode, schema: StructType) -> tuple[Column, ...]:
+    """The node's key columns with their types. Raises ``PipelineError`` naming operator, column and fix."""
+    where = f"Operator {node.name!r}"
+    try:
+        require_columns(node.keys, schema.names)
+    except PipelineError as error:
+        raise PipelineError(f"{where}, key: {error.message}") from None
+    types = {field.name.casefold(): field.dataType.simpleString() for field in schema}
+    columns = tuple(Column(name=name, type=types[name.casefold()]) for name in node.keys)
+    for column in columns:
+        if not is_key_type(column.type):
+            raise PipelineError(f"{where}: {column.name!r} is {column.type} and cannot be a key. {_fix(column.type)}")
+    for name in schema.names:
+        if name.casefold() in RESERVED:
+            raise PipelineError(f"{where}: its input has a column {name!r}, a name that Epochal uses itself. Rename it.")
+    return columns
+
+
+def _fix(type: str) -> str:
+    if type in ("float", "double"):
+        return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string first."
+    if type.startswith(("array", "map", "struct", "variant")):
+        return "Key by its fields or elements, each as a column of its own, or by to_json(..) of it."
+    return "Cast it to string first."

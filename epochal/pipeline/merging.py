@@ -1,0 +1,87 @@
+"""How two partial values become one, for whole Arrow columns at a time.
+
+Row i of ``old`` and of ``new`` belong to the same key. Null means "nothing yet" and gives way to the other side, as
+Spark's aggregates skip nulls; both null stays null. The result has the type of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+AnyArray = pa.Array | pa.ChunkedArray
+
+
+class Merge(StrEnum):
+    """The ways in which a partial column merges."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    AND = "and"
+    OR = "or"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+
+
+def merge_columns(kind: Merge, old: AnyArray, new: AnyArray) -> AnyArray:
+    """Merge two columns of one type. Raises ``OverflowError`` when a sum leaves its type, as Spark does (ANSI)."""
+    return _MERGES[kind](old, new)
+
+
+def greater(left: AnyArray, right: AnyArray) -> AnyArray:
+    """``left > right`` as Spark orders: NaN is above every number; null where either is null."""
+    if not pa.types.is_floating(left.type):
+        return pc.greater(left, right)
+    above = pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right)))
+    return pc.or_(pc.greater(left, right), above)
+
+
+def _or_either(both: AnyArray, old: AnyArray, new: AnyArray) -> AnyArray:
+    return pc.coalesce(both, old, new)
+
+
+def _sum(old: AnyArray, new: AnyArray) -> AnyArray:
+    try:
+        return _or_either(_added(old, new), old, new)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"the sum does not fit into {old.type}") from error
+
+
+def _added(old: AnyArray, new: AnyArray) -> AnyArray:
+    if not pa.types.is_decimal(old.type):
+        return pc.add_checked(old, new)
+    wide = pa.decimal256(old.type.precision + 1, old.type.scale)
+    return pc.add(old.cast(wide), new.cast(wide)).cast(old.type)
+
+
+def _min(old: AnyArray, new: AnyArray) -> AnyArray:
+    if pa.types.is_boolean(old.type):
+        return _or_either(pc.and_(old, new), old, new)
+    return pc.if_else(pc.fill_null(greater(old, new), False), new, pc.coalesce(old, new))
+
+
+def _max(old: AnyArray, new: AnyArray) -> AnyArray:
+    if pa.types.is_boolean(old.type):
+        return _or_either(pc.or_(old, new), old, new)
+    return pc.if_else(pc.fill_null(greater(new, old), False), new, pc.coalesce(old, new))
+
+
+def _by(function: Callable[[AnyArray, AnyArray], AnyArray]) -> Callable[[AnyArray, AnyArray], AnyArray]:
+    return lambda old, new: _or_either(function(old, new), old, new)
+
+
+_MERGES: dict[Merge, Callable[[AnyArray, AnyArray], AnyArray]] = {
+    Merge.SUM: _sum,
+    Merge.MIN: _min,
+    Merge.MAX: _max,
+    Merge.AND: _by(pc.and_),
+    Merge.OR: _by(pc.or_),
+    Merge.BIT_AND: _by(pc.bit_wise_and),
+    Merge.BIT_OR: _by(pc.bit_wise_or),
+    Merge.BIT_XOR: _by(pc.bit_wise_xor),
+}

@@ -1,0 +1,84 @@
+"""`Pipeline`: where an author starts. It collects a graph; nothing runs until an engine is given it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from epochal.errors import PipelineError
+from epochal.pipeline.definitions import SourceDefinition, TableDefinition
+from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
+from epochal.pipeline.names import check_name, listed
+from epochal.pipeline.stream import StaticTable, Stream
+
+
+class Builder:
+    """The nodes so far, and the names that are taken. Shared by a pipeline and all its streams."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._names: set[tuple[str, str]] = set()
+
+    def add(self, make: Callable[[NodeId], Node]) -> NodeId:
+        """Append the node that ``make`` gives for the next id."""
+        id = len(self.nodes)
+        self.nodes.append(make(id))
+        return id
+
+    def claim(self, kind: str, name: str) -> None:
+        """Take ``name``. Raises ``PipelineError`` when there is a ``kind`` of this name."""
+        if (kind, name) in self._names:
+            raise PipelineError(f"There are two {kind}s named {name!r}: give one of them another name.")
+        self._names.add((kind, name))
+
+
+class Pipeline:
+    """A streaming program: sources, transforms, stateful operators, sinks::
+
+        pipeline = Pipeline("delays")
+        flights = pipeline.read("flights", files.source("data/*.json", format="json", schema="origin string, delay int"))
+        delays = flights.where("delay IS NOT NULL").key_by("origin").aggregate("delays", flights="count(*)")
+        delays.write("out", files.sink("out"))
+
+    Building it needs neither Spark nor any of the places that it names.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name("a pipeline", name)
+        self._builder = Builder()
+
+    def read(self, name: str, source: SourceDefinition) -> Stream:
+        """A stream of the source's rows. The name is unique among sources and tables, and part of every snapshot."""
+        check_name("a source", name)
+        if not isinstance(source, SourceDefinition):
+            raise PipelineError(
+                f"Source {name!r} is {source!r}: give one of epochal.connectors, such as files.source(path, format=..)."
+            )
+        self._builder.claim("source", name)
+        description = {"kind": source.kind, **source.description}
+        node = self._builder.add(lambda id: SourceNode(id=id, name=name, make=source.make, description=description))
+        return Stream(self._builder, node)
+
+    def table(self, name: str, table: TableDefinition) -> StaticTable:
+        """A table that does not stream, to join with. It is read once in each attempt."""
+        check_name("a table", name)
+        if not isinstance(table, TableDefinition):
+            raise PipelineError(
+                f"Table {name!r} is {table!r}: give one of epochal.connectors, such as files.table(path, format=..)."
+            )
+        self._builder.claim("source", name)
+        description = {"kind": table.kind, **table.description}
+        node = self._builder.add(lambda id: StaticNode(id=id, name=name, read=table.read, description=description))
+        return StaticTable(self._builder, node)
+
+    def graph(self) -> Graph:
+        """What was built. Raises ``PipelineError`` when there is nothing to run, or a source that nothing reads."""
+        graph = Graph(name=self.name, nodes=tuple(self._builder.nodes))
+        if not graph.sources:
+            raise PipelineError(f"Pipeline {self.name!r} has no source: begin with pipeline.read(name, source).")
+        if not graph.operators and not graph.sinks:
+            raise PipelineError(f"Pipeline {self.name!r} neither keeps state nor writes: end with write(name, sink).")
+        used = graph.ancestors(node.id for node in (*graph.operators, *graph.sinks))
+        unused = [node.name for node in graph.sources if node.id not in used]
+        if unused:
+            raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
+        return graph

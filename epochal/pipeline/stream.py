@@ -1,0 +1,229 @@
+"""Streams and tables: lazy DataFrames, whose verbs add nodes to the pipeline's graph.
+
+Strings are Spark SQL expressions; expressions of :mod:`epochal.functions` do as well. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from epochal.errors import PipelineError, SchemaError
+from epochal.pipeline.aggregates import MergeableAggregate
+from epochal.pipeline.decomposition import decompose
+from epochal.pipeline.definitions import SinkDefinition
+from epochal.pipeline.expressions import Expression, as_expression
+from epochal.pipeline.graph import (
+    AggregateNode,
+    Aggregation,
+    NodeId,
+    ProcessBatchNode,
+    ProcessNode,
+    SinkNode,
+    TransformNode,
+)
+from epochal.pipeline.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
+from epochal.pipeline.names import check_name, listed, name_of_class
+from epochal.pipeline import verbs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from epochal.pipeline.pipeline import Builder
+
+JoinKind = Literal["inner", "left", "left_semi", "left_anti"]
+_JOINS = ("inner", "left", "left_semi", "left_anti")
+
+
+class Relation:
+    """The stateless verbs, which streams and tables share. Each gives a new relation and leaves this one as it is."""
+
+    def __init__(self, builder: Builder, node: NodeId) -> None:
+        self._builder = builder
+        self._node = node
+
+    def select(self, *columns: str | Expression) -> Self:
+        """These columns: ``select("origin", "delay / 60 AS hours", F.upper("tail").alias("tail"))``."""
+        if not columns:
+            raise PipelineError("select() needs at least one column.")
+        chosen = tuple(as_expression(f"select: column {number}", column) for number, column in enumerate(columns, 1))
+        return self._transformed(f"select({listed(map(str, chosen))})", partial(verbs.select, chosen))
+
+    def where(self, condition: str | Expression) -> Self:
+        """The rows for which ``condition`` is true (not false, not null)."""
+        chosen = as_expression("where: the condition", condition)
+        return self._transformed(f"where({chosen})", partial(verbs.where, chosen))
+
+    filter = where
+
+    def with_columns(self, **columns: str | Expression) -> Self:
+        """Add or replace columns, all computed from the columns there are now."""
+        if not columns:
+            raise PipelineError("with_columns() needs at least one column: with_columns(hours='delay / 60').")
+        added = {name: as_expression(f"with_columns: {name}", column) for name, column in columns.items()}
+        return self._transformed(f"with_columns({', '.join(added)})", partial(verbs.with_columns, added))
+
+    def with_column(self, name: str, column: str | Expression) -> Self:
+        """Add or replace one column."""
+        return self.with_columns(**{name: column})
+
+    def drop(self, *columns: str) -> Self:
+        """All columns but these, which must be there."""
+        return self._transformed(f"drop({', '.join(columns)})", partial(verbs.drop, columns))
+
+    def transform(self, function: Callable[[DataFrame], DataFrame], label: str | None = None) -> Self:
+        """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing between epochs."""
+        if not callable(function):
+            raise PipelineError(f"transform() takes a function from DataFrame to DataFrame, not {function!r}.")
+        name = label or getattr(function, "__name__", type(function).__name__)
+        return self._transformed(f"transform({name})", function)
+
+    def union(self, *others: Self) -> Self:
+        """All rows of these relations; columns are matched by name."""
+        for other in others:
+            self._check_same_pipeline(other, "union")
+            if type(other) is not type(self):
+                raise PipelineError(
+                    "A table cannot be united with a stream: its rows would come again in every epoch. Use join()."
+                )
+        return self._transformed("union", verbs.union, *(other._node for other in others))
+
+    def join(self, table: StaticTable, on: str | Sequence[str], how: JoinKind = "inner") -> Self:
+        """Join each row with the rows of ``table`` that are equal in the columns ``on``, which both sides have."""
+        columns = (on,) if isinstance(on, str) else tuple(on)
+        if not isinstance(table, StaticTable):
+            raise PipelineError(
+                f"join() takes a table of this pipeline (pipeline.table(..)), not {type(table).__name__}: rows of two "
+                "streams that belong together may come in different epochs. Keep one side in the state of process()."
+            )
+        self._check_same_pipeline(table, "join")
+        if how not in _JOINS:
+            raise PipelineError(f"join() cannot be {how!r}: how is one of {listed(_JOINS)}.")
+        if not columns or not all(isinstance(name, str) for name in columns):
+            raise PipelineError("join() needs the names of the columns that are equal on both sides: on='origin'.")
+        return self._transformed(f"join({', '.join(columns)})", partial(verbs.join, columns, how), table._node)
+
+    def _transformed(self, label: str, function: Callable[..., DataFrame], *others: NodeId) -> Self:
+        node = self._builder.add(
+            lambda id: TransformNode(id=id, label=label, inputs=(self._node, *others), function=function)
+        )
+        return type(self)(self._builder, node)
+
+    def _check_same_pipeline(self, other: Any, verb: str) -> None:
+        if not isinstance(other, Relation):
+            raise PipelineError(f"{verb}() takes a stream or table of this pipeline, not {other!r}.")
+        if other._builder is not self._builder:
+            raise PipelineError(f"{verb}() takes a stream or table of the same pipeline; this one is of another.")
+
+
+class StaticTable(Relation):
+    """A table that does not stream. It is read once in each attempt, and can be joined with streams."""
+
+
+class Stream(Relation):
+    """Rows that come epoch by epoch."""
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Group by these columns, for state. A key column cannot be floating point, an array, a map or a struct.
+
+        A row with a null in a key column fails its epoch, naming the operator: filter such rows, or give them a value.
+        """
+        if not columns:
+            raise PipelineError("key_by() needs at least one column.")
+        for column in columns:
+            if not isinstance(column, str) or not column:
+                raise PipelineError(
+                    f"key_by() takes names of columns, not {column!r}: name an expression with with_columns() first."
+                )
+        if len({column.casefold() for column in columns}) < len(columns):
+            raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
+        return KeyedStream(self._builder, self._node, columns)
+
+    def write(self, name: str, sink: SinkDefinition) -> None:
+        """Write every row to ``sink``, under a name unique among the pipeline's sinks."""
+        check_name("a sink", name)
+        if not isinstance(sink, SinkDefinition):
+            raise PipelineError(f"Sink {name!r} is {sink!r}: give one of epochal.connectors, such as files.sink(path).")
+        self._builder.claim("sink", name)
+        self._builder.add(
+            lambda id: SinkNode(
+                id=id, name=name, input=self._node, make=sink.make, description={"kind": sink.kind, **sink.description}
+            )
+        )
+
+
+class KeyedStream:
+    """A stream grouped by key columns. Each of its verbs is an operator with state of its own."""
+
+    def __init__(self, builder: Builder, node: NodeId, keys: tuple[str, ...]) -> None:
+        self._builder = builder
+        self._node = node
+        self._keys = keys
+
+    def aggregate(
+        self, name: str, queryable: bool = True, **columns: str | Expression | MergeableAggregate
+    ) -> Stream:
+        """Aggregates per key over all epochs so far: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
+
+        Gives, in each epoch, the keys that had rows, with their new values. State table: ``name``.
+        """
+        check_name("an operator", name)
+        if not columns:
+            raise PipelineError(f"Operator {name!r}: aggregate() needs at least one column, such as flights='count(*)'.")
+        aggregations = []
+        for column, expression in columns.items():
+            what = f"Operator {name!r}, column {column!r}"
+            if column.startswith("_"):
+                raise PipelineError(f"{what}: names that start with '_' are Epochal's own. Rename it.")
+            if column.casefold() in {key.casefold() for key in self._keys}:
+                raise PipelineError(f"{what}: a key column has this name. Rename the aggregate.")
+            if not isinstance(expression, MergeableAggregate):
+                expression = as_expression(what, expression)
+            decompose(what, expression)
+            aggregations.append(Aggregation(name=column, expression=expression))
+        self._builder.claim("operator", name)
+        node = self._builder.add(
+            lambda id: AggregateNode(
+                id=id,
+                name=name,
+                input=self._node,
+                keys=self._keys,
+                aggregations=tuple(aggregations),
+                queryable=queryable,
+            )
+        )
+        return Stream(self._builder, node)
+
+    def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
+        """Call ``process`` once per key and epoch. State tables: ``name.state``; the name is the class's, if not given.
+
+        ``settings`` replace class attributes: ``process(LateStreaks, minutes=30)``.
+        """
+        operator = self._operator(name, process)
+        try:
+            check_process(process)
+            configured = with_settings(process, settings)
+        except (PipelineError, SchemaError) as error:
+            raise type(error)(f"Operator {operator!r}: {error.message}") from None
+        self._builder.claim("operator", operator)
+        node = self._builder.add(
+            lambda id: ProcessNode(id=id, name=operator, input=self._node, keys=self._keys, process=configured)
+        )
+        return Stream(self._builder, node)
+
+    def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
+        """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""
+        operator = self._operator(name, function if isinstance(function, type) else type(function))
+        try:
+            instance = check_batch_function(function)
+        except (PipelineError, SchemaError) as error:
+            raise type(error)(f"Operator {operator!r}: {error.message}") from None
+        self._builder.claim("operator", operator)
+        node = self._builder.add(
+            lambda id: ProcessBatchNode(id=id, name=operator, input=self._node, keys=self._keys, function=instance)
+        )
+        return Stream(self._builder, node)
+
+    def _operator(self, name: str | None, implementation: Any) -> str:
+        return check_name("an operator", name or name_of_class(getattr(implementation, "__name__", "operator")))

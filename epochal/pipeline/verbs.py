@@ -1,0 +1,50 @@
+"""The stateless verbs on DataFrames: what the transforms of a graph do when Spark is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from epochal.errors import PipelineError
+from epochal.pipeline.expressions import Expression, to_column
+from epochal.pipeline.names import closest, listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def select(columns: tuple[Expression, ...], frame: DataFrame) -> DataFrame:
+    return frame.select(*map(to_column, columns))
+
+
+def where(condition: Expression, frame: DataFrame) -> DataFrame:
+    return frame.where(to_column(condition))
+
+
+def with_columns(columns: Mapping[str, Expression], frame: DataFrame) -> DataFrame:
+    return frame.withColumns({name: to_column(column) for name, column in columns.items()})
+
+
+def drop(columns: tuple[str, ...], frame: DataFrame) -> DataFrame:
+    require_columns(columns, frame.columns)
+    return frame.drop(*columns)
+
+
+def union(frame: DataFrame, *others: DataFrame) -> DataFrame:
+    for other in others:
+        frame = frame.unionByName(other)
+    return frame
+
+
+def join(columns: tuple[str, ...], how: str, frame: DataFrame, table: DataFrame) -> DataFrame:
+    require_columns(columns, frame.columns)
+    require_columns(columns, table.columns, "the table that is joined")
+    return frame.join(table, list(columns), how)
+
+
+def require_columns(wanted: tuple[str, ...], there: list[str], where: str = "the input") -> None:
+    """Raises ``PipelineError`` naming the first column that is missing, and what there is."""
+    known = {name.casefold() for name in there}
+    for name in wanted:
+        if name.casefold() not in known:
+            raise PipelineError(f"there is no column {name!r} in {where}; there are {listed(there)}.{closest(name, there)}")
