@@ -1,0 +1,75 @@
+"""The application: two stateful operators over one stream of flights, two tables of output.
+
+- ``delays``: for each route the flights that arrived, their delay in total, on average and at worst (aggregate);
+- ``streaks``: for each aircraft how many flights in a row it has been late, an alert when it becomes three or more
+  (a Python function with state of its own).
+
+Try it without any service: ``epochal check examples/flights/pipeline.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from epochal import Context, KeyedProcess, Pipeline, ValueState
+from epochal.connectors import files
+
+SCHEMA = "time timestamp, carrier string, flight int, tail string, origin string, destination string, delay int"
+
+
+class Parameters(BaseModel):
+    """What the same code can be started with."""
+
+    flights: str = Field(description="folder into which files of flights come, one JSON object a line")
+    airports: str = Field(description="Parquet file of airports: code, airport")
+    output: str = Field(description="folder for the tables delays and alerts")
+    late_minutes: int = Field(default=15, ge=0, description="a flight that arrives this much later is late")
+    max_files: int = Field(default=20, ge=1, description="at most so many files in one epoch")
+
+
+class Streaks(KeyedProcess):
+    """How many flights in a row has this aircraft been late, and since when?"""
+
+    late_minutes = 15
+    current = ValueState("late_in_a_row int, longest int, since timestamp")
+    output = "tail string, time timestamp, late_in_a_row int, since timestamp"
+    order_by = ("time", "carrier", "flight")
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterator[tuple[Any, ...]]:
+        late_in_a_row, longest, since = self.current.get() or (0, 0, None)
+        for row in rows:
+            if row.delay < self.late_minutes:
+                late_in_a_row, since = 0, None
+                continue
+            late_in_a_row, since = late_in_a_row + 1, since or row.time
+            longest = max(longest, late_in_a_row)
+            if late_in_a_row >= 3:
+                yield key.tail, row.time, late_in_a_row, since
+        self.current.set(late_in_a_row, longest, since)
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("flights")
+    flights = pipeline.read(
+        "flights", files.source(parameters.flights, format="json", schema=SCHEMA, max_files=parameters.max_files)
+    )
+    airports = pipeline.table("airports", files.table(parameters.airports, format="parquet"))
+    arrived = flights.where("delay IS NOT NULL")
+
+    delays = arrived.key_by("origin", "destination").aggregate(
+        "delays",
+        flights="count(*)",
+        total_delay="sum(delay)",
+        worst_delay="max(delay)",
+        average_delay="avg(delay)",
+    )
+    names = airports.select("code AS destination", "airport")
+    delays.join(names, on="destination", how="left").write("delays", files.sink(f"{parameters.output}/delays"))
+
+    by_aircraft = arrived.where("tail IS NOT NULL").key_by("tail")
+    streaks = by_aircraft.process(Streaks, name="streaks", late_minutes=parameters.late_minutes)
+    streaks.write("alerts", files.sink(f"{parameters.output}/alerts", format="json"))
+    return pipeline

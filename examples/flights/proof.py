@@ -1,0 +1,132 @@
+"""Compares what the streaming application holds and wrote with the batch answer over the same files, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.client import ApplicationHandle
+from examples.flights import batch
+
+Row = tuple[Any, ...]
+ALERTS = "tail string, time timestamp, late_in_a_row int, since timestamp"
+AVERAGES_AGREE_TO = 9  # decimal places: a sum and a count divided here, Spark's own average there
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of the application and of the batch, as multisets."""
+
+    what: str
+    rows: int
+    missing: Sequence[Row]
+    surplus: Sequence[Row]
+
+    @property
+    def equal(self) -> bool:
+        return not self.missing and not self.surplus
+
+
+@dataclass(frozen=True)
+class Story:
+    """What an application processed: late from ``late_minutes`` on, after a day in its life from ``changed_to`` on."""
+
+    application: ApplicationHandle
+    output: str
+    late_minutes: int
+    changed_to: int | None = None
+    after: date | None = None
+
+    @property
+    def late(self) -> Column:
+        return batch.late_after(self.late_minutes, self.changed_to, self.after)
+
+
+def compare_state(
+    story: Story, flights: DataFrame, routes: Sequence[Mapping[str, str]], aircraft: Sequence[Mapping[str, str]]
+) -> list[Comparison]:
+    """Both state tables, through batch look-ups over HTTP of every key that there could be."""
+    delays, streaks = story.application.state("delays"), story.application.state("streaks.current")
+    return [
+        _compare(
+            f"{story.application.name}: state of every route",
+            _found(routes, delays.lookup(routes).values, ("flights", "total_delay", "worst_delay", "average_delay")),
+            batch.delays(flights).collect(),
+        ),
+        _compare(
+            f"{story.application.name}: state of every aircraft",
+            _found(aircraft, streaks.lookup(aircraft).values, ("late_in_a_row", "longest", "since")),
+            batch.current_streaks(batch.streaks(flights, story.late)).collect(),
+        ),
+    ]
+
+
+def compare_delays(story: Story, spark: SparkSession, flights: DataFrame, airports: DataFrame) -> Comparison:
+    """The last row of each route in table ``delays``; every epoch adds the routes that it changed."""
+    columns = ["origin", "destination", "flights", "total_delay", "worst_delay", "average_delay", "airport"]
+    written = spark.read.parquet(f"{story.output}/delays")
+    latest = written.groupBy("origin", "destination").agg(
+        F.max_by(F.struct(*columns[2:]), F.struct("epoch", "flights")).alias("row")
+    )
+    return _compare(
+        f"{story.application.name}: table delays, newest rows",
+        latest.select("origin", "destination", "row.*").collect(),
+        batch.named_delays(flights, airports).select(*columns).collect(),
+    )
+
+
+def compare_alerts(story: Story, spark: SparkSession, flights: DataFrame, since: date | None = None) -> Comparison:
+    """Every row of table ``alerts``, as a multiset: none lost, none twice. A fork writes those after ``since``."""
+    written = spark.read.schema(ALERTS).json(f"{story.output}/alerts")
+    expected = batch.alerts(batch.streaks(flights, story.late))
+    if since is not None:
+        expected = expected.where(F.to_date("time") > F.lit(since))
+    return _compare(
+        f"{story.application.name}: table alerts, every row",
+        written.collect(),
+        expected.select(written.columns).collect(),
+    )
+
+
+def _found(
+    keys: Iterable[Mapping[str, str]], values: Iterable[Mapping[str, Any] | None], columns: Sequence[str]
+) -> list[Row]:
+    return [
+        (*key.values(), *(value[column] for column in columns))
+        for key, value in zip(keys, values, strict=True)
+        if value is not None
+    ]
+
+
+def _compare(what: str, ours: Iterable[Sequence[Any]], theirs: Iterable[Sequence[Any]]) -> Comparison:
+    surplus = [_plain(row) for row in ours]
+    missing = []
+    remaining: dict[Row, int] = {}
+    for row in surplus:
+        remaining[row] = remaining.get(row, 0) + 1
+    expected = [_plain(row) for row in theirs]
+    for row in expected:
+        if remaining.get(row, 0):
+            remaining[row] -= 1
+        else:
+            missing.append(row)
+    return Comparison(what, len(expected), missing, [row for row, count in remaining.items() for _ in range(count)])
+
+
+def _plain(row: Sequence[Any]) -> Row:
+    return tuple(_plain_value(value) for value in row)
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat() if value.tzinfo else value.replace(tzinfo=UTC).isoformat()
+    if isinstance(value, float):
+        return round(value, AVERAGES_AGREE_TO)
+    if isinstance(value, str) and value[:2] == "20" and "T" in value:
+        return _plain_value(datetime.fromisoformat(value))
+    return value
