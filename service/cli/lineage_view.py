@@ -95,6 +95,7 @@ class LineageView:
             text.append(glyphs[cell.mark], colour + bold)
             joined = cell.mark in _LEFT_OF_RUN and following.mark in _RUN
             text.append(glyphs[Mark.ACROSS] if joined else " ", self._colours.get(following.branch or "", "dim"))
+        text.right_crop(1)
         return text
 
     def _text(self, entry: Entry) -> Text:

@@ -1,0 +1,97 @@
+"""``up``: a control plane in this process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from epochal.client.location import DEFAULT_URL, is_loopback
+from epochal.client.location import home as default_home
+from epochal.errors import OptionError
+from epochal.service.cli.options import Json
+from epochal.service.cli.output import Output
+
+if TYPE_CHECKING:
+    from epochal.service.settings import Settings
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    host: Annotated[str, typer.Option(help="Listen here; beyond loopback only with authentication.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any free one.")] = 8765,
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
+    ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The catalog, SQLite or PostgreSQL.  [default: SQLite in the data directory]"),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
+    ] = None,
+    authentication: Annotated[
+        bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
+    # The web framework, the database and Java are looked at here only, so that every other command starts quickly.
+    from epochal.service.cli.serving import listen, serve
+    from epochal.service.launchers.java import check_java
+    from epochal.service.settings import Settings, default_data_directory
+
+    output = Output.make(as_json)
+    if not authentication and not is_loopback(host):
+        raise OptionError(
+            f"A control plane runs code for whoever reaches it, and cannot listen on {host} without authentication; "
+            "leave --no-authentication out, or listen on 127.0.0.1."
+        )
+    check_java(os.environ)
+    with listen(host, port) as listener:
+        settings = Settings(
+            data=home or default_data_directory(),
+            host=host,
+            port=listener.getsockname()[1],
+            database=database_url,
+            store=store,
+            authentication=authentication,
+        )
+        serve(settings, listener, lambda: _announce(output, settings))
+    output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
+
+
+def _announce(output: Output, settings: Settings) -> None:
+    document = {
+        "url": settings.url,
+        "token_file": str(settings.admin_token_file) if settings.authentication else None,
+        "data": str(settings.data.absolute()),
+        "logs": str(settings.logs_directory),
+    }
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("control plane", Text(settings.url, style="bold"))
+    grid.add_row("token", Text(document["token_file"] or "none asked for (--no-authentication)"))
+    grid.add_row("data", Text(str(document["data"])))
+    grid.add_row("logs", Text(str(document["logs"])))
+    for export in _exports(settings):
+        grid.add_row("for clients", Text(f"export {export}"))
+    output.result(document, grid)
+    output.note("Ctrl-C stops it. Next: epochal submit FILE --name NAME")
+
+
+def _exports(settings: Settings) -> list[str]:
+    """What other commands need to be told, in another terminal, to find this control plane and its token."""
+    exports = []
+    if settings.url != DEFAULT_URL:
+        exports.append(f"EPOCHAL_URL={settings.url}")
+    if settings.authentication and settings.data.absolute() != default_home().absolute():
+        exports.append(f"EPOCHAL_HOME={settings.data.absolute()}")
+    return exports
