@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from epochal.client import Client
     from epochal.pipeline.aggregates import MergeableAggregate, Partial
     from epochal.pipeline.keyed import BatchFunction, Context, KeyedProcess
     from epochal.pipeline.pipeline import Pipeline
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BatchFunction": "epochal.pipeline.keyed",
+    "Client": "epochal.client",
     "Context": "epochal.pipeline.keyed",
     "KeyedProcess": "epochal.pipeline.keyed",
     "KeyedStream": "epochal.pipeline.stream",
@@ -31,6 +33,7 @@ _HOME = {
 
 __all__ = [
     "BatchFunction",
+    "Client",
     "Context",
     "KeyedProcess",
     "KeyedStream",
