@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from epochal.contracts.catalog import Catalog
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
-from epochal.contracts.source import Slice
 from epochal.engine import points
 from epochal.engine.job import Participants
 from epochal.errors import Fenced
+from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,11 @@ class PreparedEpoch:
     """An epoch that is decided and not yet published. ``open_sinks`` have not committed it yet."""
 
     scope: EpochScope
-    handles: Mapping[str, tuple[Handle, ...]]
-    slices: Mapping[str, Slice]
+    manifest: Manifest
     open_sinks: set[str]
-    acknowledged: bool = False
+
+    def handles(self, sink: str) -> tuple[Handle, ...]:
+        return self.manifest.sinks[sink].handles if sink in self.manifest.sinks else ()
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class CommitQueue:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def submit(self, scope: EpochScope, handles: Mapping[str, tuple[Handle, ...]], slices: Mapping[str, Slice]) -> None:
-        """Queue an epoch that has just been prepared; epochs come in order."""
+    def submit(self, scope: EpochScope, manifest: Manifest) -> None:
+        """Queue an epoch that has been prepared; epochs come in order."""
         with self.changed:
-            self.epochs.append(PreparedEpoch(scope, handles, slices, set(self.participants.sinks)))
+            self.epochs.append(PreparedEpoch(scope, manifest, set(self.participants.sinks)))
             self.changed.notify_all()
 
     @property
@@ -94,7 +95,7 @@ class CommitQueue:
         for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
             points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
             try:
-                backend.commit(epoch.scope, epoch.handles.get(sink, ()))
+                backend.commit(epoch.scope, epoch.handles(sink))
             except Fenced:
                 raise
             except Exception as error:  # whatever a sink's library raises: the decision stands, so try again later
@@ -119,7 +120,7 @@ class CommitQueue:
         points.E6_BEFORE.hit(number)
         self.catalog.commit_epoch(number)
         points.E6_PUBLISHED.hit(number)
-        for name, slice in epoch.slices.items():
+        for name, slice in epoch.manifest.slices.items():
             self.participants.sources[name].acknowledge(slice)
         points.E6_ACKNOWLEDGED.hit(number)
         log.info("E6 publish: epoch %s is committed", epoch.scope.key)

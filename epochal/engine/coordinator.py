@@ -89,7 +89,7 @@ class Coordinator:
             failure = failure_of(error)
             self._abort(scope, handles, reference, failure)
             raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
-        self._accept(scope, slices, manifest, reference, handles)
+        self._accept(scope, manifest, reference)
         return manifest
 
     def _run_and_collect(self, scope: EpochScope, slices: Mapping[str, Slice]) -> Collected:
@@ -163,21 +163,14 @@ class Coordinator:
                     raise Conflict(f"Epoch {scope.key} is {state or 'gone'} and was not prepared by this attempt.") from None
         log.info("E4 prepare: epoch %s is decided, manifest %s", scope.key, reference.path)
 
-    def _accept(
-        self,
-        scope: EpochScope,
-        slices: Mapping[str, Slice],
-        manifest: Manifest,
-        reference: ManifestReference,
-        handles: Mapping[str, tuple[Handle, ...]],
-    ) -> None:
+    def _accept(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         points.E4_PREPARED.hit(scope.epoch)
-        for name, slice in slices.items():
+        for name, slice in manifest.slices.items():
             self.participants.sources[name].accept(slice)
         self.position.advance(manifest, reference)
         self.bases.published(manifest)
         self.changes.clear()
-        self.commits.submit(scope, handles, slices)
+        self.commits.submit(scope, manifest)
 
     def _abort(
         self,
@@ -216,9 +209,5 @@ class Coordinator:
                 backend.abort(scope, handles[name])
         if reference is not None:
             self.store.delete(reference.path)
-        if not handles:
-            self._sweep(scope)
-
-    def _sweep(self, scope: EpochScope) -> None:
         for backend in self.participants.backends.values():
             backend.sweep(scope, keep=())

@@ -42,11 +42,7 @@ class Position:
         tables: Sequence[StateTable],
     ) -> Position:
         """R2: read the chains of ``head``. Raises ``FileMissing``, ``FileCorrupt``."""
-        empty = Chain(base_at=None, bases=(), links=())
-        chains = {table.id: empty for table in tables}
-        if head is not None:
-            chains |= read_chains(store, head, tables)
-        return cls(branch, next_epoch, head, chains)
+        return cls(branch, next_epoch, head, read_chains(store, head, [table.id for table in tables]))
 
     def advance(self, manifest: Manifest, reference: ManifestReference) -> None:
         """E4 landed: the epoch is the new head."""

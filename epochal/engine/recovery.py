@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from epochal.contracts.catalog import Catalog, EpochRecord, Failure, RecoveryPoint
+from epochal.contracts.catalog import Catalog, Failure, RecoveryPoint
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine import points
 from epochal.engine.commits import CommitQueue, Waiting, drain
 from epochal.engine.job import Participants
 from epochal.engine.position import Position
+from epochal.engine.retention import sweep_losers
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import FileMissing, SnapshotError
 from epochal.snapshots import layout
@@ -103,9 +105,8 @@ class Recovery:
             if record.manifest is None:
                 raise FileMissing(f"The catalog has no manifest for prepared epoch {record.key}.")
             manifest = self.store.read_manifest(record.manifest)
-            handles = {name: sink.handles for name, sink in manifest.sinks.items()}
             self._check_sinks(manifest)
-            self.commits.submit(self._scope(record, point.attempt), handles, manifest.slices)
+            self.commits.submit(EpochScope(point.application, record.key, point.attempt, record.parent), manifest)
         drain(self.commits, self.pause, self.note)
         points.R3_FINISHED.hit()
         log.info("R3 finished: %d prepared epochs are committed", len(point.prepared))
@@ -123,6 +124,7 @@ class Recovery:
 
     def _abort_undecided(self, point: RecoveryPoint) -> None:
         """R4: nothing of an undecided epoch may stay; aborted ones are swept again, a crash may have cut that short."""
+        self._sweep_decided(point)
         first = point.head.epoch + 1 if point.head and point.head.branch == point.branch else 1
         manifests = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
         for epoch in range(first, point.next_epoch):
@@ -138,8 +140,13 @@ class Recovery:
             log.info("R4 abort: epoch %s", record.key)
         points.R4_ABORTED.hit()
 
-    def _scope(self, record: EpochRecord, attempt: int) -> EpochScope:
-        return EpochScope(self.orders.application, record.key, attempt, record.parent)
+    def _sweep_decided(self, point: RecoveryPoint) -> None:
+        """E7 of the last decided epochs may have been cut short; no more than these can be behind."""
+        newest = islice(history(self.store, point.head), self.commits.limit + 1)
+        for manifest in newest:
+            if manifest.branch == point.branch:
+                scope = EpochScope(point.application, manifest.key, point.attempt, None)
+                sweep_losers(self.store, self.participants, scope, manifest)
 
 
 def _collect_slices(manifests: Iterable[Manifest], slices: dict[str, list[Slice]]) -> dict[str, dict[str, Any]]:

@@ -15,10 +15,25 @@ from epochal.engine.commits import PreparedEpoch
 from epochal.engine.job import Participants
 from epochal.engine.position import Position
 from epochal.errors import EpochalError
+from epochal.snapshots import layout
 from epochal.snapshots.base import write_bases
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
+
+
+def sweep_losers(store: SnapshotStore, participants: Participants, scope: EpochScope, manifest: Manifest) -> None:
+    """Remove what tasks of a decided epoch left and its manifest does not name: retries, speculation, stages run again."""
+    named = {delta.file.path for delta in manifest.deltas}
+    lost = [path for path in store.list(layout.deltas(scope.key)) if path not in named]
+    for path in lost:
+        store.delete(path)
+    removed = len(lost)
+    for name, backend in participants.sinks.items():
+        removed += backend.sweep(scope, manifest.sinks[name].handles if name in manifest.sinks else ())
+    if removed:
+        log.info("E7 retain: epoch %s: %d files of lost tasks removed", scope.key, removed)
 
 
 @dataclass
@@ -42,10 +57,7 @@ class Retention:
 
     def _sweep(self, epoch: PreparedEpoch) -> None:
         """The epoch's own losers, then what late tasks of aborted epochs wrote after those were swept."""
-        for name, backend in self.participants.backends.items():
-            removed = backend.sweep(epoch.scope, epoch.handles.get(name, ()))
-            if removed:
-                log.info("E7 retain: epoch %s, %s: %d files of lost tasks removed", epoch.scope.key, name, removed)
+        sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
         for scope in [scope for scope in self.aborted if scope.epoch < epoch.scope.epoch]:
             for backend in self.participants.backends.values():
                 backend.sweep(scope, ())
