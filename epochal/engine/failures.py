@@ -70,7 +70,9 @@ def _of_spark(exception: BaseException) -> Failure:
     file = next(iter(_READING.findall(text)), None)
     full = next((line for line in text.splitlines() if any(sign in line for sign in _FULL_DISK)), None)
     if full is not None:
-        return _failure(StorageFull, f"A disk that the epoch writes to is full: {_tidy(full)} Free space; it is tried again.")
+        return _failure(
+            StorageFull, f"A disk that the epoch writes to is full: {_tidy(full)} Free space; it is tried again."
+        )
     if stems & set(_MALFORMED):
         return _failure(
             MalformedRecord,
@@ -80,7 +82,7 @@ def _of_spark(exception: BaseException) -> Failure:
     if "FAILED_READ_FILE.FILE_NOT_EXIST" in conditions or "PATH_NOT_FOUND" in stems:
         return _failure(
             SourceError,
-            f"{file or 'A source file'} does not exist any more. Put it back: a slice is read again as it was recorded.",
+            f"{file or 'A source file'} is not there any more. Put it back: a slice is read again as it was recorded.",
         )
     if "FAILED_READ_FILE" in stems:
         return _failure(SourceError, f"{file or 'A source file'} cannot be read: {_innermost_cause(text)}")
@@ -89,9 +91,13 @@ def _of_spark(exception: BaseException) -> Failure:
     if isinstance(exception, AnalysisException):
         return _failure(PipelineError, f"Spark refuses the pipeline: {_first_cause(text)}")
     if isinstance(exception, PySparkPicklingError):
-        return _failure(PipelineError, f"Something in the pipeline cannot be sent to the executors: {_first_cause(text)}")
+        return _failure(
+            PipelineError, f"Something in the pipeline cannot be sent to the executors: {_first_cause(text)}"
+        )
     if isinstance(exception, (Py4JNetworkError, ConnectionError)):
-        return _failure(EnvironmentProblem, f"Spark's JVM does not answer any more: {_first_cause(text)} See the driver's log.")
+        return _failure(
+            EnvironmentProblem, f"Spark's JVM does not answer any more: {_first_cause(text)} See the driver's log."
+        )
     if isinstance(exception, PySparkException) or conditions:
         return _failure(EpochAborted, _first_cause(text))
     return _of_author_in_driver(exception)
@@ -108,7 +114,7 @@ def _of_python_function(text: str) -> Failure:
 
 
 def _of_author_in_driver(exception: BaseException) -> Failure:
-    """Plain Python exceptions in the driver come from the author's functions, or are our own defects: both need frames."""
+    """Plain Python exceptions in the driver come from the author's functions or our own defects: both need frames."""
     return Failure(
         type=EpochAborted.slug,
         message=f"{type(exception).__name__}: {exception}"[:_LONGEST_MESSAGE],

@@ -12,7 +12,7 @@ Every task is a frozen dataclass that Spark pickles once per job and calls as th
         parallelism: int,
         max_parallelism: int,
         tables: tuple[StateTable, ...],     # all state tables of this operator; () for a stateless function
-        chains: Mapping[str, Chain],        # by table id; one mapping for all subtasks, {} where a table has no files yet
+        chains: Mapping[str, Chain],        # by table id; one mapping for all subtasks
         key: tuple[Column, ...],            # the operator's key columns
         output: pa.Schema,                  # the operator's output columns, without ``_handle`` and ``_subtask``
     )
@@ -20,16 +20,15 @@ Every task is a frozen dataclass that Spark pickles once per job and calls as th
 
 ``Work``, one of::
 
-    aggregate.AggregateWork(plan: AggregationPlan)          # epochal.pipeline.aggregation; output = key + merged partials
+    aggregate.AggregateWork(plan: AggregationPlan)      # output = key columns + the table's value columns, merged
     process.ProcessWork(process: type[KeyedProcess], columns: tuple[str, ...])
     process_batch.ProcessBatchWork(function: BatchFunction, columns: tuple[str, ...])
 
 ``columns`` are the names of the row's columns (the operator's input, key columns included), in the author's order.
-``aggregate.AggregateWork`` takes one table, ``process.*`` as many as the author declared.
 
-Input of an operator task, by name, in any order of columns: ``_mark`` int32 (null in real rows; anything else in a mark),
-``_subtask`` int32 (of the row, or the subtask that the mark calls), ``_kg`` int32 (null in marks), the key columns, the
-value columns. ``process`` needs the rows sorted by (``_subtask``, marks first, key columns, ``order_by``).
+Input of an operator task, by name, in any order: ``_mark`` int32 (null in real rows; anything else in a mark),
+``_subtask`` int32 (of the row, or the subtask that the mark calls), ``_kg`` int32 (null in marks), the key columns,
+the value columns. ``process`` needs the rows sorted by (``_subtask``, marks first, key columns, ``order_by``).
 
 Output: rows with null ``_handle`` and ``_subtask``; after the last row of each subtask one row with nulls in the output
 columns, ``_handle`` = ``Handle.encode()`` and ``_subtask``.

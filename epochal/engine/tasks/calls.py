@@ -1,7 +1,7 @@
 """Which subtasks a Spark task serves, and the rows of each: the planner's marks read back.
 
-One mark row per subtask rides with the rows through the shuffle (docs/architecture.md): a task learns from it that it is
-to serve that subtask, with or without rows. Spark may give one task several subtasks.
+One mark row per subtask rides with the rows through the shuffle (docs/architecture.md): a task learns from it that it
+is to serve that subtask, with or without rows. Spark may give one task several subtasks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from epochal.errors import HandlesIncomplete, InvalidKey
 
 MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
+
+_DEFECT = "This is a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
 
 Call = tuple[int, Iterator[pa.RecordBatch]]
 """A subtask and its rows; the rows have to be read to their end before the next call is taken."""
@@ -51,10 +53,12 @@ class CallReader:
             yield subtask, rows_of(subtask)
 
     def gathered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
-        """Of batches in any order: all are read first."""
+        """Of batches in any order: all are read first. A subtask without rows gets one empty batch, for its columns."""
         rows: dict[int, list[pa.RecordBatch]] = {}
         marks: list[int] = []
+        empty: list[pa.RecordBatch] = []
         for batch in batches:
+            empty = [batch.slice(0, 0)]
             marked = pc.is_valid(batch.column(MARK))
             marks += batch.column(SUBTASK).filter(marked).to_pylist()
             real = batch.filter(pc.invert(marked)) if pc.any(marked).as_py() else batch
@@ -66,7 +70,7 @@ class CallReader:
         if len(set(marks)) < len(marks):
             raise self._marked_twice(max(marks, key=marks.count))
         for subtask in sorted(marks):
-            yield subtask, iter(rows.pop(subtask, ()))
+            yield subtask, iter(rows.pop(subtask, empty))
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Piece]:
         for batch in batches:
@@ -85,21 +89,20 @@ class CallReader:
         for name in self.key:
             if rows.column(name).null_count:
                 raise InvalidKey(
-                    f"Operator {self.operator!r}: {rows.column(name).null_count} row(s) have null in key column {name!r}, "
-                    f"and state has no key null. Drop such rows before the key_by: where(\"{name} IS NOT NULL\")."
+                    f"Operator {self.operator!r}: {rows.column(name).null_count} row(s) have null in key column "
+                    f'{name!r}, and state has no key null. Drop them before the key_by: where("{name} IS NOT NULL").'
                 )
         return rows
 
     def _unmarked(self, subtask: int) -> HandlesIncomplete:
         return HandlesIncomplete(
-            f"Operator {self.operator!r}: rows of subtask {subtask} came to a task without its mark, so that nobody would "
-            "commit them. This is a defect of the planner, not of the pipeline: report it with the pipeline's graph."
+            f"Operator {self.operator!r}: rows of subtask {subtask} came to a task without its mark, so that nobody "
+            f"would commit them. {_DEFECT}"
         )
 
     def _marked_twice(self, subtask: int) -> HandlesIncomplete:
         return HandlesIncomplete(
-            f"Operator {self.operator!r}: subtask {subtask} was called twice in one task. This is a defect of the planner, "
-            "not of the pipeline: report it with the pipeline's graph."
+            f"Operator {self.operator!r}: subtask {subtask} was called twice in one task. {_DEFECT}"
         )
 
 

@@ -1,64 +1,81 @@
-"""The stored entries of list and map state: scanned key by key when the author asks, ahead when he asks every time."""
+"""The stored entries of list and map state: scanned when the author asks, ahead when he asks for key after key."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from epochal.contracts.state import StateView
 from epochal.engine.tasks.fields import Fields
 from epochal.engine.tasks.keys import KeyChunk, named_rows
 from epochal.engine.tasks.values import column_of, python_values
 from epochal.state.access import TableAccess
-
-Entries = list[tuple[bytes, Any]]
-"""The bytes of the sub-key, and the value, in the order of the sub-keys."""
+from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.table import StateTable
 
 LONGEST_LOOK_AHEAD = 4096
 
+ABSENT = object()
+"""Stands where there is no entry; ``None`` may be an entry's value."""
+
 
 class StoredEntries:
-    """All stored entries below one key of a chunk.
+    """Reads entries at the parent epoch, for the keys of one chunk after the other.
 
-    Decoding one entry costs as much as starting to decode a thousand. When the keys are read one after the other, as
-    authors mostly do, the next ones are read ahead: 1, 2, 4 .. keys at a time; a gap starts again at one.
+    Decoding one key's entries costs as much as starting to decode a thousand's. When keys are read in turn, as authors
+    mostly do, the next ones are read ahead: 2, 4, 8 .. keys at a time. A key out of turn is read alone.
     """
 
-    def __init__(self, access: TableAccess, fields: Fields) -> None:
-        self._access = access
-        self._fields = fields
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
+        self._fields = Fields(table.id, table.value)
+        self._view = view
+        self._access = TableAccess(table, view, max_parallelism)
+        self._sub_keys = KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in table.sub_key]))
+        self._rows = RowCodec(table.value_schema)
         self._keys: KeyChunk
-        self._ready: dict[int, Entries] = {}
+        self._ready: dict[int, dict[bytes, Any]] = {}
         self._next = 0
         self._ahead = 1
 
     def begin(self, keys: KeyChunk) -> None:
+        """Go on with another chunk of keys."""
         self._keys = keys
         self._ready.clear()
         self._next = 0
 
-    def of(self, position: int) -> Entries:
-        """The entries of the key at ``position``; asked once per key."""
+    def all(self, position: int) -> dict[bytes, Any]:
+        """The entries of the key at ``position`` by the bytes of their sub-keys, in their order. Asked once per key."""
         if position not in self._ready:
             self._read(position)
         return self._ready.pop(position)
 
+    def one(self, position: int, sub_key: bytes) -> Any:
+        """The value of one entry, or ``ABSENT``."""
+        key = self._keys.prefixes[position] + sub_key
+        (row,) = self._view.get_many(self._keys.groups[position : position + 1], [key])
+        if row is None:
+            return ABSENT
+        values = self._rows.decode_one(row)
+        return values[self._fields.names[0]] if self._fields.single else self._fields.row(*values.values())
+
     def _read(self, position: int) -> None:
         in_turn = position == self._next and not self._ready
         self._ahead = min(self._ahead * 2, LONGEST_LOOK_AHEAD) if in_turn else 1
-        self._ready.clear()
         self._next = min(position + self._ahead, len(self._keys))
-        positions = range(position, self._next)
-        scans = [self._access.scan(int(self._keys.groups[p]), self._keys.prefixes[p]) for p in positions]
-        values = iter(self._decoded([value for scan in scans for _, value in scan]))
-        for p, scan in zip(positions, scans, strict=True):
-            cut = len(self._keys.prefixes[p])
-            self._ready[p] = [(key[cut:], next(values)) for key, _ in scan]
+        here = slice(position, self._next)
+        entries = self._access.entries(self._keys.table.slice(position, self._next - position), self._keys.groups[here])
+        sub_keys = self._sub_keys.encode(entries.rows)
+        values = self._values(entries.rows)
+        bounds = np.searchsorted(entries.owner, np.arange(self._next - position + 1)).tolist()
+        self._ready = {
+            position + offset: dict(zip(sub_keys[first:end], values[first:end], strict=True))
+            for offset, (first, end) in enumerate(pairwise(bounds))
+        }
 
-    def _decoded(self, rows: list[bytes]) -> list[Any]:
-        if not rows:
-            return []
-        table: pa.Table = self._access.decode_values(rows)
+    def _values(self, rows: pa.Table) -> list[Any]:
         if self._fields.single:
-            return python_values(column_of(table, self._fields.names[0]))
-        return named_rows("Value", table, self._fields.names)
+            return python_values(column_of(rows, self._fields.names[0]))
+        return named_rows("Value", rows, self._fields.names)

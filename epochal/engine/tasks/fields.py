@@ -16,15 +16,16 @@ import pyarrow as pa
 from epochal.engine.tasks.keys import row_type
 from epochal.errors import EpochalError, SchemaError
 from epochal.state.codec import KeyCodec
-from epochal.state.table import Column, StateTable
+from epochal.state.table import Column
 
 
 class Fields:
     """The value columns of one state table as its author sees them."""
 
-    def __init__(self, table: StateTable) -> None:
-        self._table = table
-        self.names = tuple(column.name for column in table.value)
+    def __init__(self, state: str, columns: Sequence[Column]) -> None:
+        self._state = state
+        self._declared = declared(columns)
+        self.names = tuple(column.name for column in columns)
         self.single = len(self.names) == 1
         self.row = row_type("Value", self.names)
 
@@ -33,7 +34,8 @@ class Fields:
         if columns:
             if values or columns.keys() != set(self.names):
                 raise self._refusal(values, columns)
-            return columns[self.names[0]] if self.single else self.row(**dict(zip(self.row._fields, self._ordered(columns))))
+            ordered = [columns[name] for name in self.names]
+            return ordered[0] if self.single else self.row(*ordered)
         if self.single:
             if len(values) != 1:
                 raise self._refusal(values, columns)
@@ -53,15 +55,14 @@ class Fields:
         if self.single:
             return [values]
         empty = (None,) * len(self.names)
-        return list(zip(*(empty if value is None else value for value in values), strict=True)) or [()] * len(self.names)
-
-    def _ordered(self, columns: dict[str, Any]) -> list[Any]:
-        return [columns[name] for name in self.names]
+        return list(zip(*(empty if value is None else value for value in values), strict=True)) or [()] * len(
+            self.names
+        )
 
     def _refusal(self, values: tuple[Any, ...], columns: dict[str, Any]) -> SchemaError:
         shown = ", ".join([*map(repr, values), *(f"{name}={value!r}" for name, value in columns.items())])
         return SchemaError(
-            f"State {self._table.id!r} was given ({shown}); a value of it is ({declared(self._table.value)}): "
+            f"State {self._state!r} was given ({shown}), but is declared as ({self._declared}): "
             "give all of its columns, in this order or by name."
         )
 
@@ -69,13 +70,13 @@ class Fields:
 class SubKeys:
     """A map's own keys: to the bytes that identify an entry below its key, and back."""
 
-    def __init__(self, table: StateTable) -> None:
-        self._table = table
-        self._fields = pa.schema([column.to_arrow(nullable=False) for column in table.sub_key])
-        self.codec = KeyCodec(self._fields)
-        self.single = len(table.sub_key) == 1
-        self.row = row_type("MapKey", tuple(column.name for column in table.sub_key))
-        self._exact = [_exact(field.type) for field in self._fields]
+    def __init__(self, state: str, columns: Sequence[Column]) -> None:
+        self._state = state
+        self._declared = declared(columns)
+        fields = pa.schema([column.to_arrow(nullable=False) for column in columns])
+        self.codec = KeyCodec(fields)
+        self.single = len(columns) == 1
+        self._exact = [_exact(type) for type in fields.types]
 
     def encode(self, key: Any) -> bytes:
         """Raises ``SchemaError`` naming the state."""
@@ -84,8 +85,7 @@ class SubKeys:
             return self.codec.encode_one([exact(value) for exact, value in zip(self._exact, values, strict=True)])
         except (TypeError, ValueError, AttributeError, OverflowError, ArithmeticError, EpochalError) as error:
             raise SchemaError(
-                f"State {self._table.id!r}: {key!r} cannot be a key of this map, whose key is "
-                f"({declared(self._table.sub_key)}): {error}."
+                f"State {self._state!r}: {key!r} cannot be a key of this map, whose key is ({self._declared}): {error}."
             ) from None
 
 

@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from epochal.contracts.state import StateView
 from epochal.engine.tasks.fields import Fields, declared
 from epochal.engine.tasks.keys import KeyChunk
 from epochal.engine.tasks.values import Unconvertible, arrow_values
 from epochal.errors import SchemaError
-from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
 
 PUT, DELETE = 1, 2
+
+Positions = npt.NDArray[np.int64]
 
 
 class Cursor:
@@ -31,14 +34,14 @@ class Cursor:
 class KeyedState(ABC):
     """One declared state while a subtask runs, chunk after chunk of keys; no key comes twice.
 
-    ``begin`` a chunk, let the author read and write through the access at each position of the cursor, take ``changes``.
+    ``begin`` a chunk, let the author read and write through the access at each position of the cursor, then take
+    ``changes``.
     """
 
-    def __init__(self, table: StateTable, access: TableAccess, cursor: Cursor) -> None:
-        self._table = table
-        self._access = access
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+        self.table = table
         self._cursor = cursor
-        self._fields = Fields(table)
+        self._fields = Fields(table.id, table.value)
         self._keys: KeyChunk
 
     @abstractmethod
@@ -50,30 +53,25 @@ class KeyedState(ABC):
         """What the chunk changed, with ``StateTable.delta_schema``, one row per full key; ``None`` for nothing."""
 
     def _delta(
-        self, positions: Sequence[int] | np.ndarray[Any, Any], deleted: Any, sub_key: pa.Table | None, values: Sequence[Any]
+        self, positions: Positions, deleted: npt.NDArray[np.bool_], sub_key: pa.Table | None, values: Sequence[Any]
     ) -> pa.Table:
-        """One row per change: the key at ``positions[i]``, its sub-key row i, ``values[i]`` unless ``deleted[i]``."""
-        rows = pa.array(positions, pa.int64())
-        operation = np.where(np.asarray(deleted, bool), "delete", "put").tolist()
-        arrays = [pa.array(self._keys.groups[np.asarray(positions, np.int64)], pa.int32()), pa.array(operation, pa.string())]
-        taken = self._keys.table.take(rows)
-        arrays += [taken.column(column.name) for column in self._table.key]
+        """One row per change: key ``positions[i]``, row i of ``sub_key``, ``values[i]`` unless ``deleted[i]``."""
+        keys = self._keys.table.take(pa.array(positions))
+        arrays = [pa.array(self._keys.groups[positions]), pa.array(np.where(deleted, "delete", "put").tolist())]
+        arrays += [keys.column(column.name) for column in self.table.key]
         if sub_key is not None:
-            arrays += [sub_key.column(column.name) for column in self._table.sub_key]
-        arrays += [
-            self._values(column.name, type, column_values, positions)
-            for column, type, column_values in zip(
-                self._table.value, self._table.value_schema.types, self._fields.columns(values), strict=True
-            )
-        ]
-        return pa.Table.from_arrays(arrays, schema=self._table.delta_schema)
+            arrays += [sub_key.column(column.name) for column in self.table.sub_key]
+        given = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
+        for column, field in zip(given, self.table.value_schema, strict=True):
+            arrays.append(self._column(field, column, positions))
+        return pa.Table.from_arrays(arrays, schema=self.table.delta_schema)
 
-    def _values(self, column: str, type: pa.DataType, values: Sequence[Any], positions: Any) -> pa.Array:
+    def _column(self, field: pa.Field, values: Sequence[Any], positions: Positions) -> pa.Array:
         try:
-            return arrow_values(values, type)
+            return arrow_values(values, field.type)
         except Unconvertible as wrong:
             raise SchemaError(
-                f"State {self._table.id!r} was given {wrong.shown} ({wrong.found}) for column {column!r} at key "
-                f"{self._keys.shown(int(positions[wrong.position]))}: {wrong}. "
-                f"A value of it is ({declared(self._table.value)}): convert before set."
+                f"Operator {self.table.operator!r}: state {self.table.id!r} was given {wrong.shown} ({wrong.found}) "
+                f"for column {field.name!r} at key {self._keys.shown(int(positions[wrong.position]))}: {wrong}. "
+                f"It is declared as ({declared(self.table.value)}): convert the value first."
             ) from None

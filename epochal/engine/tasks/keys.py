@@ -27,7 +27,7 @@ class KeyChunk:
     groups: KeyGroups
 
     def __len__(self) -> int:
-        return self.table.num_rows
+        return int(self.table.num_rows)
 
     @cached_property
     def names(self) -> list[Any]:
@@ -60,10 +60,10 @@ def named_rows(kind: str, rows: pa.Table | pa.RecordBatch, names: Sequence[str])
 @cache
 def maker(kind: str, names: tuple[str, ...]) -> Maker:
     """From an iterable of values to a named tuple. A name that Python cannot spell becomes ``_`` and its position."""
-    # Past namedtuple's own constructors, which cost half as much again; its users come through `zip`, the arity is right.
+    # Past namedtuple's own constructors, which cost half as much again: its users come through `zip`.
     return partial(tuple.__new__, row_type(kind, names))
 
 
 @cache
 def row_type(kind: str, names: tuple[str, ...]) -> Any:
-    return namedtuple(kind, names, rename=True)  # type: ignore[misc]
+    return namedtuple(kind, names, rename=True)

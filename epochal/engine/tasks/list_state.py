@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from epochal.contracts.state import StateView
 from epochal.engine.tasks.entries import StoredEntries
-from epochal.engine.tasks.fields import SubKeys
 from epochal.engine.tasks.keyed_state import Cursor, KeyedState
 from epochal.engine.tasks.keys import KeyChunk
 from epochal.pipeline.state import ListAccess
-from epochal.state.access import TableAccess
+from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 
 
@@ -21,22 +22,22 @@ from epochal.state.table import StateTable
 class _Elements:
     """The list of one key: what is stored, unless it was cleared, then what was added."""
 
-    indices: list[bytes]
-    stored: list[Any]
-    first_new: int
-    cleared: bool = False
+    stored: dict[bytes, Any]
     added: list[Any] = field(default_factory=list)
+    cleared: bool = False
 
     @property
-    def all(self) -> list[Any]:
-        return list(self.added) if self.cleared else self.stored + self.added
+    def kept(self) -> list[Any]:
+        return [] if self.cleared else list(self.stored.values())
 
 
 class KeyedList(KeyedState, ListAccess):
-    def __init__(self, table: StateTable, access: TableAccess, cursor: Cursor) -> None:
-        super().__init__(table, access, cursor)
-        self._index = SubKeys(table)
-        self._entries = StoredEntries(access, self._fields)
+    """The current key's list."""
+
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+        super().__init__(table, view, max_parallelism, cursor)
+        self._index = KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in table.sub_key]))
+        self._entries = StoredEntries(table, view, max_parallelism)
         self._lists: dict[int, _Elements] = {}
 
     def begin(self, keys: KeyChunk) -> None:
@@ -45,7 +46,8 @@ class KeyedList(KeyedState, ListAccess):
         self._lists = {}
 
     def get(self) -> list[Any]:
-        return self._here().all
+        here = self._here()
+        return here.kept + here.added
 
     def append(self, *values: Any, **columns: Any) -> None:
         self._here().added.append(self._fields.value(values, columns))
@@ -55,7 +57,7 @@ class KeyedList(KeyedState, ListAccess):
 
     def clear(self) -> None:
         here = self._here()
-        here.cleared, here.first_new, here.added = True, 0, []
+        here.cleared, here.added = True, []
 
     def __len__(self) -> int:
         here = self._here()
@@ -64,25 +66,24 @@ class KeyedList(KeyedState, ListAccess):
     def changes(self) -> pa.Table | None:
         positions: list[int] = []
         indices: list[bytes] = []
-        deleted: list[bool] = []
         values: list[Any] = []
+        gone: list[bool] = []
         for position, elements in self._lists.items():
-            new = [self._index.encode(elements.first_new + offset) for offset in range(len(elements.added))]
-            gone = sorted(set(elements.indices) - set(new)) if elements.cleared else []
-            positions += [position] * (len(gone) + len(new))
-            indices += gone + new
-            deleted += [True] * len(gone) + [False] * len(new)
-            values += [None] * len(gone) + elements.added
+            # A list's indices always run from 0: elements are only added at the end, or all removed.
+            first = 0 if elements.cleared else len(elements.stored)
+            new = [self._index.encode_one([first + offset]) for offset in range(len(elements.added))]
+            left_over = list(elements.stored)[len(new) :] if elements.cleared else []
+            positions += [position] * (len(new) + len(left_over))
+            indices += new + left_over
+            values += elements.added + [None] * len(left_over)
+            gone += [False] * len(new) + [True] * len(left_over)
         if not positions:
             return None
-        return self._delta(positions, deleted, self._index.codec.decode(indices), values)
+        return self._delta(np.array(positions), np.array(gone), self._index.decode(indices), values)
 
     def _here(self) -> _Elements:
         position = self._cursor.position
         elements = self._lists.get(position)
         if elements is None:
-            entries = self._entries.of(position)
-            last = self._index.codec.decode([entries[-1][0]]).column(0)[0].as_py() if entries else -1
-            elements = _Elements([index for index, _ in entries], [value for _, value in entries], last + 1)
-            self._lists[position] = elements
+            elements = self._lists[position] = _Elements(self._entries.all(position))
         return elements

@@ -5,68 +5,64 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from epochal.engine.tasks.entries import StoredEntries
+from epochal.contracts.state import StateView
+from epochal.engine.tasks.entries import ABSENT, StoredEntries
 from epochal.engine.tasks.fields import SubKeys
 from epochal.engine.tasks.keyed_state import Cursor, KeyedState
 from epochal.engine.tasks.keys import KeyChunk, named_rows
 from epochal.engine.tasks.values import column_of, python_values
 from epochal.pipeline.state import MapAccess
-from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
-
-_ABSENT = object()
 
 
 @dataclass(slots=True)
 class _Entries:
-    """The map of one key: its stored entries by the bytes of their keys, and what was written over them."""
+    """The map of one key, by the bytes of its own keys: what is known of the stored entries, what was written over."""
 
-    stored: dict[bytes, Any]
+    known: dict[bytes, Any] = field(default_factory=dict)
+    complete: bool = False
     written: dict[bytes, Any] = field(default_factory=dict)
-
-    def get(self, key: bytes) -> Any:
-        value = self.written.get(key, self)
-        return self.stored.get(key, _ABSENT) if value is self else value
-
-    def all(self) -> dict[bytes, Any]:
-        merged = self.stored | self.written if self.written else self.stored
-        return {key: merged[key] for key in sorted(merged) if merged[key] is not _ABSENT}
 
 
 class KeyedMap(KeyedState, MapAccess):
-    def __init__(self, table: StateTable, access: TableAccess, cursor: Cursor) -> None:
-        super().__init__(table, access, cursor)
-        self._sub_keys = SubKeys(table)
-        self._entries = StoredEntries(access, self._fields)
+    """The current key's map. Entries are looked up one by one; only ``items`` and ``clear`` read the whole map."""
+
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+        super().__init__(table, view, max_parallelism, cursor)
+        self._sub_keys = SubKeys(table.id, table.sub_key)
+        self._stored = StoredEntries(table, view, max_parallelism)
         self._maps: dict[int, _Entries] = {}
 
     def begin(self, keys: KeyChunk) -> None:
         self._keys = keys
-        self._entries.begin(keys)
+        self._stored.begin(keys)
         self._maps = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
-        value = self._here().get(self._sub_keys.encode(key))
-        return default if value is _ABSENT else value
+        value = self._value(self._sub_keys.encode(key))
+        return default if value is ABSENT else value
+
+    def contains(self, key: Any) -> bool:
+        return self._value(self._sub_keys.encode(key)) is not ABSENT
 
     def put(self, key: Any, value: Any) -> None:
         self._here().written[self._sub_keys.encode(key)] = self._fields.one(value)
 
     def remove(self, key: Any) -> None:
-        self._here().written[self._sub_keys.encode(key)] = _ABSENT
-
-    def contains(self, key: Any) -> bool:
-        return self._here().get(self._sub_keys.encode(key)) is not _ABSENT
+        self._here().written[self._sub_keys.encode(key)] = ABSENT
 
     def items(self) -> list[tuple[Any, Any]]:
-        entries = self._here().all()
-        return list(zip(self._decoded(list(entries)), entries.values(), strict=True))
+        here = self._all()
+        merged = {**here.known, **here.written}
+        keys = sorted(key for key, value in merged.items() if value is not ABSENT)
+        return list(zip(self._decoded(keys), (merged[key] for key in keys), strict=True))
 
     def clear(self) -> None:
-        here = self._here()
-        here.written = dict.fromkeys(here.stored, _ABSENT)
+        here = self._all()
+        here.written = {key: ABSENT for key, value in here.known.items() if value is not ABSENT}
 
     def changes(self) -> pa.Table | None:
         positions: list[int] = []
@@ -74,26 +70,36 @@ class KeyedMap(KeyedState, MapAccess):
         values: list[Any] = []
         for position, entries in self._maps.items():
             for key, value in entries.written.items():
-                if value is not _ABSENT or key in entries.stored:
+                if value is not ABSENT or self._known(position, entries, key) is not ABSENT:
                     positions.append(position)
                     sub_keys.append(key)
                     values.append(value)
         if not positions:
             return None
-        deleted = [value is _ABSENT for value in values]
-        plain = [None if value is _ABSENT else value for value in values]
-        return self._delta(positions, deleted, self._sub_keys.codec.decode(sub_keys), plain)
+        gone = np.array([value is ABSENT for value in values])
+        return self._delta(np.array(positions), gone, self._sub_keys.codec.decode(sub_keys), values)
+
+    def _value(self, key: bytes) -> Any:
+        here = self._here()
+        if key in here.written:
+            return here.written[key]
+        return self._known(self._cursor.position, here, key)
+
+    def _known(self, position: int, entries: _Entries, key: bytes) -> Any:
+        if key not in entries.known:
+            entries.known[key] = ABSENT if entries.complete else self._stored.one(position, key)
+        return entries.known[key]
 
     def _here(self) -> _Entries:
-        position = self._cursor.position
-        entries = self._maps.get(position)
-        if entries is None:
-            entries = self._maps[position] = _Entries(dict(self._entries.of(position)))
-        return entries
+        return self._maps.setdefault(self._cursor.position, _Entries())
+
+    def _all(self) -> _Entries:
+        here = self._here()
+        if not here.complete:
+            here.known, here.complete = self._stored.all(self._cursor.position), True
+        return here
 
     def _decoded(self, keys: list[bytes]) -> list[Any]:
-        if not keys:
-            return []
         table = self._sub_keys.codec.decode(keys)
         if self._sub_keys.single:
             return python_values(column_of(table, table.column_names[0]))

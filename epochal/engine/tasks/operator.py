@@ -28,24 +28,37 @@ CONTROL = (pa.field(HANDLE, pa.binary()), pa.field(SUBTASK, pa.int32()))
 
 
 @dataclass(frozen=True)
+class Ownership:
+    """Which keys a subtask may touch: those whose key group it owns."""
+
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+
+
+@dataclass(frozen=True)
 class Subtask:
     """What T2 sees of one subtask: who it is, its tables, its transaction."""
 
     operator: str
     epoch: EpochScope
-    subtask: int
-    max_parallelism: int
+    ownership: Ownership
     key: tuple[Column, ...]
     tables: tuple[StateTable, ...]
     output: pa.Schema
     transaction: StateTransaction
 
     @property
+    def subtask(self) -> int:
+        return self.ownership.subtask
+
+    @property
+    def max_parallelism(self) -> int:
+        return self.ownership.max_parallelism
+
+    @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.key)
-
-    def __str__(self) -> str:
-        return f"Operator {self.operator!r}, subtask {self.subtask}, epoch {self.epoch.epoch}"
 
 
 class Work(Protocol):
@@ -60,7 +73,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class OperatorTask:
-    """The function of ``mapInArrow`` for one operator in one epoch; its input and output are in the package's docstring.
+    """The function of ``mapInArrow`` for one operator in one epoch; input and output are in the package's docstring.
 
     Raises what the backend, the author's code and the checks raise, as ``EpochalError`` marked by :class:`Reporting`.
     Transactions that were not pre-committed by then have been discarded.
@@ -118,9 +131,8 @@ class OperatorTask:
         )
 
     def _subtask(self, subtask: int, transaction: StateTransaction) -> Subtask:
-        return Subtask(
-            self.operator, self.epoch, subtask, self.max_parallelism, self.key, self.tables, self.output, transaction
-        )
+        ownership = Ownership(subtask, self.parallelism, self.max_parallelism)
+        return Subtask(self.operator, self.epoch, ownership, self.key, self.tables, self.output, transaction)
 
     def _with_control(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         nulls = [pa.nulls(batch.num_rows, field.type) for field in CONTROL]

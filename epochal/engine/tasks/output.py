@@ -31,7 +31,7 @@ class OutputRows:
             return
         if isinstance(result, (tuple, str, bytes, Mapping)) or not isinstance(result, Iterable):
             raise SchemaError(
-                f"{self._who()} must yield its output rows, or return an iterable of them; it returned {_short(result)}."
+                f"{self._who()} must yield its output rows, or return a list of them; it returned {_short(result)}."
             )
         self._rows.extend(result)
 
@@ -61,7 +61,9 @@ class OutputRows:
         unknown = [name for name in row if name not in self._schema.names]
         missing = [name for name in self._schema.names if name not in row]
         if unknown or missing:
-            what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(str, unknown))}"] * bool(unknown)
+            what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(str, unknown))}"] * bool(
+                unknown
+            )
             raise SchemaError(f"{self._who()} gave a row that {' and '.join(what)}: {_short(row)}. {self._declared()}")
         return [row[name] for name in self._schema.names]
 

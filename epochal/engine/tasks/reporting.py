@@ -25,7 +25,7 @@ MARKER = "epochal-failure: "
 TRACEBACK_TITLE = "Traceback (most recent call last):"
 LONGEST_TRACEBACK = 20_000
 
-_MACHINERY = tuple(f"{Path(str(package.__file__)).parent}/" for package in (epochal, pyspark, py4j)) + ("<frozen ",)
+_MACHINERY = tuple(f"{Path(str(package.__file__)).parent}/" for package in (epochal, pyspark, py4j))
 
 
 def author_traceback(error: BaseException) -> str:
@@ -36,7 +36,9 @@ def author_traceback(error: BaseException) -> str:
         link = pending.pop()
         if link is None:
             continue
-        link.stack = traceback.StackSummary.from_list([frame for frame in link.stack if not _is_machinery(frame.filename)])
+        link.stack = traceback.StackSummary.from_list(
+            [frame for frame in link.stack if not _is_machinery(frame.filename)]
+        )
         pending += [link.__cause__, link.__context__]
     text = "".join(report.format()).rstrip()
     return text if len(text) <= LONGEST_TRACEBACK else f"{text[:2000]}\n...\n{text[2000 - LONGEST_TRACEBACK :]}"
@@ -53,7 +55,9 @@ def translated(error: Exception) -> EpochalError:
     if isinstance(error, EpochalError):
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"No space is left where a task was writing ({error}). Free space there; the epoch is tried again.")
+        return StorageFull(
+            f"No space is left where a task was writing ({error}). Free space there; the epoch is tried again."
+        )
     return EpochAborted(f"{type(error).__name__}: {error}\n{_whole_traceback(error)}")
 
 
@@ -85,7 +89,9 @@ class Reporting:
     def __enter__(self) -> Reporting:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not isinstance(error, Exception):
             return
         known = translated(error)

@@ -22,8 +22,8 @@ SINK_RESULT_DDL = "sink string, partition int, handle binary"
 class SinkTask:
     """Writes its partition's rows within one transaction of the sink's backend; gives one row of ``SINK_RESULT``.
 
-    A sink's subtasks are the partitions of its input, so ``partition`` is Spark's partition id within the job. Raises the
-    backend's errors, translated and marked by :class:`Reporting`; the transaction has then been discarded.
+    A sink's subtasks are the partitions of its input, so ``partition`` is Spark's partition id within the job. Raises
+    the backend's errors, translated and marked by :class:`Reporting`; the transaction has then been discarded.
     """
 
     sink: str

@@ -7,18 +7,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from epochal.engine.tasks.keyed_state import DELETE, PUT, KeyedState
+from epochal.contracts.state import StateView
+from epochal.engine.tasks.keyed_state import DELETE, PUT, Cursor, KeyedState
 from epochal.engine.tasks.keys import KeyChunk, named_rows
 from epochal.engine.tasks.values import column_of, python_values
 from epochal.pipeline.state import ValueAccess
+from epochal.state.access import TableAccess
+from epochal.state.table import StateTable
 
 
 class KeyedValue(KeyedState, ValueAccess):
+    """The current key's value."""
+
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+        super().__init__(table, view, max_parallelism, cursor)
+        self._access = TableAccess(table, view, max_parallelism)
+
     def begin(self, keys: KeyChunk) -> None:
         self._keys = keys
         self._touched = bytearray(len(keys))
         self._found, stored = self._access.get(keys.table, keys.groups)
-        self._current = self._as_values(stored)
+        self._current = self._values(stored)
 
     def get(self) -> Any:
         return self._current[self._cursor.position]
@@ -41,7 +50,7 @@ class KeyedValue(KeyedState, ValueAccess):
         values = [self._current[position] for position in positions.tolist()]
         return self._delta(positions, touched[positions] == DELETE, None, values)
 
-    def _as_values(self, stored: pa.Table) -> list[Any]:
+    def _values(self, stored: pa.Table) -> list[Any]:
         """The plain value or a named tuple per key, ``None`` where there is none."""
         if not self._found.any():
             return [None] * len(self._keys)

@@ -15,8 +15,8 @@ def prepare_worker() -> None:
     """Make this process a good host of short tasks. Called at the start of every task; does its work once.
 
     Spark's worker runs a full garbage collection after each task: all that has been imported is moved out of its sight,
-    which takes a tiny task from tens of milliseconds to a few. Tasks make rows by the hundred thousand, nearly all free of
-    cycles, so that young collections every 700 objects would be a tenth of a task's time. Spark gives a task one core.
+    which takes a tiny task from tens of milliseconds to a few. Tasks make rows by the hundred thousand, nearly all free
+    of cycles: a young collection every 700 objects would be a good part of their time. Spark gives a task one core.
     """
     gc.collect()
     gc.freeze()
