@@ -121,9 +121,10 @@ class Supervisor(Part, Protocol):
     - state ``starting`` and no attempt that is ``running``: ``new_attempt``, launch its driver, ``launched``;
       right away for the first attempt, by the restart strategy after a failed one.
     - state ``stopping``: a ``stop`` directive is already on its way with the heartbeats. Start no further attempt. If
-      nothing runs, or the driver has not ended in the time allowed (then kill it): ``attempt_ended``, ``execution_ended``.
-    - a process that is gone, or a heartbeat that is too old: ``attempt_ended(.., "lost" | "failed", ..)``, then the next
-      attempt or, when the restart strategy is exhausted, ``execution_ended(.., "failed", ..)``.
+      nothing runs, or the driver has not ended in the time allowed (then kill it): ``attempt_ended``, and
+      ``execution_ended``.
+    - a process that is gone, or a heartbeat that is too old: ``attempt_ended(.., "lost" | "failed", ..)``, then the
+      next attempt or, when the restart strategy is exhausted, ``execution_ended(.., "failed", ..)``.
     - a driver that said ``finish`` without failure has ended its attempt *and* execution in the catalog already.
     ``open`` adopts the drivers of an earlier control plane by ``SupervisedAttempt.process``.
     """
@@ -253,7 +254,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class PortFactories:
-    """How the app factory makes the moving parts. Replicas also get the event sink, to listen to; see ``service/app.py``.
+    """How the app factory makes the moving parts. Replicas also get the event sink, to listen to.
 
     Routers of ``service/state``, ``service/events`` and ``service/logs`` reach them through
     ``epochal.service.context.control_plane(request)``, and mark each endpoint with ``@requires(Scope.READ)`` of

@@ -77,8 +77,9 @@ def problem_of(error: errors.EpochalError, **context: Any) -> Problem:
 
 def problem_of_failure(failure: Failure) -> Problem:
     """Why an operation failed: what the driver, or the supervisor for it, has said."""
+    known = re.fullmatch(r"[a-z][a-z0-9-]*", failure.type)
     return Problem(
-        type=PREFIX + "execution-failed",
+        type=PREFIX + (failure.type if known else "execution-failed"),
         title="Execution failed",
         status=500,
         detail=f"{failure.type}: {failure.message}",

@@ -1,4 +1,4 @@
-"""What a control plane is told when it starts. Everything has a default; the data directory holds all that is written."""
+"""What a control plane is told when it starts. All has a default; the data directory holds all that is written."""
 
 from __future__ import annotations
 

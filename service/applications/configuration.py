@@ -10,7 +10,7 @@ SparkOption = Annotated[str, StringConstraints(pattern=r"^spark\.[A-Za-z0-9._-]+
 
 
 class RestartStrategy(BaseModel):
-    """After a failed attempt the next one starts, after an exponentially growing pause, at most so often in a window."""
+    """After a failed attempt the next one starts, after a growing pause, at most so often in a window."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

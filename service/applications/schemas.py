@@ -16,20 +16,20 @@ Parameters = dict[str, Any]
 class CreateApplication(Body):
     name: Name
     artifact: Sha256
-    parameters: Parameters = {}
+    parameters: Parameters = Field(default_factory=dict)
     configuration: ApplicationConfiguration = ApplicationConfiguration()
     start: bool = True
 
 
 class ForkApplication(Body):
-    """``parameters`` and ``configuration`` are merged over the source's. Every sink must go elsewhere, unless ``shadow``."""
+    """``parameters`` and ``configuration`` are merged over the source's. Every sink must go elsewhere, or ``shadow``."""
 
     name: Name
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
-    parameters: Parameters = {}
+    parameters: Parameters = Field(default_factory=dict)
     artifact: Sha256 | None = None
-    configuration: dict[str, Any] = {}
+    configuration: dict[str, Any] = Field(default_factory=dict)
     shadow: bool = False
     start: bool = True
     message: Message | None = None

@@ -8,7 +8,7 @@ also across executions, because sinks fence by them.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -41,7 +41,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: UtcDateTime(), Json: JSON(none_as_null=True)}
+    type_annotation_map: ClassVar = {datetime: UtcDateTime(), Json: JSON(none_as_null=True)}
 
 
 class Artifact(Base):
@@ -101,7 +101,8 @@ class Version(Base):
 class Branch(Base):
     """A line of snapshots. ``head``: latest prepared or committed epoch, of the parent's line right after a fork.
 
-    ``attempt`` is the current one, which fences all before it; ``last_attempt`` the last number given out.
+    ``attempt`` is the latest that has begun, or was given up; it fences all before it. While ``owned``, its driver may
+    write; afterwards nobody may, until a later attempt begins. ``last_attempt`` is the last number given out.
     """
 
     __tablename__ = "branches"
@@ -114,6 +115,7 @@ class Branch(Base):
     head_branch: Mapped[str | None] = mapped_column(String(80))
     head_epoch: Mapped[int | None] = mapped_column(BigInteger)
     attempt: Mapped[int] = mapped_column(Integer)
+    owned: Mapped[bool]
     last_attempt: Mapped[int] = mapped_column(Integer)
     message: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]

@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import EpochCounts, EpochState
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots.manifest import Change
 from epochal.service.schema import Answer
+from epochal.snapshots.manifest import Change
 
 
 class LineageNode(Answer):

@@ -1,0 +1,133 @@
+"""The catalog's database: sessions, and the one border where SQLAlchemy's errors become Epochal's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.orm import Session, sessionmaker
+
+from epochal.errors import CatalogUnavailable, Conflict, NameTaken, OptionError, OutcomeUnknown
+
+_BUSY_SECONDS = 15.0
+_POOL: Any = {"pool_size": 10, "max_overflow": 40}
+_NAMES = {"uq_applications_name": "applications.name", "uq_tokens_name": "tokens.name"}
+"""Constraints whose violation means that somebody else has the name; SQLite names columns, not constraints."""
+
+
+class Database:
+    """Reading and writing transactions on one catalog.
+
+    SQLite: WAL, foreign keys on, writers take the write lock when they begin (a deferred writer could find the database
+    changed below it half-way). PostgreSQL: READ COMMITTED; what has to be in order locks the branch's row.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine = make_engine(url)
+        writing = self._engine.execution_options(epochal_writing=True)
+        self._read = sessionmaker(self._engine, expire_on_commit=False)
+        self._write = sessionmaker(writing, expire_on_commit=False)
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One read transaction: everything read in it is from one moment on SQLite."""
+        with _translated(), self._read() as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One write transaction, committed at the end of the block, rolled back by an exception.
+
+        Raises ``Conflict``, ``NameTaken``, ``CatalogUnavailable``; ``OutcomeUnknown`` when the commit itself was lost.
+        """
+        with _translated(), self._write() as session:
+            yield session
+            session.flush()
+            try:
+                session.commit()
+            except (exc.OperationalError, exc.InterfaceError) as error:
+                reason = _reason(error)
+                raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def make_engine(url: str) -> Engine:
+    """An engine with the settings above. Raises ``OptionError`` for a URL that cannot be used."""
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        message = "The database URL cannot be read; give one as sqlite:///path or postgresql://host/name."
+        raise OptionError(message) from None
+    match parsed.get_backend_name():
+        case "postgresql":
+            return _postgresql(parsed)
+        case "sqlite":
+            return _sqlite(parsed)
+        case other:
+            raise OptionError(f"The catalog cannot be kept in {other!r}; give a URL of SQLite or PostgreSQL.")
+
+
+def _postgresql(url: URL) -> Engine:
+    try:
+        return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, **_POOL)
+    except ModuleNotFoundError:
+        message = "PostgreSQL's driver is not installed; install it with pip install 'epochal[postgresql]'."
+        raise OptionError(message) from None
+
+
+def _sqlite(url: URL) -> Engine:
+    if url.database and url.database != ":memory:":
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    address = url.set(drivername="sqlite")
+    engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS}, **_POOL)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # pysqlite's own transactions begin too late; with isolation_level None SQLAlchemy's begin event decides.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get("epochal_writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except exc.IntegrityError as error:
+        text = str(error.orig)
+        if any(constraint in text or column in text for constraint, column in _NAMES.items()):
+            raise NameTaken("The name is taken; choose another.") from error
+        raise Conflict("The catalog was changed by somebody else at the same time; look again and repeat.") from error
+    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.InternalError) as error:
+        raise CatalogUnavailable(f"The catalog cannot be reached or written: {_reason(error)}.") from error
+    except exc.DBAPIError as error:
+        if error.connection_invalidated:
+            raise CatalogUnavailable(f"The catalog's connection was lost: {_reason(error)}.") from error
+        raise
+
+
+def _reason(error: exc.SQLAlchemyError) -> str:
+    original = getattr(error, "orig", None)
+    lines = str(original if original is not None else error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,127 @@
+"""How executions and attempts begin and end. The functions run inside a write transaction of the caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import Failure
+from epochal.contracts.identity import EpochKey
+from epochal.errors import Conflict, NotFound
+from epochal.service.catalog.identifiers import new_branch_id, new_id
+from epochal.service.catalog.lines import Line
+from epochal.service.catalog.models import Application, Attempt, Branch, Execution, Version
+from epochal.service.catalog.records import json_of
+from epochal.service.catalog.types import now
+
+ENDED = ("stopped", "failed")
+
+
+@dataclass(frozen=True)
+class BranchOrigin:
+    """Where a branch comes from: nothing, or a snapshot."""
+
+    kind: Literal["start", "fork"]
+    parent: EpochKey | None = None
+    message: str | None = None
+
+
+def add_branch(session: Session, application: Application, origin: BranchOrigin, by: str) -> Branch:
+    """A new line, which is the application's from now on. Its head is its parent; no state is copied."""
+    parent = origin.parent
+    branch = Branch(
+        id=new_branch_id(application.name),
+        application=application.id,
+        kind=origin.kind,
+        parent_branch=parent.branch if parent else None,
+        parent_epoch=parent.epoch if parent else None,
+        head_branch=parent.branch if parent else None,
+        head_epoch=parent.epoch if parent else None,
+        attempt=0,
+        owned=False,
+        last_attempt=0,
+        message=origin.message,
+        created_at=now(),
+        created_by=by,
+    )
+    application.branch = branch.id
+    application.updated_at = now()
+    session.add(branch)
+    return branch
+
+
+def latest_version(session: Session, application: str) -> Version:
+    query = select(Version).where(Version.application == application).order_by(Version.number.desc()).limit(1)
+    return session.scalars(query).one()
+
+
+def begin_execution(session: Session, application: Application) -> Execution:
+    """A new run of the latest version on the current branch. ``Conflict`` while another one is not over."""
+    current = session.get(Execution, application.execution) if application.execution else None
+    if current is not None and current.state not in ENDED:
+        raise Conflict(f"Application {application.name!r} is {current.state}; stop it first.")
+    execution = Execution(
+        id=new_id(),
+        application=application.id,
+        version=latest_version(session, application.id).number,
+        branch=application.branch,
+        state="starting",
+        attempt=0,
+        started_at=now(),
+    )
+    application.execution = execution.id
+    application.updated_at = now()
+    session.add(execution)
+    session.flush()
+    return execution
+
+
+def begin_attempt(session: Session, execution: Execution, token_sha256: str | None) -> Attempt:
+    """The next attempt, numbered along the branch. ``Conflict`` when one runs or the execution shall not go on."""
+    branch = session.get_one(Branch, execution.branch, with_for_update=True, populate_existing=True)
+    session.refresh(execution)
+    if execution.state not in ("starting", "running"):
+        raise Conflict(f"Execution {execution.id} is {execution.state}; it gets no further attempt.")
+    running = select(func.count()).where(Attempt.execution == execution.id, Attempt.state == "running")
+    if session.scalar(running):
+        raise Conflict(f"Execution {execution.id} has an attempt that is running; end it first.")
+    branch.last_attempt += 1
+    execution.attempt = branch.last_attempt
+    execution.state = "starting"
+    attempt = Attempt(
+        execution=execution.id,
+        number=branch.last_attempt,
+        state="running",
+        token_sha256=token_sha256,
+        started_at=now(),
+    )
+    session.add(attempt)
+    return attempt
+
+
+def end_attempt(
+    session: Session,
+    execution: Execution,
+    number: int,
+    state: Literal["ended", "lost", "failed"],
+    failure: Failure | None,
+) -> bool:
+    """Whether this call ended it; an attempt that was over stays as it was. Its driver is fenced at once."""
+    line = Line(session, execution.branch, execution.id, number)
+    line.lock()
+    attempt = session.get(Attempt, (execution.id, number), populate_existing=True)
+    if attempt is None:
+        raise NotFound(f"Execution {execution.id} has no attempt {number}.")
+    if attempt.state != "running":
+        return False
+    attempt.state = state
+    attempt.failure = json_of(failure)
+    attempt.ended_at = now()
+    if execution.state == "running" and failure is not None:
+        execution.state = "starting"
+    session.flush()
+    line.give_up()
+    return True

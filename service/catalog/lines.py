@@ -1,0 +1,190 @@
+"""The guarded writes on one branch. Each first updates the branch's row, naming the attempt: zero rows means fenced.
+
+The functions run inside a write transaction of the caller; an exception rolls all of it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import EpochCounts, Failure, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import Event, IllegalTransition, State, advance
+from epochal.errors import Conflict, Fenced
+from epochal.service.catalog.models import Branch, Epoch
+from epochal.service.catalog.records import head_of, json_of, key_of, manifest_of
+from epochal.service.catalog.types import now
+
+
+def changed(session: Session, statement: Any) -> int:
+    """Execute an UPDATE or DELETE; the number of rows that it found."""
+    return cast("CursorResult[Any]", session.execute(statement)).rowcount
+
+
+class Line:
+    """Branch ``branch`` as attempt ``attempt`` of ``execution`` may write it."""
+
+    def __init__(self, session: Session, branch: str, execution: str, attempt: int) -> None:
+        self._session = session
+        self._branch = branch
+        self._execution = execution
+        self._attempt = attempt
+
+    def begin(self) -> None:
+        """R1. Own the line; fences every earlier attempt."""
+        taken = update(Branch).where(Branch.id == self._branch, Branch.attempt < self._attempt)
+        if changed(self._session, taken.values(attempt=self._attempt, owned=True)) == 0:
+            self.own()
+
+    def lock(self) -> None:
+        """Whoever the line belongs to: nobody else writes it until this transaction ends. Comes before other locks."""
+        self._session.get_one(Branch, self._branch, with_for_update=True, populate_existing=True)
+
+    def own(self) -> None:
+        """Lock the line for this transaction. Raises ``Fenced`` when it is not this attempt's."""
+        owned = update(Branch).where(Branch.id == self._branch, Branch.attempt == self._attempt, Branch.owned)
+        if changed(self._session, owned.values(attempt=self._attempt)) == 0:
+            raise self._fenced()
+
+    def give_up(self) -> None:
+        """Fence this attempt at once, also when it has not begun yet. Nothing happens when a later one has begun."""
+        current = update(Branch).where(Branch.id == self._branch, Branch.attempt <= self._attempt)
+        changed(self._session, current.values(attempt=self._attempt, owned=False))
+
+    def open(self, epoch: int, parent: EpochKey | None) -> None:
+        """E1."""
+        self.own()
+        row = self._read(epoch)
+        if row is not None:
+            if row.state == State.STARTED and row.attempt == self._attempt and _parent(row) == parent:
+                return
+            raise Conflict(f"Epoch {self._key(epoch)} is {row.state} (attempt {row.attempt}); open a later one.")
+        head = head_of(self._row())
+        if head != parent:
+            raise Conflict(f"Epoch {self._key(epoch)} cannot be opened on {parent}: the branch's head is {head}.")
+        following = self.next_epoch()
+        if epoch < following:
+            raise Conflict(f"Epoch {self._key(epoch)} cannot be opened: numbers of a branch rise, next is {following}.")
+        self._session.add(
+            Epoch(
+                branch=self._branch,
+                epoch=epoch,
+                execution=self._execution,
+                attempt=self._attempt,
+                state=advance(None, Event.OPEN).value,
+                parent_branch=parent.branch if parent else None,
+                parent_epoch=parent.epoch if parent else None,
+                started_at=now(),
+            )
+        )
+
+    def prepare(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts) -> None:
+        """E4, the commit decision."""
+        if manifest.key != EpochKey(self._branch, epoch):
+            raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared with the manifest of {manifest.key}.")
+        head = update(Branch).where(
+            Branch.id == self._branch,
+            Branch.attempt == self._attempt,
+            Branch.owned,
+            Branch.head_branch.is_not_distinct_from(parent.branch if parent else None),
+            Branch.head_epoch.is_not_distinct_from(parent.epoch if parent else None),
+        )
+        if changed(self._session, head.values(head_branch=self._branch, head_epoch=epoch)) == 0:
+            self.own()
+            row = self._expect(epoch, Event.PREPARE)
+            if row.state == State.PREPARED and manifest_of(row) == manifest and _parent(row) == parent:
+                return
+            current = head_of(self._row())
+            raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared on {parent}: the head is {current}.")
+        prepared = update(Epoch).where(
+            Epoch.branch == self._branch,
+            Epoch.epoch == epoch,
+            Epoch.attempt == self._attempt,
+            Epoch.state == State.STARTED.value,
+            Epoch.parent_branch.is_not_distinct_from(parent.branch if parent else None),
+            Epoch.parent_epoch.is_not_distinct_from(parent.epoch if parent else None),
+        )
+        values = {
+            "state": State.PREPARED.value,
+            "manifest_path": manifest.path,
+            "manifest_sha256": manifest.sha256,
+            "prepared_at": now(),
+            **counts.model_dump(),
+        }
+        if changed(self._session, prepared.values(values)) == 0:
+            row = self._expect(epoch, Event.PREPARE)
+            raise Conflict(
+                f"Epoch {self._key(epoch)} cannot be prepared by attempt {self._attempt} on {parent}: "
+                f"it was opened by attempt {row.attempt} on {_parent(row)}."
+            )
+
+    def commit(self, epoch: int) -> None:
+        """E6, in order: only after the parent."""
+        self.own()
+        row = self._expect(epoch, Event.PUBLISH)
+        if row.state == State.COMMITTED:
+            return
+        if row.parent_branch == self._branch and row.parent_epoch is not None:
+            parent = self._read(row.parent_epoch)
+            if parent is None or parent.state != State.COMMITTED:
+                raise Conflict(f"Epoch {self._key(epoch)} cannot be committed before its parent {_parent(row)}.")
+        self._move(epoch, State.PREPARED, {"state": State.COMMITTED.value, "committed_at": now()})
+
+    def abort(self, epoch: int, failure: Failure) -> None:
+        self.own()
+        row = self._expect(epoch, Event.ABORT)
+        if row.state == State.STARTED:
+            self._move(epoch, State.STARTED, {"state": State.ABORTED.value, "failure": json_of(failure)})
+
+    def in_state(self, state: State) -> Sequence[Epoch]:
+        """This branch's epochs in ``state``, in epoch order."""
+        query = select(Epoch).where(Epoch.branch == self._branch, Epoch.state == state.value).order_by(Epoch.epoch)
+        return self._session.scalars(query).all()
+
+    def next_epoch(self) -> int:
+        """Above every epoch of the branch and of what it was forked from, so that numbers rise along a lineage."""
+        latest = self._session.scalar(select(func.max(Epoch.epoch)).where(Epoch.branch == self._branch))
+        return max(latest or 0, self._row().parent_epoch or 0) + 1
+
+    def _move(self, epoch: int, before: State, values: dict[str, Any]) -> None:
+        found = update(Epoch).where(
+            Epoch.branch == self._branch,
+            Epoch.epoch == epoch,
+            Epoch.state == before.value,
+            Epoch.attempt <= self._attempt,
+        )
+        if changed(self._session, found.values(values)) == 0:
+            raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
+
+    def _expect(self, epoch: int, event: Event) -> Epoch:
+        """The row, when ``event`` may happen to it, or has happened already. Raises ``Conflict``."""
+        row = self._read(epoch)
+        try:
+            advance(None if row is None else State(row.state), event)
+        except IllegalTransition as error:
+            raise Conflict(f"Epoch {self._key(epoch)}: {error.message}") from None
+        if row is None:
+            raise Conflict(f"Epoch {self._key(epoch)} is not open.")
+        return row
+
+    def _read(self, epoch: int) -> Epoch | None:
+        return self._session.get(Epoch, (self._branch, epoch), populate_existing=True)
+
+    def _row(self) -> Branch:
+        return self._session.get_one(Branch, self._branch, populate_existing=True)
+
+    def _key(self, epoch: int) -> EpochKey:
+        return EpochKey(self._branch, epoch)
+
+    def _fenced(self) -> Fenced:
+        row = self._row()
+        owner = f"attempt {row.attempt} owns it" if row.owned else f"attempt {row.attempt} was the last, and is over"
+        return Fenced(f"Attempt {self._attempt} may not write branch {self._branch}: {owner}. This process must stop.")
+
+
+def _parent(row: Epoch) -> EpochKey | None:
+    return key_of(row.parent_branch, row.parent_epoch)

@@ -1,0 +1,182 @@
+"""What becomes of operations when drivers report. The functions run inside a write transaction of the caller, and
+return the events to publish after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import Failure, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import Conflict, EpochalError, NameTaken
+from epochal.service.catalog.announcements import execution_changed, operation_changed, savepoint_made
+from epochal.service.catalog.executions import ENDED, begin_execution
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.models import Application, Branch, Directive, Epoch, Execution, Operation, Savepoint
+from epochal.service.catalog.records import json_of, key_of
+from epochal.service.catalog.types import now
+from epochal.service.ports import ControlEvent
+from epochal.service.problems import Problem, problem_of, problem_of_failure
+
+Events = list[ControlEvent]
+
+
+def driver_runs(session: Session, execution: Execution) -> Events:
+    """The driver says that it runs: what waited for that has succeeded."""
+    application = session.get_one(Application, execution.application)
+    result = {"execution": execution.id, "attempt": execution.attempt}
+    waiting = [
+        operation
+        for operation in _running(session, execution)
+        if operation.kind == "start" or (operation.kind == "restart" and operation.arguments.get("successor"))
+    ]
+    return [_succeed(application, operation, dict(result)) for operation in waiting]
+
+
+def directive_done(
+    session: Session,
+    execution: Execution,
+    directive: Directive,
+    head: ManifestReference | None,
+    failure: Failure | None,
+) -> Events:
+    """Keep the answer; a savepoint is made right away, a stop is over when the execution is."""
+    application = session.get_one(Application, execution.application)
+    directive.completed_at = now()
+    directive.failure = json_of(failure)
+    directive.head_branch = head.branch if head else None
+    directive.head_epoch = head.epoch if head else None
+    operation = session.get(Operation, directive.operation) if directive.operation else None
+    if operation is None or operation.state != "running" or operation.kind != "savepoint":
+        return []
+    if failure is not None:
+        return [_fail(application, operation, problem_of_failure(failure))]
+    try:
+        savepoint = make_savepoint(session, application, operation, head.key if head else None)
+    except EpochalError as error:
+        return [_fail(application, operation, problem_of(error))]
+    succeeded = _succeed(application, operation, savepoint_result(session, savepoint))
+    return [savepoint_made(application.name, savepoint), succeeded]
+
+
+def execution_over(
+    session: Session, execution: Execution, state: Literal["stopped", "failed"], failure: Failure | None
+) -> Events:
+    """The execution ends, and with it everything that waited for it. Idempotent."""
+    if execution.state in ENDED:
+        return []
+    application = session.get_one(Application, execution.application)
+    execution.state = state
+    execution.failure = json_of(failure)
+    execution.ended_at = now()
+    application.updated_at = now()
+    session.flush()
+    events = [execution_changed(application.name, execution)]
+    for operation in _running(session, execution):
+        events += _operation_over(session, application, execution, operation, failure)
+    for directive in session.scalars(
+        select(Directive).where(Directive.execution == execution.id, Directive.completed_at.is_(None))
+    ):
+        directive.completed_at = now()
+    return events
+
+
+def make_savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> Savepoint:
+    """A savepoint with the name that ``operation`` asked for. ``Conflict``, ``NameTaken``."""
+    name = operation.arguments["savepoint"]
+    row = None if key is None else session.get(Epoch, (key.branch, key.epoch))
+    if row is None or row.state != "committed":
+        raise Conflict(f"Savepoint {name!r} cannot be made: {application.name!r} has not committed an epoch yet.")
+    if session.get(Savepoint, (application.id, name)) is not None:
+        raise NameTaken(f"Application {application.name!r} has a savepoint {name!r} already; choose another name.")
+    savepoint = Savepoint(
+        application=application.id,
+        name=name,
+        branch=row.branch,
+        epoch=row.epoch,
+        message=operation.arguments.get("message"),
+        created_at=now(),
+        created_by=operation.created_by,
+    )
+    session.add(savepoint)
+    return savepoint
+
+
+def savepoint_result(session: Session, savepoint: Savepoint) -> dict[str, object]:
+    row = session.get_one(Epoch, (savepoint.branch, savepoint.epoch))
+    return {
+        "name": savepoint.name,
+        "branch": savepoint.branch,
+        "epoch": savepoint.epoch,
+        "manifest": {"path": row.manifest_path, "sha256": row.manifest_sha256},
+        "message": savepoint.message,
+        "created_at": savepoint.created_at.isoformat().replace("+00:00", "Z"),
+        "created_by": savepoint.created_by,
+    }
+
+
+def _operation_over(
+    session: Session, application: Application, execution: Execution, operation: Operation, failure: Failure | None
+) -> Events:
+    match operation.kind:
+        case "stop" if execution.state == "stopped":
+            return _stopped(session, application, execution, operation)
+        case "restart" if not operation.arguments.get("successor"):
+            successor = begin_execution(session, application)
+            operation.execution = successor.id
+            operation.arguments = {**operation.arguments, "successor": True}
+            operation.progress = "starting"
+            return [execution_changed(application.name, successor)]
+        case "start" if failure is None:
+            return [_succeed(application, operation, {"execution": execution.id, "attempt": execution.attempt})]
+        case _ if failure is not None:
+            return [_fail(application, operation, problem_of_failure(failure))]
+        case _:
+            error = Conflict(f"Application {application.name!r} stopped before the {operation.kind} was done.")
+            return [_fail(application, operation, problem_of(error))]
+
+
+def _stopped(session: Session, application: Application, execution: Execution, operation: Operation) -> Events:
+    head = _stop_answer(session, operation) or committed_head(session, session.get_one(Branch, execution.branch))
+    result: dict[str, object] = {
+        "branch": head.branch if head else execution.branch,
+        "epoch": head.epoch if head else None,
+        "savepoint": None,
+    }
+    if operation.arguments.get("savepoint") is None:
+        return [_succeed(application, operation, result)]
+    try:
+        savepoint = make_savepoint(session, application, operation, head)
+    except EpochalError as error:
+        return [_fail(application, operation, problem_of(error))]
+    result["savepoint"] = savepoint.name
+    return [savepoint_made(application.name, savepoint), _succeed(application, operation, result)]
+
+
+def _stop_answer(session: Session, operation: Operation) -> EpochKey | None:
+    directive = session.scalars(select(Directive).where(Directive.operation == operation.id)).first()
+    return None if directive is None else key_of(directive.head_branch, directive.head_epoch)
+
+
+def _running(session: Session, execution: Execution) -> Sequence[Operation]:
+    query = select(Operation).where(Operation.execution == execution.id, Operation.state == "running")
+    return session.scalars(query.order_by(Operation.id)).all()
+
+
+def _succeed(application: Application, operation: Operation, result: dict[str, object]) -> ControlEvent:
+    operation.state = "succeeded"
+    operation.result = result
+    operation.progress = None
+    operation.finished_at = now()
+    return operation_changed(application.name, operation)
+
+
+def _fail(application: Application, operation: Operation, problem: Problem) -> ControlEvent:
+    operation.state = "failed"
+    operation.error = problem.model_dump(mode="json", exclude_none=True)
+    operation.progress = None
+    operation.finished_at = now()
+    return operation_changed(application.name, operation)

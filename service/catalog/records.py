@@ -1,0 +1,50 @@
+"""From rows to the records of the contracts."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from epochal.contracts.catalog import EpochRecord, EpochState, Failure, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.service.catalog.models import Branch, Epoch, Json
+
+
+def key_of(branch: str | None, epoch: int | None) -> EpochKey | None:
+    return None if branch is None or epoch is None else EpochKey(branch, epoch)
+
+
+def head_of(branch: Branch) -> EpochKey | None:
+    return key_of(branch.head_branch, branch.head_epoch)
+
+
+def manifest_of(row: Epoch) -> ManifestReference | None:
+    if row.manifest_path is None or row.manifest_sha256 is None:
+        return None
+    return ManifestReference(branch=row.branch, epoch=row.epoch, path=row.manifest_path, sha256=row.manifest_sha256)
+
+
+def failure_of(value: Json | None) -> Failure | None:
+    return None if value is None else Failure.model_validate(value)
+
+
+def json_of(failure: Failure | None) -> Json | None:
+    return None if failure is None else failure.model_dump(exclude_none=True)
+
+
+def epoch_record(row: Epoch) -> EpochRecord:
+    return EpochRecord(
+        branch=row.branch,
+        epoch=row.epoch,
+        attempt=row.attempt,
+        state=cast(EpochState, row.state),
+        parent=key_of(row.parent_branch, row.parent_epoch),
+        manifest=manifest_of(row),
+        failure=failure_of(row.failure),
+        rows_in=row.rows_in,
+        rows_out=row.rows_out,
+        state_rows=row.state_rows,
+        state_bytes=row.state_bytes,
+        started_at=row.started_at,
+        prepared_at=row.prepared_at,
+        committed_at=row.committed_at,
+    )

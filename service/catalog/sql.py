@@ -1,0 +1,209 @@
+"""The engine's catalog over SQL, in process: for the internal API, and for ``epochal run`` without a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import (
+    Catalog,
+    Directive,
+    DriverStatus,
+    EpochCounts,
+    EpochRecord,
+    Failure,
+    ManifestReference,
+    RecoveryPoint,
+)
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.errors import Conflict, Fenced, NotFound
+from epochal.service.catalog import models, outcomes
+from epochal.service.catalog.announcements import epoch_changed, execution_changed
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import end_attempt
+from epochal.service.catalog.lines import Line
+from epochal.service.catalog.records import epoch_record, head_of, manifest_of
+from epochal.service.catalog.types import now
+from epochal.service.ports import ControlEvent
+
+
+def nobody_listens(_event: ControlEvent) -> None:
+    """Where there is no control plane around the catalog."""
+
+
+class SqlCatalog(Catalog):
+    """One (execution, attempt) of ``database``. ``publish`` gets each event after its transaction has landed."""
+
+    def __init__(
+        self,
+        database: Database,
+        execution: str,
+        attempt: int,
+        publish: Callable[[ControlEvent], None] = nobody_listens,
+    ) -> None:
+        self._database = database
+        self._execution = execution
+        self._attempt = attempt
+        self._publish = publish
+
+    @property
+    def execution(self) -> str:
+        return self._execution
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    def begin_attempt(self) -> RecoveryPoint:
+        with self._database.writing() as session:
+            line = self._line(session)
+            line.begin()
+            attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
+            attempt.begun_at = attempt.begun_at or now()
+            branch = session.get_one(models.Branch, self._branch)
+            head = head_of(branch)
+            return RecoveryPoint(
+                application=self._application,
+                branch=branch.id,
+                attempt=self._attempt,
+                head=_reference(session, head) if head else None,
+                prepared=[epoch_record(row) for row in line.in_state(State.PREPARED)],
+                started=[epoch_record(row) for row in line.in_state(State.STARTED)],
+                next_epoch=line.next_epoch(),
+            )
+
+    def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
+        with self._transition(epoch) as line:
+            line.open(epoch, parent)
+
+    def prepare_epoch(
+        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+    ) -> None:
+        with self._transition(epoch) as line:
+            line.prepare(epoch, parent, manifest, counts)
+
+    def commit_epoch(self, epoch: int) -> None:
+        with self._transition(epoch) as line:
+            line.commit(epoch)
+
+    def abort_epoch(self, epoch: int, failure: Failure) -> None:
+        with self._transition(epoch) as line:
+            line.abort(epoch, failure)
+
+    def epoch(self, epoch: int) -> EpochRecord | None:
+        branch = self._branch
+        with self._database.reading() as session:
+            row = session.get(models.Epoch, (branch, epoch))
+            return None if row is None else epoch_record(row)
+
+    def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
+        events: list[ControlEvent] = []
+        with self._database.writing() as session:
+            self._line(session).own()
+            execution = self._row(session)
+            execution.heartbeat_at = now()
+            execution.status = status.model_dump()
+            if status.phase in ("running", "waiting"):
+                if execution.state == "starting":
+                    execution.state = "running"
+                    session.get_one(models.Application, execution.application).updated_at = now()
+                    events.append(execution_changed(self._application, execution))
+                events += outcomes.driver_runs(session, execution)
+            directives = [_directive(row) for row in self._pending(session)]
+        self._announce(events)
+        return directives
+
+    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+        events: list[ControlEvent] = []
+        with self._database.writing() as session:
+            self._line(session).own()
+            row = session.get(models.Directive, directive)
+            if row is None or row.execution != self._execution:
+                raise NotFound(f"Execution {self._execution} has no directive {directive!r}.")
+            if row.completed_at is None:
+                events = outcomes.directive_done(session, self._row(session), row, head, failure)
+        self._announce(events)
+
+    def finish(self, failure: Failure | None) -> None:
+        events: list[ControlEvent] = []
+        with self._database.writing() as session:
+            line = self._line(session)
+            line.lock()
+            execution = self._row(session)
+            attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
+            if attempt.state == "lost":
+                raise Fenced(f"Attempt {self._attempt} of execution {self._execution} was given up; this process ends.")
+            if attempt.state != "running":
+                return
+            line.own()
+            end_attempt(session, execution, self._attempt, "ended" if failure is None else "failed", failure)
+            if failure is None:
+                events = outcomes.execution_over(session, execution, "stopped", None)
+            else:
+                events = [execution_changed(self._application, execution)]
+        self._announce(events)
+
+    @cached_property
+    def _application(self) -> str:
+        return self._identity[0]
+
+    @cached_property
+    def _branch(self) -> str:
+        return self._identity[1]
+
+    @cached_property
+    def _identity(self) -> tuple[str, str]:
+        """Application name and branch: both stay as they are for an execution."""
+        query = (
+            select(models.Application.name, models.Execution.branch)
+            .join(models.Execution, models.Execution.application == models.Application.id)
+            .join(models.Attempt, models.Attempt.execution == models.Execution.id)
+            .where(models.Execution.id == self._execution, models.Attempt.number == self._attempt)
+        )
+        with self._database.reading() as session:
+            found = session.execute(query).one_or_none()
+        if found is None:
+            raise NotFound(f"There is no attempt {self._attempt} of execution {self._execution!r}.")
+        return found[0], found[1]
+
+    @contextmanager
+    def _transition(self, epoch: int) -> Iterator[Line]:
+        branch = self._branch
+        with self._database.writing() as session:
+            yield self._line(session)
+            session.flush()
+            row = session.get_one(models.Epoch, (branch, epoch), populate_existing=True)
+        self._announce([epoch_changed(self._application, row)])
+
+    def _line(self, session: Session) -> Line:
+        return Line(session, self._branch, self._execution, self._attempt)
+
+    def _row(self, session: Session) -> models.Execution:
+        return session.get_one(models.Execution, self._execution, with_for_update=True)
+
+    def _pending(self, session: Session) -> Sequence[models.Directive]:
+        query = select(models.Directive).where(
+            models.Directive.execution == self._execution, models.Directive.completed_at.is_(None)
+        )
+        return session.scalars(query.order_by(models.Directive.id)).all()
+
+    def _announce(self, events: Sequence[ControlEvent]) -> None:
+        for event in events:
+            self._publish(event)
+
+
+def _reference(session: Session, key: EpochKey) -> ManifestReference:
+    row = session.get(models.Epoch, (key.branch, key.epoch))
+    reference = None if row is None else manifest_of(row)
+    if reference is None:
+        raise Conflict(f"The head {key} has no manifest in the catalog.")
+    return reference
+
+
+def _directive(row: models.Directive) -> Directive:
+    return Directive.model_validate({"id": row.id, "kind": row.kind, "arguments": row.arguments})

@@ -1,0 +1,156 @@
+"""Migrations, on SQLite and PostgreSQL: one head, the models' schema, data survives, newer catalogs are refused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import MetaData, inspect, text
+
+from epochal.errors import CatalogVersion, OptionError
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import (
+    _configuration,
+    check_current,
+    migrate,
+    migrate_database,
+    newest_revision,
+)
+from epochal.service.catalog.models import Application, Base
+from epochal.service.catalog.standalone import standalone_catalog
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    return str(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture
+def database(url: str) -> Database:
+    return Database(url)
+
+
+def revisions() -> list[str]:
+    """Oldest first."""
+    script = ScriptDirectory.from_config(_configuration(None))
+    return [revision.revision for revision in script.walk_revisions()][::-1]
+
+
+def migrate_to(database: Database, revision: str) -> None:
+    with database.writing() as session:
+        command.upgrade(_configuration(session.connection()), revision)
+
+
+def test_there_is_one_head() -> None:
+    assert len(ScriptDirectory.from_config(_configuration(None)).get_heads()) == 1
+
+
+def test_migrations_make_exactly_the_models(database: Database) -> None:
+    migrate_database(database)
+
+    with database.reading() as session:
+        context = MigrationContext.configure(session.connection(), opts={"compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_migrated_and_created_schemas_have_the_same_constraints(url: str, tmp_path: Path) -> None:
+    """Autogenerate compares neither check constraints nor partial indexes."""
+    migrated = Database(url)
+    migrate_database(migrated)
+    created = Database(f"sqlite:///{tmp_path / 'created.sqlite'}") if "sqlite" in url else None
+    if created is None:
+        with migrated.writing() as session:
+            session.execute(text("CREATE SCHEMA created"))
+            metadata = MetaData(schema="created")
+            for table in Base.metadata.sorted_tables:
+                table.to_metadata(metadata, schema="created")
+            metadata.create_all(session.connection())
+        expected, schema = inspect(migrated.engine), "created"
+    else:
+        Base.metadata.create_all(created.engine)
+        expected, schema = inspect(created.engine), None
+    found = inspect(migrated.engine)
+
+    for name in Base.metadata.tables:
+        assert names(found.get_check_constraints(name)) == names(expected.get_check_constraints(name, schema=schema))
+        assert names(found.get_foreign_keys(name)) == names(expected.get_foreign_keys(name, schema=schema))
+        assert indexes(found.get_indexes(name)) == indexes(expected.get_indexes(name, schema=schema))
+
+
+def names(constraints: object) -> list[str]:
+    return sorted(str(constraint["name"]) for constraint in constraints)  # type: ignore[attr-defined]
+
+
+def indexes(found: object) -> list[tuple[str, bool, bool]]:
+    """Name, uniqueness, and whether it is partial."""
+    return sorted(
+        (
+            str(index["name"]),
+            bool(index["unique"]),
+            any(option.endswith("_where") for option in index.get("dialect_options", {})),
+        )
+        for index in found  # type: ignore[attr-defined]
+    )
+
+
+def test_data_survives_every_migration_after_the_first(url: str, database: Database) -> None:
+    for revision in revisions():
+        migrate_to(database, revision)
+        if revision == revisions()[0]:
+            with database.writing() as session:
+                session.execute(
+                    text(
+                        "INSERT INTO applications (id, name, branch, shadow, created_at, updated_at, created_by) "
+                        "VALUES ('1', 'flights', 'flights-1', :no, :at, :at, 'me')"
+                    ),
+                    {"no": False, "at": "2026-01-02 03:04:05"},
+                )
+
+    check_current(database)
+    with database.reading() as session:
+        application = session.get_one(Application, "1")
+        assert (application.name, application.shadow, application.created_at.year) == ("flights", False, 2026)
+
+
+def test_migrating_twice_keeps_what_is_there(url: str, database: Database) -> None:
+    catalog = standalone_catalog(url, "flights", "a" * 64)
+    catalog.begin_attempt()
+
+    assert migrate(url) == newest_revision()
+    assert standalone_catalog(url, "flights", "a" * 64).begin_attempt().attempt == 2
+
+
+def test_an_empty_catalog_is_not_current(database: Database) -> None:
+    with pytest.raises(CatalogVersion, match="epochal migrate"):
+        check_current(database)
+
+
+def test_a_newer_catalog_is_refused_and_left_alone(database: Database) -> None:
+    migrate_database(database)
+    with database.writing() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(CatalogVersion) as refusal:
+        migrate_database(database)
+
+    assert "9999" in refusal.value.message and newest_revision() in refusal.value.message
+    with database.reading() as session:
+        assert session.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
+
+
+def test_control_planes_that_start_at_once_migrate_once(url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(migrate, [url] * 4)) == [newest_revision()] * 4
+
+
+@pytest.mark.parametrize("bad", ["mysql://localhost/x", "no url at all", "://"])
+def test_a_url_that_cannot_be_a_catalog_is_refused(bad: str) -> None:
+    with pytest.raises(OptionError):
+        migrate(bad)

@@ -1,0 +1,355 @@
+"""The guarded writes of the epoch protocol, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from sqlalchemy import select
+
+from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference, RecoveryPoint
+from epochal.contracts.identity import EpochKey
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced, NotFound
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Attempt, Branch, Execution
+from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.ports import ControlEvent
+
+ARTIFACT = "a" * 64
+FAILURE = Failure(type="author-error", message="division by zero", step="E2", traceback="line 3")
+COUNTS = EpochCounts(rows_in=10, rows_out=4, state_rows=3, state_bytes=900)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    return str(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture
+def attempt(url: str) -> Iterator[Callable[[], SqlCatalog]]:
+    made: list[SqlCatalog] = []
+
+    def make() -> SqlCatalog:
+        made.append(standalone_catalog(url, "flights", ARTIFACT))
+        return made[-1]
+
+    yield make
+    for catalog in made:
+        catalog._database.close()
+
+
+def manifest(branch: str, epoch: int, attempt: int = 1) -> ManifestReference:
+    return ManifestReference(
+        branch=branch, epoch=epoch, path=f"{branch}/manifests/{epoch}-{attempt}.json", sha256=64 * "c"
+    )
+
+
+def run(catalog: SqlCatalog, point: RecoveryPoint, *epochs: int, parent: EpochKey | None = None) -> EpochKey | None:
+    for epoch in epochs:
+        catalog.open_epoch(epoch, parent)
+        catalog.prepare_epoch(epoch, parent, manifest(point.branch, epoch), COUNTS)
+        catalog.commit_epoch(epoch)
+        parent = EpochKey(point.branch, epoch)
+    return parent
+
+
+def test_a_first_attempt_starts_from_nothing(attempt: Callable[[], SqlCatalog]) -> None:
+    point = attempt().begin_attempt()
+
+    assert (point.application, point.attempt, point.head, point.next_epoch) == ("flights", 1, None, 1)
+    assert list(point.prepared) == [] and list(point.started) == []
+
+
+def test_an_epoch_goes_from_started_to_prepared_to_committed(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+
+    catalog.open_epoch(1, None)
+    started = catalog.epoch(1)
+    catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS)
+    prepared = catalog.epoch(1)
+    catalog.commit_epoch(1)
+    committed = catalog.epoch(1)
+
+    assert started is not None and started.state == "started" and started.manifest is None
+    assert prepared is not None and prepared.state == "prepared" and prepared.manifest == manifest(branch, 1)
+    assert committed is not None and committed.state == "committed" and committed.rows_in == 10
+    assert committed.started_at <= committed.prepared_at <= committed.committed_at  # type: ignore[operator]
+    assert catalog.epoch(2) is None
+
+
+def test_every_write_may_be_repeated(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+    assert catalog.begin_attempt().attempt == 1
+
+    for _ in range(2):
+        catalog.open_epoch(1, None)
+    for _ in range(2):
+        catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS)
+    for _ in range(2):
+        catalog.commit_epoch(1)
+    catalog.open_epoch(2, EpochKey(branch, 1))
+    for _ in range(2):
+        catalog.abort_epoch(2, FAILURE)
+    for _ in range(2):
+        catalog.finish(None)
+
+    aborted = catalog.epoch(2)
+    assert aborted is not None and aborted.state == "aborted" and aborted.failure == FAILURE
+
+
+def test_another_manifest_is_not_taken_for_a_repetition(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+    catalog.open_epoch(1, None)
+    catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS)
+
+    with pytest.raises(Conflict):
+        catalog.prepare_epoch(1, None, manifest(branch, 1, attempt=7), COUNTS)
+
+
+def test_a_prepared_epoch_cannot_be_aborted(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+    catalog.open_epoch(1, None)
+    catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS)
+
+    with pytest.raises(Conflict, match="prepared"):
+        catalog.abort_epoch(1, FAILURE)
+
+
+def test_an_epoch_is_opened_and_prepared_on_the_head_only(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    point = catalog.begin_attempt()
+    head = run(catalog, point, 1, 2)
+
+    with pytest.raises(Conflict, match="head"):
+        catalog.open_epoch(3, EpochKey(point.branch, 1))
+    with pytest.raises(Conflict, match="head"):
+        catalog.open_epoch(3, None)
+    catalog.open_epoch(3, head)
+    with pytest.raises(Conflict):
+        catalog.prepare_epoch(3, EpochKey(point.branch, 1), manifest(point.branch, 3), COUNTS)
+    assert catalog.epoch(3).state == "started"  # type: ignore[union-attr]
+
+
+def test_epoch_numbers_rise(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    point = catalog.begin_attempt()
+    head = run(catalog, point, 5)
+
+    with pytest.raises(Conflict, match="rise"):
+        catalog.open_epoch(4, head)
+    with pytest.raises(Conflict, match="committed"):
+        catalog.open_epoch(5, head)
+
+
+def test_epochs_are_committed_in_order(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+    catalog.open_epoch(1, None)
+    catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS)
+    catalog.open_epoch(2, EpochKey(branch, 1))
+    catalog.prepare_epoch(2, EpochKey(branch, 1), manifest(branch, 2), COUNTS)
+
+    with pytest.raises(Conflict, match="parent"):
+        catalog.commit_epoch(2)
+    catalog.commit_epoch(1)
+    catalog.commit_epoch(2)
+    assert catalog.epoch(2).state == "committed"  # type: ignore[union-attr]
+
+
+def test_what_was_never_opened_cannot_go_on(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+
+    for write in (
+        lambda: catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS),
+        lambda: catalog.commit_epoch(1),
+        lambda: catalog.abort_epoch(1, FAILURE),
+    ):
+        with pytest.raises(Conflict):
+            write()
+
+
+def test_a_later_attempt_fences_and_finds_what_was_left(attempt: Callable[[], SqlCatalog]) -> None:
+    old = attempt()
+    first = old.begin_attempt()
+    head = run(old, first, 1)
+    old.open_epoch(2, head)
+    old.prepare_epoch(2, head, manifest(first.branch, 2), COUNTS)
+    old.open_epoch(3, EpochKey(first.branch, 2))
+
+    new = attempt()
+    point = new.begin_attempt()
+
+    assert (point.attempt, point.branch, point.next_epoch) == (2, first.branch, 4)
+    assert point.head == manifest(first.branch, 2)
+    assert [record.epoch for record in point.prepared] == [2]
+    assert [record.epoch for record in point.started] == [3]
+    for write in (
+        old.begin_attempt,
+        lambda: old.open_epoch(4, EpochKey(first.branch, 2)),
+        lambda: old.prepare_epoch(3, EpochKey(first.branch, 2), manifest(first.branch, 3), COUNTS),
+        lambda: old.commit_epoch(2),
+        lambda: old.abort_epoch(3, FAILURE),
+        lambda: old.heartbeat(DriverStatus(phase="running")),
+        lambda: old.finish(None),
+    ):
+        with pytest.raises(Fenced):
+            write()
+    new.commit_epoch(2)
+    new.abort_epoch(3, FAILURE)
+    run(new, point, 4, parent=EpochKey(first.branch, 2))
+
+
+def test_an_attempt_that_was_given_up_before_it_began_cannot_begin(attempt: Callable[[], SqlCatalog]) -> None:
+    slow = attempt()
+    later = attempt()
+
+    with pytest.raises(Fenced):
+        slow.begin_attempt()
+    assert later.begin_attempt().attempt == 2
+
+
+def test_nothing_may_be_written_after_the_end(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    point = catalog.begin_attempt()
+    run(catalog, point, 1)
+    catalog.finish(None)
+
+    with pytest.raises(Fenced):
+        catalog.open_epoch(2, EpochKey(point.branch, 1))
+
+
+def test_a_failed_attempt_keeps_its_reason_and_leaves_the_execution_to_be_decided(
+    attempt: Callable[[], SqlCatalog],
+) -> None:
+    catalog = attempt()
+    catalog.begin_attempt()
+    catalog.heartbeat(DriverStatus(phase="running", epoch=1))
+    catalog.finish(FAILURE)
+
+    with catalog._database.reading() as session:
+        execution = session.get_one(Execution, catalog.execution)
+        row = session.scalars(select(Attempt).where(Attempt.execution == execution.id)).one()
+        assert execution.state == "starting"
+        assert (row.state, Failure.model_validate(row.failure)) == ("failed", FAILURE)
+
+
+def test_of_two_preparations_at_once_exactly_one_lands(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+    catalog.open_epoch(1, None)
+    outcomes = at_once(
+        lambda: catalog.prepare_epoch(1, None, manifest(branch, 1, attempt=1), COUNTS),
+        lambda: catalog.prepare_epoch(1, None, manifest(branch, 1, attempt=2), COUNTS),
+    )
+
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
+
+
+def test_the_zombie_and_its_successor_never_both_prepare(attempt: Callable[[], SqlCatalog]) -> None:
+    for _ in range(10):
+        old = attempt()
+        point = old.begin_attempt()
+        head = point.head.key if point.head else None
+        old.open_epoch(point.next_epoch, head)
+        new = attempt_of_same_execution(old)
+
+        prepared, begun = at_once(
+            lambda old=old, point=point, head=head: old.prepare_epoch(  # type: ignore[misc]
+                point.next_epoch, head, manifest(point.branch, point.next_epoch), COUNTS
+            ),
+            new.begin_attempt,
+        )
+
+        assert isinstance(begun, RecoveryPoint)
+        record = new.epoch(point.next_epoch)
+        assert record is not None
+        if isinstance(prepared, Fenced):
+            assert record.state == "started" and begun.head == point.head
+        else:
+            assert prepared is None
+            assert record.state == "prepared" and begun.head == manifest(point.branch, point.next_epoch)
+
+
+def test_events_follow_the_transitions(url: str) -> None:
+    made = standalone_catalog(url, "flights", ARTIFACT)
+    events: list[ControlEvent] = []
+    catalog = SqlCatalog(made._database, made.execution, made.attempt, events.append)
+    point = catalog.begin_attempt()
+    catalog.heartbeat(DriverStatus(phase="running"))
+    run(catalog, point, 1)
+    catalog.finish(None)
+    made._database.close()
+
+    assert [(event.kind, event.data["state"]) for event in events] == [
+        ("execution", "running"),
+        ("epoch", "started"),
+        ("epoch", "prepared"),
+        ("epoch", "committed"),
+        ("execution", "stopped"),
+    ]
+    assert {event.application for event in events} == {"flights"}
+
+
+def test_attempt_numbers_rise_along_the_branch_also_across_executions(attempt: Callable[[], SqlCatalog]) -> None:
+    first = attempt()
+    first.begin_attempt()
+    first.finish(None)
+    second = attempt()
+
+    assert second.execution != first.execution
+    assert second.begin_attempt().attempt == 2
+
+
+def test_an_unknown_attempt_is_not_found(attempt: Callable[[], SqlCatalog]) -> None:
+    catalog = attempt()
+
+    with pytest.raises(NotFound):
+        SqlCatalog(catalog._database, catalog.execution, 9).begin_attempt()
+    catalog.begin_attempt()
+    with pytest.raises(NotFound):
+        catalog.complete("no-such-directive", None)
+
+
+def test_an_unreachable_catalog_says_so() -> None:
+    database = Database("postgresql://nobody:nothing@127.0.0.1:1/none")
+    with pytest.raises(CatalogUnavailable), database.reading() as session:
+        session.execute(select(Branch))
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """Run all at the same moment; each one's answer, or the error that it raised."""
+    barrier = Barrier(len(calls))
+
+    def run_one(call: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return call()
+        except EpochalError as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run_one, calls))
+
+
+def attempt_of_same_execution(old: SqlCatalog) -> SqlCatalog:
+    """The next attempt's number, given out while the old one still believes that it runs."""
+    with old._database.writing() as session:
+        execution = session.get_one(Execution, old.execution)
+        branch = session.get_one(Branch, execution.branch)
+        branch.last_attempt += 1
+        attempt = Attempt(
+            execution=execution.id, number=branch.last_attempt, state="running", started_at=execution.started_at
+        )
+        session.add(attempt)
+        return SqlCatalog(old._database, execution.id, branch.last_attempt)
