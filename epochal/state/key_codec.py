@@ -51,6 +51,7 @@ class KeyCodec:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self._one = [_scalar_encoder(field.type) for field in schema]
+        self._widths = [None if is_variable(field.type) else fixed_dtype(field.type).itemsize for field in schema]
 
     def encode(self, columns: Columns) -> list[bytes]:
         """The keys of each row. Columns are found by name. Raises ``InvalidKey`` for a null."""
@@ -78,6 +79,18 @@ class KeyCodec:
     def encode_one(self, key: Sequence[Any]) -> bytes:
         """One key from Python values in column order: quick, for look-ups. Fewer values give the prefix of a scan."""
         return b"".join(encode(value) for encode, value in zip(self._one, key, strict=False))
+
+    def leading(self, key: bytes, columns: int) -> bytes | None:
+        """The beginning of an encoded key that holds its first columns; ``None`` when it does not hold as many."""
+        end = 0
+        for width in self._widths[:columns]:
+            if width is None:
+                end = key.find(b"\x00", end) + 1
+                if end == 0:
+                    return None
+            else:
+                end += width
+        return key[:end] if end <= len(key) else None
 
     def decode(self, keys: Sequence[bytes] | pa.BinaryArray) -> pa.Table:
         """The key columns. Raises ``SnapshotError`` for bytes that are no keys of this schema."""

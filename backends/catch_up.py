@@ -1,0 +1,93 @@
+"""What a local store lacks to be at the parent epoch: the base, or only the latest deltas.
+
+A local store holds, per key group, the rows of all the operator's state tables, marked with one epoch. From its mark
+follow the steps: one for the base when it must begin afresh, one for each later link of the chain. After each step the
+store is at that step's epoch, and may be marked so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.backends.recent import EncodedChanges, changes_of, encoded
+from epochal.contracts.identity import EpochKey
+from epochal.contracts.state import StateTaskScope
+from epochal.snapshots.base import read_base
+from epochal.snapshots.delta import PUT, SortedChanges
+from epochal.snapshots.manifest import BaseFile, DeltaFile
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.key_codec import KeyCodec
+from epochal.state.keygroups import groups_of
+from epochal.state.table import StateTable
+
+
+@dataclass(frozen=True)
+class Step:
+    """``changes`` by state table; ``afresh``: the store is emptied first. Afterwards it is at ``key``."""
+
+    key: EpochKey | None
+    afresh: bool
+    changes: Mapping[str, tuple[EncodedChanges, ...]]
+
+    def of_group(self, table: str, group: int) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+        """Keys, ascending, and values of one key group; a value is ``None`` where the key is to be deleted."""
+        for changes in self.changes.get(table, ()):
+            first, end = np.searchsorted(changes.groups, [group, group + 1]).tolist()
+            if first < end:
+                yield changes.keys[first:end], changes.values[first:end]
+
+
+def groups(scope: StateTaskScope) -> range:
+    """The key groups of the scope's subtask."""
+    return groups_of(scope.subtask, scope.parallelism, scope.max_parallelism)
+
+
+def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None) -> Iterator[Step]:
+    """The steps from a mark to ``scope.view_at``, read one by one; none when the mark is there already."""
+    any_chain = next(iter(scope.chains.values()))
+    missing = any_chain.after(mark)
+    if missing is None:
+        bases = {table.id: _bases(store, scope, table) for table in scope.tables}
+        yield Step(any_chain.base_at, True, bases)
+        missing = any_chain.links
+    for position in range(len(any_chain.links) - len(missing), len(any_chain.links)):
+        changes = {table.id: _deltas(store, scope, table, position) for table in scope.tables}
+        yield Step(any_chain.links[position].key, False, changes)
+
+
+def _bases(store: SnapshotStore, scope: StateTaskScope, table: StateTable) -> tuple[EncodedChanges, ...]:
+    mine = groups(scope)
+    parts = []
+    for base in scope.chains[table.id].bases:
+        if _holds_some(base, mine):
+            parts.append(_encoded_base(table, read_base(store, table, base), scope))
+    return tuple(parts)
+
+
+def _encoded_base(table: StateTable, rows: pa.Table, scope: StateTaskScope) -> EncodedChanges:
+    owner = rows.column("_kg").to_numpy() % scope.parallelism
+    rows = rows.filter(pa.array(owner == scope.subtask))
+    rows = rows.append_column("_op", pa.repeat(PUT, rows.num_rows))
+    return encoded(SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows)))
+
+
+def _deltas(
+    store: SnapshotStore, scope: StateTaskScope, table: StateTable, position: int
+) -> tuple[EncodedChanges, ...]:
+    chain: Chain = scope.chains[table.id]
+    deltas = chain.links[position].deltas
+    return tuple(changes_of(store, table, delta) for delta in deltas if _shares_groups(delta, scope))
+
+
+def _holds_some(base: BaseFile, mine: range) -> bool:
+    return any(base.first_group <= group <= base.last_group for group in mine)
+
+
+def _shares_groups(delta: DeltaFile, scope: StateTaskScope) -> bool:
+    if delta.parallelism == scope.parallelism:
+        return delta.subtask == scope.subtask
+    return any(group % delta.parallelism == delta.subtask for group in groups(scope))

@@ -1,0 +1,153 @@
+"""What the state backends share: a write set over views, and its pre-commit as one delta per changed table.
+
+A backend adds only where its views come from. Its local store is a cache of the published chain, so committing has
+nothing to do, and aborting is deleting files.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from epochal.backends.recent import remember
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
+from epochal.errors import EpochalError, SnapshotError
+from epochal.faults import declare
+from epochal.snapshots import layout
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore, storage_errors
+
+VIEW_OPENED = declare("T1.view-opened", "a stateful task has its view of the parent epoch")
+BEFORE_DELTA = declare("T3.before-delta", "a stateful task is about to write a delta")
+DELTA_WRITTEN = declare("T3.delta-written", "a delta is durable; its handle has not been returned")
+
+
+def deltas_of(handle: Handle) -> tuple[DeltaFile, ...]:
+    """The deltas that a state backend's handle names: what E4 puts into the manifest."""
+    return tuple(DeltaFile.model_validate(delta) for delta in handle.payload["deltas"])
+
+
+class OpenView(StateView):
+    """A view that holds something of a local store until it is closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go. Must not raise; may be called again."""
+
+
+class DeltaTransaction(StateTransaction):
+    """The write set of one task attempt."""
+
+    def __init__(self, store: SnapshotStore, scope: StateTaskScope, views: Mapping[str, OpenView]) -> None:
+        self._store = store
+        self._scope = scope
+        self._views = views
+        self._tables = {table.id: table for table in scope.tables}
+        self._changes: dict[str, list[pa.Table]] = {}
+        self._written: list[DeltaFile] = []
+
+    def view(self, table: str) -> StateView:
+        return self._views[table]
+
+    def stage(self, table: str, changes: pa.Table) -> None:
+        names = self._tables[table].delta_schema.names
+        if changes.num_rows:
+            self._changes.setdefault(table, []).append(changes.select(names))
+
+    def pre_commit(self) -> Handle:
+        try:
+            for table in sorted(self._changes):
+                self._write(table, pa.concat_tables(self._changes[table], promote_options="permissive"))
+        except BaseException:
+            self.discard()
+            raise
+        self._close()
+        return Handle(
+            owner=self._scope.owner,
+            subtask=self._scope.subtask,
+            rows=sum(delta.file.rows for delta in self._written),
+            bytes=sum(delta.file.bytes for delta in self._written),
+            payload={"deltas": [delta.model_dump(mode="json") for delta in self._written]},
+        )
+
+    def discard(self) -> None:
+        self._changes.clear()
+        self._close()
+        while self._written:
+            with suppress(EpochalError, OSError):
+                self._store.delete(self._written.pop().file.path)
+
+    def _write(self, table: str, changes: pa.Table) -> None:
+        scope, at = self._scope, self._scope.epoch.key
+        with storage_errors(self._store.location(f"{layout.deltas(at)}/{table}-{scope.subtask:05}")):
+            BEFORE_DELTA.hit(at.epoch)
+        in_order = sort_changes(self._tables[table], changes)
+        delta = write_delta(self._store, in_order, at, scope.subtask, scope.parallelism)
+        self._written.append(delta)
+        remember(delta.file, in_order)
+        DELTA_WRITTEN.hit(at.epoch)
+
+    def _close(self) -> None:
+        for view in self._views.values():
+            view.close()
+
+
+class DeltaBackend(StateBackend):
+    """A state backend whose epochs are deltas in the store.
+
+    ``owner`` is the operator; ``cache_directory`` a folder on the executor's machine for the local store, shared by all
+    its Python workers, which may be lost or thrown away at any time.
+    """
+
+    def __init__(self, owner: str, store: SnapshotStore, cache_directory: str) -> None:
+        self.owner = owner
+        self.store = store
+        self.cache_directory = cache_directory
+
+    @abstractmethod
+    def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
+        """T1. A stable view of each of the scope's tables, by id, at ``scope.view_at``."""
+
+    def start(self, task: TaskScope) -> DeltaTransaction:
+        if not isinstance(task, StateTaskScope):
+            raise TypeError(f"a state backend starts a StateTaskScope, not a {type(task).__name__}")
+        for table in task.tables:
+            if task.chains[table.id].at != task.view_at:
+                raise SnapshotError(
+                    f"The chain of state {table.id!r} ends at {task.chains[table.id].at}, "
+                    f"but epoch {task.epoch.key} builds on {task.view_at}."
+                )
+        transaction = DeltaTransaction(self.store, task, self.open_views(task))
+        VIEW_OPENED.hit(task.epoch.epoch)
+        return transaction
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        """Nothing to do: the manifest names the deltas, and local stores catch up when they are next looked at."""
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        self._delete(delta.file.path for handle in handles for delta in deltas_of(handle))
+
+    def recover(self, epoch: EpochScope) -> None:
+        """Nothing to do: an earlier attempt's files have names that no manifest of this attempt will hold."""
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        kept = {delta.file.path for handle in keep for delta in deltas_of(handle)}
+        folder = layout.deltas(epoch.key)
+        found = [path for path in self.store.list(folder) if path not in kept and self._is_mine(path)]
+        removed = self._delete(found)
+        if not kept:
+            self.store.remove_empty_folder(folder)
+        return removed
+
+    def _is_mine(self, path: str) -> bool:
+        table = layout.table_of_delta(path)
+        return table is not None and layout.belongs_to(table, self.owner)
+
+    def _delete(self, paths: Iterable[str]) -> int:
+        return sum(self.store.delete(path) for path in paths)
