@@ -11,6 +11,7 @@ from epochal.client.location import locate
 from epochal.client.operations import Operations
 from epochal.client.tokens import Audit, Tokens
 from epochal.client.transport import Transport
+from epochal.errors import CatalogUnavailable
 
 
 class Client:
@@ -45,8 +46,12 @@ class Client:
         return ApplicationHandle(self._transport, name)
 
     def ready(self) -> bool:
-        """Is the control plane ready to serve? Raises ``CatalogUnavailable`` when none answers."""
-        return bool(self._transport.get("/readyz") is not None)
+        """Does a control plane answer, and is it ready to serve?"""
+        try:
+            self._transport.get("/readyz")
+        except CatalogUnavailable:
+            return False
+        return True
 
     def close(self) -> None:
         self._transport.close()

@@ -29,7 +29,7 @@ class Output:
     @property
     def animated(self) -> bool:
         """May spinners and progress bars be drawn? Only where a person looks, never into a file or a pipe."""
-        return self.notes.is_terminal and not self.as_json
+        return sys.stderr.isatty() and not self.as_json
 
     def result(self, document: Any, view: RenderableType) -> None:
         """The command's result: the document for programs, or the view for people."""

@@ -1,0 +1,153 @@
+"""What the command line says and how it reads what it is given; no control plane needed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+from epochal import errors
+from epochal.client.models import Application, Failure, Head, Parent
+from epochal.service.cli import words
+from epochal.service.cli.application_view import ListedApplication, application_table
+from epochal.service.cli.failures import ExitCode, exit_code, sentence
+from epochal.service.cli.options import configuration, parameters
+from epochal.service.cli.output import encode
+
+NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "just now"),
+        (41, "41 s ago"),
+        (119, "119 s ago"),
+        (120, "2 min ago"),
+        (7200, "2 h ago"),
+        (172800, "2 d ago"),
+    ],
+)
+def test_ages(seconds: float, said: str) -> None:
+    assert words.age(NOW - timedelta(seconds=seconds), NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("bytes", "said"), [(0, "0 B"), (1023, "1023 B"), (4300, "4.2 KiB"), (32 << 20, "32 MiB"), (None, "")]
+)
+def test_sizes(bytes: int | None, said: str) -> None:
+    assert words.size(bytes) == said
+
+
+def test_parameters_are_json_or_text_and_go_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "parameters.json"
+    file.write_text('{"limit": 1, "kept": [1, 2]}')
+    given = parameters(["limit=15", "name=JFK", "flag=true", "path=a=b", "empty="], file)
+    assert given == {"limit": 15, "kept": [1, 2], "name": "JFK", "flag": True, "path": "a=b", "empty": ""}
+
+
+@pytest.mark.parametrize("text", ["nothing", "=3"])
+def test_a_parameter_that_is_no_pair_is_wrong_usage(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
+        parameters([text])
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", None])
+def test_a_parameters_file_that_holds_no_object_is_wrong_usage(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "parameters.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(typer.BadParameter, match=r"parameters\.json"):
+        parameters(None, file)
+
+
+def test_settings_are_nested_and_spark_names_are_kept_whole() -> None:
+    given = configuration(["parallelism=4", "restart.max_restarts=2", "spark.executor.cores=1", "state_backend=heap"])
+    assert given == {
+        "parallelism": 4,
+        "restart": {"max_restarts": 2},
+        "spark": {"spark.executor.cores": "1"},
+        "state_backend": "heap",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.NotFound, ExitCode.NOT_FOUND),
+        (errors.SnapshotExpired, ExitCode.NOT_FOUND),
+        (errors.NameTaken, ExitCode.CONFLICT),
+        (errors.CatalogUnavailable, ExitCode.UNREACHABLE),
+        (errors.Forbidden, ExitCode.NOT_ALLOWED),
+        (errors.Unauthenticated, ExitCode.NOT_ALLOWED),
+        (errors.PipelineError, ExitCode.FAILED),
+        (errors.EnvironmentProblem, ExitCode.FAILED),
+    ],
+)
+def test_exit_codes(error: type[errors.EpochalError], code: ExitCode) -> None:
+    assert exit_code(error()) == code
+
+
+def test_an_error_is_one_line_but_the_authors_own_traceback_is_shown() -> None:
+    assert sentence(errors.SinkError("The sink is full.\nlong detail")) == "The sink is full."
+    assert sentence(errors.AuthorError("ZeroDivisionError\n  flights.py, line 3")).endswith("line 3")
+
+
+def test_documents_of_many_have_items() -> None:
+    epoch = Head(branch="main", epoch=3, committed_at=NOW)
+    assert json.loads(encode([epoch]))["items"][0]["epoch"] == 3
+    assert json.loads(encode(epoch))["committed_at"].startswith("2024-05-01T12:00:00")
+
+
+def application(name: str, **more: object) -> ListedApplication:
+    facts = {
+        "name": name,
+        "state": "running",
+        "branch": f"{name}-1",
+        "version": 1,
+        "artifact": "0" * 64,
+        "created_at": NOW,
+        "updated_at": NOW,
+        **more,
+    }
+    return ListedApplication.model_validate(facts)
+
+
+def listing(width: int) -> list[str]:
+    applications = [
+        application("flights", head=Head(branch="flights-1", epoch=118, committed_at=NOW), attempt=2),
+        application("what-if", parent=Parent(application="flights", branch="flights-1", epoch=103), shadow=True),
+        application("broken", state="failed", failure=Failure(type="SinkError", message="No space left.\nmore")),
+        application("new", state="created", detail="[not markup]"),
+    ]
+    console = Console(file=StringIO(), width=width, no_color=True)
+    console.print(application_table(applications, NOW))
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_list_of_applications_has_one_line_each(width: int) -> None:
+    lines = listing(width)
+    assert len(lines) == 5
+    assert lines[0].split() == ["NAME", "STATE", "EPOCH", "COMMITTED", "ATTEMPT", "DETAIL"]
+    assert lines[1].split() == ["flights", "●", "running", "118", "just", "now", "2"]
+    assert lines[2].endswith("fork of flights at 103 · shadow")
+    assert lines[3].endswith("SinkError: No space left.")
+    assert lines[4].endswith("[not markup]")
+
+
+def test_no_application_says_how_to_make_one() -> None:
+    console = Console(file=StringIO(), width=80, no_color=True)
+    console.print(application_table([]))
+    assert isinstance(console.file, StringIO)
+    assert "epochal submit" in console.file.getvalue()
+
+
+def test_a_listed_application_is_an_application() -> None:
+    assert isinstance(application("flights"), Application)

@@ -1,0 +1,171 @@
+"""The client without a server: where it looks, how it reads errors, events and keys."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import httpx
+import pytest
+
+from epochal.client.events import parse_events
+from epochal.client.location import home, locate
+from epochal.client.models import Problem
+from epochal.client.paths import key_segment, path
+from epochal.client.polling import poll
+from epochal.client.problems import PREFIX, error_of_problem, error_of_response
+from epochal.errors import (
+    CatalogUnavailable,
+    Conflict,
+    EpochalError,
+    InvalidInput,
+    InvalidKey,
+    NameTaken,
+    NotFound,
+    NotYetCommitted,
+    OptionError,
+    SnapshotExpired,
+)
+from epochal.service.settings import default_data_directory
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("EPOCHAL_URL", "EPOCHAL_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("EPOCHAL_HOME", str(tmp_path))
+
+
+def test_arguments_go_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_URL", "http://10.0.0.7:9000/")
+    monkeypatch.setenv("EPOCHAL_TOKEN", "from-environment")
+    assert locate().url == "http://10.0.0.7:9000"
+    assert locate().token == "from-environment"
+    assert locate("http://127.0.0.1:1", "given").token == "given"
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        (None, "secret"),
+        ("http://127.0.0.1:9", "secret"),
+        ("http://localhost:9", "secret"),
+        ("http://[::1]:9", "secret"),
+        ("http://10.0.0.7:8765", None),
+        ("https://epochal.example.org", None),
+    ],
+)
+def test_the_local_admin_token_is_sent_to_this_machine_only(tmp_path: Path, url: str | None, token: str | None) -> None:
+    (tmp_path / "admin.token").write_text("secret\n")
+    assert locate(url).token == token
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8765", "http://", "http://host:nine"])
+def test_what_is_not_a_url_is_refused_by_name(url: str) -> None:
+    with pytest.raises(OptionError, match=r"http://127\.0\.0\.1:8765"):
+        locate(url)
+
+
+def test_client_and_control_plane_look_in_the_same_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home() == default_data_directory()
+    monkeypatch.delenv("EPOCHAL_HOME")
+    assert home() == default_data_directory()
+
+
+@pytest.mark.parametrize(
+    ("slug", "status", "kind"),
+    [
+        ("name-taken", 409, NameTaken),
+        ("snapshot-expired", 410, SnapshotExpired),
+        ("invalid-key", 422, InvalidKey),
+        ("something-newer", 404, NotFound),
+        ("something-newer", 409, Conflict),
+        ("something-newer", 503, CatalogUnavailable),
+        ("something-newer", 418, EpochalError),
+    ],
+)
+def test_a_problem_becomes_the_error_it_was_made_from(slug: str, status: int, kind: type[EpochalError]) -> None:
+    error = error_of_problem(Problem(type=PREFIX + slug, title="Title", status=status, detail="What to do."))
+    assert type(error) is kind
+    assert error.message == "What to do."
+
+
+def test_every_error_of_the_root_comes_back_as_itself() -> None:
+    def all_below(kind: type[EpochalError]) -> list[type[EpochalError]]:
+        return [kind, *(below for child in kind.__subclasses__() for below in all_below(child))]
+
+    for kind in all_below(EpochalError):
+        error = error_of_problem(Problem(type=PREFIX + kind.slug, status=500, detail="x"))
+        assert error.slug == kind.slug
+
+
+def test_fields_of_a_validation_error_are_in_the_message() -> None:
+    errors = ({"field": "configuration.parallelism", "message": "must be at least 1"},)
+    error = error_of_problem(Problem(type=PREFIX + "invalid-input", status=422, detail="Not valid.", errors=errors))
+    assert error.message == "Not valid. (configuration.parallelism: must be at least 1)"
+    assert isinstance(error, InvalidInput)
+
+
+def test_an_answer_of_something_else_says_what_to_check() -> None:
+    request = httpx.Request("GET", "http://127.0.0.1:80/v1/applications")
+    error = error_of_response(httpx.Response(404, request=request, text="<html>nginx</html>"))
+    assert isinstance(error, NotFound)
+    assert "EPOCHAL_URL" in error.message
+
+
+def test_server_sent_events_are_read_as_framed() -> None:
+    stream = [
+        ": hello",
+        "",
+        "id: 7",
+        "event: epoch",
+        'data: {"application": "flights",',
+        'data:  "epoch": 3}',
+        "",
+        "event: epoch",
+        "",
+        "id: 8",
+        "event: savepoint",
+        "data:{}",
+        "",
+        "data: {",
+    ]
+    events = list(parse_events(stream))
+    assert [(event.id, event.kind, event.data) for event in events] == [
+        ("7", "epoch", {"application": "flights", "epoch": 3}),
+        ("8", "savepoint", {}),
+    ]
+
+
+def test_paths_and_keys_are_percent_encoded() -> None:
+    assert path("applications", "a/b", "epochs", 3) == "/v1/applications/a%2Fb/epochs/3"
+    assert key_segment(("JFK", "LAX")) == "JFK,LAX"
+    assert key_segment(("a,b/c", 7, True, date(2013, 1, 2))) == "a%2Cb%2Fc,7,true,2013-01-02"
+    with pytest.raises(InvalidKey):
+        key_segment(("JFK", None))
+
+
+def test_polling_ends_with_what_was_waited_for_and_shows_each_answer() -> None:
+    answers = iter([2, 3])
+    seen: list[int] = []
+    ended = poll(
+        1,
+        lambda: next(answers),
+        until=lambda now: now == 3,
+        on_progress=seen.append,
+        timeout_seconds=None,
+        what="three",
+    )
+    assert (ended, seen) == (3, [1, 2, 3])
+    with pytest.raises(NotYetCommitted, match="four"):
+        poll(1, lambda: 1, until=lambda now: False, on_progress=None, timeout_seconds=0, what="four")
+
+
+def test_importing_the_client_brings_no_framework() -> None:
+    import subprocess
+    import sys
+
+    listing = "import epochal, json, sys; epochal.Client; print(json.dumps(sorted(sys.modules)))"
+    found = json.loads(subprocess.run([sys.executable, "-c", listing], capture_output=True, check=True).stdout)
+    assert not {"fastapi", "starlette", "sqlalchemy", "pyspark", "pyarrow", "typer"} & set(found)
