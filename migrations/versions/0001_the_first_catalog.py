@@ -21,7 +21,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
         sa.Column("deleted_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_applications"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_applications")),
     )
     op.create_index(
         "uq_applications_name",
@@ -39,7 +39,7 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
-        sa.PrimaryKeyConstraint("sha256", name="pk_artifacts"),
+        sa.PrimaryKeyConstraint("sha256", name=op.f("pk_artifacts")),
     )
     op.create_table(
         "audit",
@@ -50,7 +50,7 @@ def upgrade() -> None:
         sa.Column("target", sa.String(length=500), nullable=False),
         sa.Column("outcome", sa.Integer(), nullable=False),
         sa.Column("request", sa.String(length=64), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_audit"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
     )
     op.create_table(
         "idempotency_keys",
@@ -61,7 +61,7 @@ def upgrade() -> None:
         sa.Column("headers", sa.JSON(), nullable=True),
         sa.Column("body", sa.LargeBinary(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("token", "key", name="pk_idempotency_keys"),
+        sa.PrimaryKeyConstraint("token", "key", name=op.f("pk_idempotency_keys")),
     )
     op.create_index("ix_idempotency_keys_created_at", "idempotency_keys", ["created_at"], unique=False)
 
@@ -74,10 +74,10 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("scope IN ('read', 'operate', 'admin')", name="ck_tokens_scope"),
-        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
-        sa.UniqueConstraint("name", name="uq_tokens_name"),
-        sa.UniqueConstraint("secret_sha256", name="uq_tokens_secret_sha256"),
+        sa.CheckConstraint("scope IN ('read', 'operate', 'admin')", name=op.f("ck_tokens_scope")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
+        sa.UniqueConstraint("name", name=op.f("uq_tokens_name")),
+        sa.UniqueConstraint("secret_sha256", name=op.f("uq_tokens_secret_sha256")),
     )
     op.create_table(
         "branches",
@@ -94,11 +94,11 @@ def upgrade() -> None:
         sa.Column("message", sa.Text(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
-        sa.CheckConstraint("kind IN ('start', 'fork')", name="ck_branches_kind"),
-        sa.CheckConstraint("(head_branch IS NULL) = (head_epoch IS NULL)", name="ck_branches_head"),
-        sa.CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name="ck_branches_parent"),
-        sa.ForeignKeyConstraint(["application"], ["applications.id"], name="fk_branches_application"),
-        sa.PrimaryKeyConstraint("id", name="pk_branches"),
+        sa.CheckConstraint("kind IN ('start', 'fork')", name=op.f("ck_branches_kind")),
+        sa.CheckConstraint("(head_branch IS NULL) = (head_epoch IS NULL)", name=op.f("ck_branches_head")),
+        sa.CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name=op.f("ck_branches_parent")),
+        sa.ForeignKeyConstraint(["application"], ["applications.id"], name=op.f("fk_branches_application")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_branches")),
     )
     op.create_index("ix_branches_application", "branches", ["application"], unique=False)
     op.create_index("ix_branches_parent", "branches", ["parent_branch", "parent_epoch"], unique=False)
@@ -113,9 +113,9 @@ def upgrade() -> None:
         sa.Column("graph", sa.JSON(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
-        sa.ForeignKeyConstraint(["application"], ["applications.id"], name="fk_versions_application"),
-        sa.ForeignKeyConstraint(["artifact"], ["artifacts.sha256"], name="fk_versions_artifact"),
-        sa.PrimaryKeyConstraint("application", "number", name="pk_versions"),
+        sa.ForeignKeyConstraint(["application"], ["applications.id"], name=op.f("fk_versions_application")),
+        sa.ForeignKeyConstraint(["artifact"], ["artifacts.sha256"], name=op.f("fk_versions_artifact")),
+        sa.PrimaryKeyConstraint("application", "number", name=op.f("pk_versions")),
     )
     op.create_table(
         "executions",
@@ -132,15 +132,15 @@ def upgrade() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
-            "state IN ('starting', 'running', 'stopping', 'stopped', 'failed')", name="ck_executions_state"
+            "state IN ('starting', 'running', 'stopping', 'stopped', 'failed')", name=op.f("ck_executions_state")
         ),
         sa.ForeignKeyConstraint(
             ["application", "version"],
             ["versions.application", "versions.number"],
-            name="fk_executions_application_version",
+            name=op.f("fk_executions_application_version"),
         ),
-        sa.ForeignKeyConstraint(["branch"], ["branches.id"], name="fk_executions_branch"),
-        sa.PrimaryKeyConstraint("id", name="pk_executions"),
+        sa.ForeignKeyConstraint(["branch"], ["branches.id"], name=op.f("fk_executions_branch")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_executions")),
     )
     op.create_index("ix_executions_application_started_at", "executions", ["application", "started_at"], unique=False)
     op.create_index("ix_executions_state", "executions", ["state"], unique=False)
@@ -164,10 +164,10 @@ def upgrade() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("begun_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("state IN ('running', 'ended', 'lost', 'failed')", name="ck_attempts_state"),
-        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name="fk_attempts_execution"),
-        sa.PrimaryKeyConstraint("execution", "number", name="pk_attempts"),
-        sa.UniqueConstraint("token_sha256", name="uq_attempts_token_sha256"),
+        sa.CheckConstraint("state IN ('running', 'ended', 'lost', 'failed')", name=op.f("ck_attempts_state")),
+        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name=op.f("fk_attempts_execution")),
+        sa.PrimaryKeyConstraint("execution", "number", name=op.f("pk_attempts")),
+        sa.UniqueConstraint("token_sha256", name=op.f("uq_attempts_token_sha256")),
     )
     op.create_table(
         "epochs",
@@ -188,15 +188,15 @@ def upgrade() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("prepared_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("committed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("state IN ('started', 'prepared', 'committed', 'aborted')", name="ck_epochs_state"),
+        sa.CheckConstraint("state IN ('started', 'prepared', 'committed', 'aborted')", name=op.f("ck_epochs_state")),
         sa.CheckConstraint(
             "state NOT IN ('prepared', 'committed') OR (manifest_path IS NOT NULL AND manifest_sha256 IS NOT NULL)",
-            name="ck_epochs_manifest",
+            name=op.f("ck_epochs_manifest"),
         ),
-        sa.CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name="ck_epochs_parent"),
-        sa.ForeignKeyConstraint(["branch"], ["branches.id"], name="fk_epochs_branch"),
-        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name="fk_epochs_execution"),
-        sa.PrimaryKeyConstraint("branch", "epoch", name="pk_epochs"),
+        sa.CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name=op.f("ck_epochs_parent")),
+        sa.ForeignKeyConstraint(["branch"], ["branches.id"], name=op.f("fk_epochs_branch")),
+        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name=op.f("fk_epochs_execution")),
+        sa.PrimaryKeyConstraint("branch", "epoch", name=op.f("pk_epochs")),
     )
     op.create_index("ix_epochs_branch_state", "epochs", ["branch", "state", "epoch"], unique=False)
 
@@ -214,10 +214,10 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="ck_operations_state"),
-        sa.ForeignKeyConstraint(["application"], ["applications.id"], name="fk_operations_application"),
-        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name="fk_operations_execution"),
-        sa.PrimaryKeyConstraint("id", name="pk_operations"),
+        sa.CheckConstraint("state IN ('running', 'succeeded', 'failed')", name=op.f("ck_operations_state")),
+        sa.ForeignKeyConstraint(["application"], ["applications.id"], name=op.f("fk_operations_application")),
+        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name=op.f("fk_operations_execution")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_operations")),
     )
     op.create_index("ix_operations_created_at", "operations", ["created_at", "id"], unique=False)
     op.create_index("ix_operations_execution", "operations", ["execution"], unique=False)
@@ -234,9 +234,9 @@ def upgrade() -> None:
         sa.Column("failure", sa.JSON(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("completed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name="fk_directives_execution"),
-        sa.ForeignKeyConstraint(["operation"], ["operations.id"], name="fk_directives_operation"),
-        sa.PrimaryKeyConstraint("id", name="pk_directives"),
+        sa.ForeignKeyConstraint(["execution"], ["executions.id"], name=op.f("fk_directives_execution")),
+        sa.ForeignKeyConstraint(["operation"], ["operations.id"], name=op.f("fk_directives_operation")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_directives")),
     )
     op.create_index("ix_directives_execution", "directives", ["execution", "completed_at"], unique=False)
 
@@ -249,10 +249,10 @@ def upgrade() -> None:
         sa.Column("message", sa.Text(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_by", sa.String(length=100), nullable=False),
-        sa.ForeignKeyConstraint(["application"], ["applications.id"], name="fk_savepoints_application"),
+        sa.ForeignKeyConstraint(["application"], ["applications.id"], name=op.f("fk_savepoints_application")),
         sa.ForeignKeyConstraint(
-            ["branch", "epoch"], ["epochs.branch", "epochs.epoch"], name="fk_savepoints_branch_epoch"
+            ["branch", "epoch"], ["epochs.branch", "epochs.epoch"], name=op.f("fk_savepoints_branch_epoch")
         ),
-        sa.PrimaryKeyConstraint("application", "name", name="pk_savepoints"),
+        sa.PrimaryKeyConstraint("application", "name", name=op.f("pk_savepoints")),
     )
     op.create_index("ix_savepoints_branch_epoch", "savepoints", ["branch", "epoch"], unique=False)
