@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Source
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.marks import CONTROL, KEY_GROUP, MARK, SUBTASK, rides_spark_shuffle, with_control, with_marks
-from epochal.engine.operators import OperatorPlan, operator_plan
+from epochal.engine.operators import OperatorPlan
 from epochal.engine.settings import Configuration
 from epochal.engine.tasks.operator import OperatorTask
 from epochal.pipeline.graph import AggregateNode, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode, StaticNode
@@ -32,6 +32,7 @@ class EpochFrames:
     participants: Participants
     configuration: Configuration
     statics: Mapping[str, DataFrame]
+    operators: Mapping[str, OperatorPlan]
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
@@ -47,12 +48,12 @@ class EpochFrames:
         observation = self.rows_in.setdefault(node.name, Observation(f"rows of {node.name}"))
         return frame.observe(observation, F.count(F.lit(1)).alias("rows"))
 
-    def static(self, node: StaticNode) -> DataFrame:
+    def table(self, node: StaticNode) -> DataFrame:
         return self.statics[node.name]
 
-    def operator_task_output(self, node: OperatorNode, frame: DataFrame) -> tuple[DataFrame, OperatorPlan]:
+    def task_rows(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """The operator's task over its input: output rows, and the rows that carry its handles."""
-        plan = operator_plan(node, frame)
+        plan = self.operators[node.name]
         configuration = self.configuration
         task = OperatorTask(
             operator=node.name,
@@ -66,7 +67,7 @@ class EpochFrames:
             key=plan.key,
             output=plan.task_output,
         )
-        return self._shuffled(node, frame, plan).mapInArrow(task, plan.task_schema), plan
+        return self._shuffled(node, frame, plan).mapInArrow(task, plan.task_schema)
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """``frame`` with the operator's handles on their way to the driver, by subtask: the handle, and how many came."""
@@ -123,5 +124,5 @@ def output_rows(frame: DataFrame) -> DataFrame:
     return frame.where(F.col(HANDLE).isNull()).drop(HANDLE, SUBTASK)
 
 
-def _column(name: str) -> object:
+def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")

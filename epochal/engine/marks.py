@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.state.keygroups import key_group_column, subtask_of
+from epochal.state.keygroups import key_group_column
 from epochal.state.murmur3 import hash_key
 
 MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
@@ -40,7 +40,7 @@ def with_marks(frame: DataFrame, spark: SparkSession, parallelism: int) -> DataF
 
 
 def with_control(frame: DataFrame, keys: Sequence[str], parallelism: int, max_parallelism: int) -> DataFrame:
-    """A marked frame with ``_subtask`` and ``_kg`` filled in."""
+    """A marked frame with ``_kg`` and, as :func:`epochal.state.keygroups.subtask_of` has it, ``_subtask`` filled in."""
     values = F.array(*[F.lit(value) for value in mark_values(parallelism)])
     is_mark = F.col(MARK).isNotNull()
     called = (F.array_position(values, F.col(MARK)) - 1).cast("int")
@@ -48,7 +48,7 @@ def with_control(frame: DataFrame, keys: Sequence[str], parallelism: int, max_pa
     return frame.withColumns(
         {
             KEY_GROUP: F.when(~is_mark, group).cast("int"),
-            SUBTASK: F.when(is_mark, called).otherwise(subtask_of(group, parallelism)).cast("int"),
+            SUBTASK: F.when(is_mark, called).otherwise(group % parallelism).cast("int"),
         }
     )
 

@@ -16,7 +16,7 @@ from epochal.engine.job import Participants
 from epochal.engine.position import Position
 from epochal.errors import EpochalError
 from epochal.snapshots import layout
-from epochal.snapshots.base import write_bases
+from epochal.snapshots.base import compact
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
@@ -70,7 +70,7 @@ class Retention:
         bases = tuple(
             base
             for table in self.participants.tables
-            for base in write_bases(self.store, epoch.scope.branch, table, chains[table.id])
+            for base in compact(self.store, table, chains[table.id], epoch.manifest.max_parallelism)
         )
         log.info("E7 retain: %d bases written at epoch %s", len(bases), self.position.parent)
         points.E7_BASES_WRITTEN.hit(epoch.scope.epoch)

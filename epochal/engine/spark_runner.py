@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -22,6 +22,7 @@ from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.frames import HANDLE, EpochFrames, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.marks import SUBTASK
+from epochal.engine.operators import OperatorPlan
 from epochal.engine.plan import job_shape
 from epochal.engine.settings import Configuration
 from epochal.engine.tasks.drain import DrainTask
@@ -43,6 +44,7 @@ class SparkRunner(EpochRunner):
     spark: SparkSession
     graph: Graph
     participants: Participants
+    operators: Mapping[str, OperatorPlan]
     configuration: Configuration
     shadow: bool = False
     _statics: dict[str, DataFrame] = field(default_factory=dict)
@@ -97,7 +99,7 @@ class _EpochJob:
         self._runner = runner
         self._plan = plan
         self._frames = EpochFrames(
-            runner.spark, plan, runner.participants, runner.configuration, runner.statics()
+            runner.spark, plan, runner.participants, runner.configuration, runner.statics(), runner.operators
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)
         self._materialised: dict[str, list[Handle]] = {}
@@ -109,7 +111,7 @@ class _EpochJob:
             frames = evaluate(
                 self._runner.graph,
                 source=self._frames.source,
-                static=self._frames.static,
+                table=self._frames.table,
                 operator=self._operator,
             )
             rows = self._last_stage(frames).collect()
@@ -119,7 +121,8 @@ class _EpochJob:
                 frame.unpersist()
 
     def _operator(self, node: OperatorNode, input: DataFrame) -> DataFrame:
-        frame, plan = self._frames.operator_task_output(node, input)
+        plan = self._runner.operators[node.name]
+        frame = self._frames.task_rows(node, input)
         if node.id in self._shape.shared:
             return plan.finished(output_rows(self._materialise(node, frame)))
         frame = self._frames.observed(node, frame)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -64,7 +64,7 @@ class Subtask:
 class Work(Protocol):
     """T2 of one kind of operator. Frozen and serialisable: what belongs to a run lives in ``run``."""
 
-    needs_order: bool
+    needs_order: ClassVar[bool]
     """Whether ``run`` wants the rows sorted by key; if so they stream, if not the task reads all of them first."""
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
