@@ -75,11 +75,8 @@ def _encoded_base(table: StateTable, rows: pa.Table, scope: StateTaskScope) -> E
     return encoded(SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows)))
 
 
-def _deltas(
-    store: SnapshotStore, scope: StateTaskScope, table: StateTable, position: int
-) -> tuple[EncodedChanges, ...]:
-    chain: Chain = scope.chains[table.id]
-    deltas = chain.links[position].deltas
+def _deltas(store: SnapshotStore, scope: StateTaskScope, table: StateTable, link: int) -> tuple[EncodedChanges, ...]:
+    deltas = scope.chains[table.id].links[link].deltas
     return tuple(changes_of(store, table, delta) for delta in deltas if _shares_groups(delta, scope))
 
 

@@ -28,11 +28,6 @@ BEFORE_DELTA = declare("T3.before-delta", "a stateful task is about to write a d
 DELTA_WRITTEN = declare("T3.delta-written", "a delta is durable; its handle has not been returned")
 
 
-def deltas_of(handle: Handle) -> tuple[DeltaFile, ...]:
-    """The deltas that a state backend's handle names: what E4 puts into the manifest."""
-    return tuple(DeltaFile.model_validate(delta) for delta in handle.payload["deltas"])
-
-
 class OpenView(StateView):
     """A view that holds something of a local store until it is closed."""
 
@@ -127,17 +122,20 @@ class DeltaBackend(StateBackend):
         VIEW_OPENED.hit(task.epoch.epoch)
         return transaction
 
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        return tuple(DeltaFile.model_validate(delta) for delta in handle.payload["deltas"])
+
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         """Nothing to do: the manifest names the deltas, and local stores catch up when they are next looked at."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        self._delete(delta.file.path for handle in handles for delta in deltas_of(handle))
+        self._delete(delta.file.path for handle in handles for delta in self.deltas(handle))
 
     def recover(self, epoch: EpochScope) -> None:
         """Nothing to do: an earlier attempt's files have names that no manifest of this attempt will hold."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        kept = {delta.file.path for handle in keep for delta in deltas_of(handle)}
+        kept = {delta.file.path for handle in keep for delta in self.deltas(handle)}
         folder = layout.deltas(epoch.key)
         found = [path for path in self.store.list(folder) if path not in kept and self._is_mine(path)]
         removed = self._delete(found)
