@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.client.models import Application, Execution, Savepoint, StateTable
+from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.cli import words
+from epochal.service.cli.listing import Column, Listing
 
 _LOOK = {
     "created": ("○", "dim"),
@@ -31,10 +33,17 @@ class ListedApplication(Application):
 def application_table(applications: Sequence[ListedApplication], now: datetime | None = None) -> RenderableType:
     if not applications:
         return Text("No applications yet; `epochal submit FILE --name NAME` makes one.", style="dim")
-    table = plain_table("name", "state", ">epoch", "committed", ">attempt", "detail")
+    table = Listing(
+        Column("name", flexible=True),
+        Column("state"),
+        Column("epoch", numeric=True),
+        Column("committed"),
+        Column("attempt", numeric=True),
+        Column("detail", flexible=True),
+    )
     for application in applications:
         head = application.head
-        table.add_row(
+        table.add(
             Text(application.name, style="bold"),
             state_text(application.state),
             "–" if head is None else str(head.epoch),
@@ -69,9 +78,15 @@ def application_page(
 def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
     if not savepoints:
         return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")
-    table = plain_table("savepoint", ">epoch", "branch", "made", "message")
+    table = Listing(
+        Column("savepoint"),
+        Column("epoch", numeric=True),
+        Column("branch", optional=True),
+        Column("made"),
+        Column("message", flexible=True),
+    )
     for savepoint in savepoints:
-        table.add_row(
+        table.add(
             Text(savepoint.name, style="bold yellow"),
             str(savepoint.epoch),
             Text(savepoint.branch),
@@ -84,23 +99,6 @@ def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None
 def state_text(state: str) -> Text:
     glyph, style = _LOOK.get(state, ("?", ""))
     return Text(f"{glyph} {state}", style=style)
-
-
-def plain_table(*columns: str) -> Table:
-    """A table without frames; a column whose title begins with ``>`` holds numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for title in columns:
-        numeric = title.startswith(">")
-        last = title == columns[-1]
-        table.add_column(
-            title.removeprefix(">").upper(),
-            justify="right" if numeric else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=None,
-            min_width=len(title) if not last else 0,
-        )
-    return table
 
 
 def _detail(application: Application) -> Text:
@@ -129,7 +127,7 @@ def _facts(application: Application, execution: Execution | None, now: datetime 
         facts.append(("shadow", Text("yes: its sinks are not written")))
     facts.append(("version", Text(f"{application.version}, artifact {words.code(application.artifact)}")))
     facts.append(("parameters", Text(words.values(application.parameters) or "none")))
-    facts.append(("configuration", Text(words.values(application.configuration) or "defaults")))
+    facts.append(("configuration", Text(_configuration(application))))
     if execution is not None:
         facts.append(("execution", Text(f"{execution.id}, attempt {execution.attempt}, {execution.state}")))
         if execution.heartbeat_at is not None and execution.state in ("starting", "running", "stopping"):
@@ -144,14 +142,27 @@ def _facts(application: Application, execution: Execution | None, now: datetime 
     return grid
 
 
-def _state(tables: Sequence[StateTable]) -> Table:
-    view = plain_table("state table", "kind", "key", ">rows", "value")
+def _configuration(application: Application) -> str:
+    """What differs from the defaults: the rest would only be in the way."""
+    defaults = ApplicationConfiguration().model_dump(mode="json")
+    different = {name: value for name, value in application.configuration.items() if value != defaults.get(name)}
+    return words.values(different) or "defaults"
+
+
+def _state(tables: Sequence[StateTable]) -> Listing:
+    view = Listing(
+        Column("state table"),
+        Column("kind", optional=True),
+        Column("rows", numeric=True),
+        Column("key", flexible=True),
+        Column("value", flexible=True),
+    )
     for table in tables:
-        view.add_row(
+        view.add(
             Text(table.table, style="bold"),
             table.kind,
-            ", ".join(f"{column.name} {column.type}" for column in (*table.key, *table.sub_key)),
             words.count(table.rows),
+            ", ".join(f"{column.name} {column.type}" for column in (*table.key, *table.sub_key)),
             Text(", ".join(f"{column.name} {column.type}" for column in table.value), style="dim"),
         )
     return view

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from epochal.client import Epoch
 from epochal.service.cli import words
-from epochal.service.cli.application_view import plain_table
 from epochal.service.cli.lineage_view import LineageView
+from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import Json, Limit, Name, Url
 from epochal.service.cli.session import connected
 
@@ -53,20 +53,29 @@ def lineage(
 def epoch_table(records: list[Epoch]) -> RenderableType:
     if not records:
         return Text("No epochs yet.", style="dim")
-    table = plain_table(
-        ">epoch", "state", ">attempt", ">rows in", ">rows out", ">changed", ">delta", ">took", "", "note"
+    table = Listing(
+        Column("epoch", numeric=True),
+        Column("state"),
+        Column("rows in", numeric=True),
+        Column("rows out", numeric=True),
+        Column("changed", numeric=True, optional=True),
+        Column("delta", numeric=True, optional=True),
+        Column("took", numeric=True),
+        Column("attempt", numeric=True, optional=True),
+        Column("ended", numeric=True),
+        Column("why", flexible=True),
     )
     for record in records:
         took = None if record.prepared_at is None else (record.prepared_at - record.started_at).total_seconds()
-        table.add_row(
+        table.add(
             Text(str(record.epoch), style="bold"),
             Text(record.state, style=_LOOK[record.state]),
-            str(record.attempt),
             words.count(record.rows_in),
             words.count(record.rows_out),
             words.count(record.state_rows),
             words.size(record.state_bytes),
             "" if took is None else f"{took:.2f} s",
+            str(record.attempt),
             Text(words.age(record.committed_at or record.prepared_at or record.started_at), style="dim"),
             Text("" if record.failure is None else record.failure.message.partition("\n")[0], style="red"),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -60,6 +61,9 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its :class:`ExitCode`. Errors are one sentence on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal that lacks a sign gets a question mark, no exception.
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app(given, prog_name="epochal")

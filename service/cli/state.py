@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.client import StateValue
-from epochal.service.cli.application_view import plain_table
+from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import Json, Name, Url
 from epochal.service.cli.session import connected
 
@@ -78,9 +78,9 @@ def _entries(entries: tuple[dict[str, Any], ...]) -> RenderableType:
     if not entries:
         return Text("no entries", style="dim")
     names = list(dict.fromkeys(name for entry in entries for name in entry))
-    table = plain_table(*names)
+    table = Listing(*(Column(name) for name in names))
     for entry in entries:
-        table.add_row(*(Text(_text(entry.get(name))) for name in names))
+        table.add(*(_text(entry.get(name)) for name in names))
     return table
 
 

@@ -7,11 +7,10 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Group
 from rich.text import Text
 
 from epochal.service.cli import words
-from epochal.service.cli.application_view import plain_table
+from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import Json, Url
 from epochal.service.cli.session import connected
 
@@ -49,11 +48,11 @@ def list_tokens(url: Url = None, as_json: Json = False) -> None:
     """List the tokens; never their texts."""
     with connected(url, as_json) as session:
         tokens = session.client.tokens.list()
-        table = plain_table("id", "name", "scope", "made", "expires")
+        table = Listing(Column("id"), Column("name", flexible=True), Column("scope"), Column("made"), Column("expires"))
         for token in tokens:
             expires = "never" if token.expires_at is None else token.expires_at.strftime("%Y-%m-%d %H:%M")
-            table.add_row(token.id, Text(token.name, style="bold"), token.scope, words.age(token.created_at), expires)
-        session.output.result(tokens, Group(table))
+            table.add(token.id, Text(token.name, style="bold"), token.scope, words.age(token.created_at), expires)
+        session.output.result(tokens, table)
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,4 +43,17 @@ def code(sha256: str | None) -> str:
 
 
 def values(mapping: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in mapping.items())
+    """``late_minutes=15, restart.max_restarts=2``: as they would be given on the command line."""
+    return ", ".join(f"{name}={_value(value)}" for name, value in _flat(mapping))
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in mapping.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, "" if name == "spark" else f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
