@@ -1,0 +1,1 @@
+"""Events: what changed, to whoever listens; kept for a while, so that a client that reconnects misses nothing."""

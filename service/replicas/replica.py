@@ -1,0 +1,214 @@
+"""One replica: committed rows of one state table, by encoded key."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import lmdb
+
+from epochal.contracts.identity import EpochKey
+from epochal.state.table import StateTable
+
+log = logging.getLogger("epochal.replicas")
+
+LONGEST_KEY = 511
+"""LMDB's limit. Longer keys are kept apart, under their beginning and their hash, whole in front of their value."""
+
+_MAP_BYTES = 128 << 30
+"""Address space, not memory or disk: the file grows as rows come."""
+_HASH_BYTES = 32
+_LENGTH_BYTES = 4
+_MARK, _TABLE, _FORMAT = b"mark", b"table", b"format"
+_CURRENT_FORMAT = b"1"
+
+UNREADABLE = (
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+"""What LMDB says of a file that is not, or no longer, a replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Values of one committed epoch, in the order of the keys; ``None`` where there is no row."""
+
+    at: EpochKey
+    values: list[bytes | None]
+
+
+class Replica:
+    """Reading is safe from any thread and never waits for a writer. ``open`` makes an empty one when there is none."""
+
+    def __init__(self, directory: Path, environment: lmdb.Environment) -> None:
+        self.directory = directory
+        self.environment = environment
+        self.about = environment.open_db(b"about")
+        self.rows = environment.open_db(b"rows")
+        self.long_rows = environment.open_db(b"long")
+        self._mark: tuple[bytes, EpochKey] = (b"", EpochKey("", 0))
+
+    @classmethod
+    def open(cls, directory: Path) -> Replica:
+        """Open or make. What cannot be read as a replica is deleted: it is built again from the snapshots."""
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            return cls._checked(directory)
+        except UNREADABLE as error:
+            log.warning("replica %s cannot be read (%s); building it anew", directory, error)
+            shutil.rmtree(directory)
+            directory.mkdir(parents=True)
+            return cls._checked(directory)
+
+    @classmethod
+    def _checked(cls, directory: Path) -> Replica:
+        # No sync: a replica is a copy, and one that a power failure broke is built again.
+        environment = lmdb.open(str(directory), map_size=_MAP_BYTES, max_dbs=3, sync=False, max_readers=1024)
+        try:
+            _check_length(directory, environment)
+            replica = cls(directory, environment)
+            with environment.begin(write=True) as transaction:
+                found = transaction.get(_FORMAT, db=replica.about)
+                if found is None:
+                    transaction.put(_FORMAT, _CURRENT_FORMAT, db=replica.about)
+                elif found != _CURRENT_FORMAT:
+                    raise lmdb.VersionMismatchError(f"replica format {found!r}")
+            return replica
+        except lmdb.Error:
+            environment.close()
+            raise
+
+    def replaced(self) -> Replica:
+        """An empty replica in the place of this one, whose files are gone but which can still be read and closed."""
+        aside = self.directory.with_name(f".{self.directory.name}-{uuid4().hex}")
+        self.directory.rename(aside)
+        shutil.rmtree(aside)
+        return Replica.open(self.directory)
+
+    def close(self) -> None:
+        self.environment.close()
+
+    def mark(self) -> EpochKey | None:
+        """The committed epoch that it holds; ``None`` while it is new."""
+        with self.environment.begin() as transaction:
+            return self.mark_in(transaction)
+
+    def table(self) -> StateTable | None:
+        """The declaration of the rows that it holds."""
+        with self.environment.begin() as transaction:
+            text = transaction.get(_TABLE, db=self.about)
+            return None if text is None else StateTable.model_validate_json(text)
+
+    def count(self) -> tuple[int, EpochKey | None]:
+        """Rows, and the epoch that they are from."""
+        with self.environment.begin() as transaction:
+            rows = transaction.stat(self.rows)["entries"] + transaction.stat(self.long_rows)["entries"]
+            return rows, self.mark_in(transaction)
+
+    def get(self, key: bytes) -> tuple[EpochKey | None, bytes | None]:
+        """The value of one key, and the epoch that it is from."""
+        with self.environment.begin() as transaction:
+            return self.mark_in(transaction), self._value(transaction, key)
+
+    def get_many(self, keys: Sequence[bytes]) -> Found | None:
+        """The values of many keys, all from one epoch; ``None`` while the replica is new."""
+        with self.environment.begin() as transaction:
+            at = self.mark_in(transaction)
+            if at is None:
+                return None
+            if any(len(key) > LONGEST_KEY for key in keys):
+                return Found(at, [self._value(transaction, key) for key in keys])
+            with transaction.cursor(self.rows) as cursor:
+                # The cursor leaves keys out that are not there, and answers in the order in which it was asked.
+                present = dict(cursor.getmulti(keys))
+            return Found(at, [present.get(key) for key in keys])
+
+    def scan(self, prefix: bytes) -> tuple[EpochKey | None, list[tuple[bytes, bytes]]]:
+        """All rows whose key starts with ``prefix``, in key order, and the epoch that they are from."""
+        with self.environment.begin() as transaction:
+            found = list(self._scan_short(transaction, prefix))
+            if transaction.stat(self.long_rows)["entries"]:
+                found = sorted([*found, *self._scan_long(transaction, prefix)])
+            return self.mark_in(transaction), found
+
+    def mark_in(self, transaction: lmdb.Transaction) -> EpochKey | None:
+        """The mark as one transaction sees it."""
+        found = transaction.get(_MARK, db=self.about)
+        if found is None:
+            return None
+        text = bytes(found)
+        known, at = self._mark
+        if text != known:
+            at = _decode_mark(text)
+            self._mark = (text, at)
+        return at
+
+    def set_mark(self, transaction: lmdb.Transaction, at: EpochKey, table: StateTable) -> None:
+        transaction.put(_MARK, _encode_mark(at), db=self.about)
+        transaction.put(_TABLE, table.model_dump_json().encode(), db=self.about)
+
+    def _value(self, transaction: lmdb.Transaction, key: bytes) -> bytes | None:
+        if len(key) <= LONGEST_KEY:
+            value = transaction.get(key, db=self.rows)
+            return None if value is None else bytes(value)
+        kept = transaction.get(short_form(key), db=self.long_rows)
+        return None if kept is None else split_long(bytes(kept))[1]
+
+    def _scan_short(self, transaction: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with transaction.cursor(self.rows) as cursor:
+            if cursor.set_range(prefix[:LONGEST_KEY]):
+                for key, value in cursor:
+                    if not bytes(key).startswith(prefix):
+                        return
+                    yield bytes(key), bytes(value)
+
+    def _scan_long(self, transaction: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        beginning = prefix[: LONGEST_KEY - _HASH_BYTES]
+        with transaction.cursor(self.long_rows) as cursor:
+            if cursor.set_range(beginning):
+                for short, kept in cursor:
+                    if not bytes(short).startswith(beginning):
+                        return
+                    key, value = split_long(bytes(kept))
+                    if key.startswith(prefix):
+                        yield key, value
+
+
+def _check_length(directory: Path, environment: lmdb.Environment) -> None:
+    """Reading a page behind the end of the file would end this process (SIGBUS), so it must not come to that."""
+    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    length = (directory / "data.mdb").stat().st_size
+    if length < needed:
+        raise lmdb.CorruptedError(f"data.mdb has {length} of {needed} bytes")
+
+
+def short_form(key: bytes) -> bytes:
+    """A long key's place among the long rows."""
+    return key[: LONGEST_KEY - _HASH_BYTES] + hashlib.sha256(key).digest()
+
+
+def join_long(key: bytes, value: bytes) -> bytes:
+    return len(key).to_bytes(_LENGTH_BYTES, "big") + key + value
+
+
+def split_long(kept: bytes) -> tuple[bytes, bytes]:
+    """The inverse of :func:`join_long`."""
+    end = _LENGTH_BYTES + int.from_bytes(kept[:_LENGTH_BYTES], "big")
+    return kept[_LENGTH_BYTES:end], kept[end:]
+
+
+def _encode_mark(at: EpochKey) -> bytes:
+    return f"{at.branch}/{at.epoch}".encode()
+
+
+def _decode_mark(text: bytes) -> EpochKey:
+    branch, _, epoch = text.decode().rpartition("/")
+    return EpochKey(branch, int(epoch))

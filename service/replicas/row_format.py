@@ -1,0 +1,131 @@
+"""Keys and values of one state table, between JSON and the bytes in a replica.
+
+Compiled once per table, since look-ups are many. Point look-ups take one key at a time; batches go column by
+column through Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from epochal.errors import InvalidKey
+from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.json_form import key_from_json, key_from_path, to_json
+from epochal.state.table import Column, StateTable
+from epochal.state.types import INTEGER_BITS
+
+_AS_JSON = frozenset({*INTEGER_BITS, "boolean", "string"})
+"""Types whose Python values are their JSON form already."""
+
+
+class RowFormat:
+    """Errors are ``InvalidKey``, naming the column."""
+
+    def __init__(self, table: StateTable) -> None:
+        self.table = table
+        self._keys = KeyCodec(table.key_schema)
+        self._values = RowCodec(table.value_schema)
+        self._key_names = [column.name for column in table.full_key]
+        self._value_names = [column.name for column in table.value]
+        self._converted = [(column.name, column.type) for column in table.value if column.type not in _AS_JSON]
+        self._takes_fast_keys = all(column.type in _AS_JSON for column in table.full_key)
+
+    def path_key(self, path: str) -> tuple[Any, ...]:
+        """The key in a URL path, percent-encoded: the full key, or of list and map state the operator's key alone."""
+        columns = self.table.full_key
+        if self.table.sub_key and path.count(",") + 1 == len(self.table.key):
+            columns = self.table.key
+        return key_from_path(path, columns)
+
+    def is_whole(self, key: Sequence[Any]) -> bool:
+        """Whether the key addresses one row; otherwise all rows that begin with it."""
+        return len(key) == len(self._key_names)
+
+    def encode_key(self, key: Sequence[Any]) -> bytes:
+        """Of a part of a key: what the encoding of every key begins with that begins with this part."""
+        return self._keys.encode_one(key)
+
+    def key_json(self, key: Sequence[Any]) -> bytes:
+        return orjson.dumps(_json_object(zip(self.table.full_key, key, strict=False)))
+
+    def value_json(self, row: bytes) -> bytes:
+        """A value as a JSON object."""
+        return orjson.dumps(self.value_object(row))
+
+    def value_object(self, row: bytes) -> dict[str, Any]:
+        values = self._values.decode_one(row)
+        for name, type in self._converted:
+            values[name] = to_json(values[name], type)
+        return values
+
+    def entries_json(self, rows: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Rows of one operator's key, each as an object of its sub-key's and its value's columns."""
+        sub_key = self.table.sub_key
+        keys = self._keys.decode([key for key, _ in rows]).select([column.name for column in sub_key])
+        objects = [
+            _json_object((column, key[column.name]) for column in sub_key) | self.value_object(value)
+            for key, (_, value) in zip(keys.to_pylist(), rows, strict=True)
+        ]
+        return orjson.dumps(objects)
+
+    def encode_keys(self, keys: Sequence[dict[str, Any]]) -> list[bytes]:
+        """Many keys, each an object by column name."""
+        if self._takes_fast_keys and keys:
+            table = self._key_columns(keys)
+            if table is not None:
+                return self._keys.encode(table)
+        return [self._keys.encode_one(key_from_json(_object(key), self.table.full_key)) for key in keys]
+
+    def values_json(self, rows: Sequence[bytes | None]) -> list[bytes]:
+        """Many values, each as a JSON object, ``null`` where there is no row."""
+        present = [row for row in rows if row is not None]
+        if not present:
+            return [b"null"] * len(rows)
+        decoded = self._values.decode(present)
+        columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.value]
+        names = self._value_names
+        objects = iter([orjson.dumps(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)])
+        return [b"null" if row is None else next(objects) for row in rows]
+
+    def _key_columns(self, keys: Sequence[dict[str, Any]]) -> pa.Table | None:
+        """The keys as columns; ``None`` when some key is not right: the slow way says which, and why."""
+        width = len(self._key_names)
+        arrays = []
+        try:
+            if any(len(key) != width for key in keys):
+                return None
+            for column, field in zip(self.table.full_key, self.table.key_schema, strict=True):
+                values = [key[column.name] for key in keys]
+                if set(map(type, values)) != {_python_type(column.type)}:
+                    return None
+                arrays.append(pa.array(values, field.type))
+        except (KeyError, TypeError, pa.ArrowException, OverflowError, UnicodeError):
+            return None
+        return pa.table(arrays, schema=self.table.key_schema)
+
+
+def _python_type(type: str) -> Callable[..., Any]:
+    return str if type == "string" else bool if type == "boolean" else int
+
+
+def _object(key: Any) -> dict[str, Any]:
+    if not isinstance(key, dict):
+        raise InvalidKey(f"A key is an object by column name, not {key!r}.")
+    return key
+
+
+def _json_object(pairs: Iterable[tuple[Column, Any]]) -> dict[str, Any]:
+    return {column.name: to_json(value, column.type) for column, value in pairs}
+
+
+def _json_column(column: pa.ChunkedArray, type: str) -> list[Any]:
+    values: list[Any]
+    if type in INTEGER_BITS and not column.null_count:
+        values = column.to_numpy().tolist()
+    else:
+        values = column.to_pylist()
+    return values if type in _AS_JSON else [to_json(value, type) for value in values]

@@ -1,0 +1,250 @@
+"""Replicas against real snapshots: what they hold is exactly one committed epoch, however they got there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt, FileMissing
+from epochal.service.ports import ApplicationHead
+from epochal.service.replicas.applying import catch_up
+from epochal.service.replicas.changes import manifests_between
+from epochal.service.replicas.follower import Follower
+from epochal.service.replicas.replica import LONGEST_KEY, Replica
+from epochal.service.replicas.row_format import RowFormat
+from epochal.snapshots.base import compact
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column, StateKind, StateTable
+
+DELAYS = StateTable(
+    id="delays",
+    operator="delays",
+    kind=StateKind.AGGREGATE,
+    key=(Column(name="origin", type="string"), Column(name="destination", type="string")),
+    value=(Column(name="flights", type="bigint"), Column(name="worst", type="double")),
+)
+Row = tuple[str, str, int | None, float | None]
+
+
+@dataclass
+class Line:
+    """Writes a line of snapshots as the engine does, and remembers what the table must hold at each."""
+
+    store: SnapshotStore
+    branch: str = "main"
+    heads: list[ManifestReference] = field(default_factory=list)
+    expected: dict[EpochKey, dict[tuple[str, str], tuple[Any, Any]]] = field(default_factory=dict)
+
+    @property
+    def head(self) -> ManifestReference:
+        return self.heads[-1]
+
+    def epoch(self, puts: Sequence[Row] = (), deletes: Sequence[tuple[str, str]] = (), bases: bool = False) -> None:
+        parent = self.heads[-1] if self.heads else None
+        key = EpochKey(self.branch, parent.epoch + 1 if parent else 1)
+        rows = [(origin, to, "put", flights, worst) for origin, to, flights, worst in puts]
+        rows += [(origin, to, "delete", None, None) for origin, to in deletes]
+        deltas = []
+        for subtask in range(2):
+            own = [row for row in rows if (len(row[0]) + len(row[1])) % 2 == subtask]
+            columns = list(zip(*own, strict=True)) or [[]] * 5
+            changes = pa.table(
+                {"_kg": [subtask] * len(own), "_op": columns[2], "origin": columns[0], "destination": columns[1]}
+                | {"flights": columns[3], "worst": columns[4]},
+                schema=DELAYS.delta_schema,
+            )
+            deltas.append(write_delta(self.store, sort_changes(DELAYS, changes), key, subtask, 2))
+        manifest = Manifest(
+            application="flights",
+            branch=self.branch,
+            epoch=key.epoch,
+            parent=parent,
+            execution="e1",
+            attempt=1,
+            artifact="0" * 64,
+            parallelism=2,
+            max_parallelism=128,
+            tables=(DELAYS,),
+            deltas=tuple(deltas),
+            bases=self._bases(parent) if bases and parent else (),
+            created_at=datetime.now(UTC),
+        )
+        self.heads.append(self.store.write_manifest(manifest))
+        state = dict(self.expected[parent.key]) if parent else {}
+        state.update({(origin, to): (flights, worst) for origin, to, flights, worst in puts})
+        for pair in deletes:
+            state.pop(pair, None)
+        self.expected[key] = state
+
+    def _bases(self, parent: ManifestReference) -> Any:
+        return compact(self.store, DELAYS, read_chains(self.store, parent, ["delays"])["delays"], 128)
+
+
+def held(replica: Replica) -> tuple[EpochKey | None, dict[tuple[str, str], tuple[Any, Any]]]:
+    at, rows = replica.scan(b"")
+    format = RowFormat(DELAYS)
+    keys = format._keys.decode([key for key, _ in rows]).to_pylist()
+    values = [format._values.decode_one(value) for _, value in rows]
+    return at, {
+        (key["origin"], key["destination"]): (value["flights"], value["worst"])
+        for key, value in zip(keys, values, strict=True)
+    }
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(SnapshotStore(str(tmp_path / "store")))
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Any:
+    made = Replica.open(tmp_path / "replicas" / "delays")
+    yield made
+    made.close()
+
+
+def test_a_replica_holds_each_committed_epoch_in_turn(line: Line, replica: Replica) -> None:
+    line.epoch([("JFK", "LAX", 1, 5.0), ("LGA", "ATL", 2, None)])
+    line.epoch([("JFK", "LAX", 3, 9.5), ("EWR", "BOS", None, 1.0)], deletes=[("LGA", "ATL")])
+    line.epoch(deletes=[("JFK", "LAX"), ("no", "row")])
+    for head in line.heads:
+        assert catch_up(replica, line.store, head, DELAYS)
+        assert held(replica) == (head.key, line.expected[head.key])
+        assert not catch_up(replica, line.store, head, DELAYS)
+
+
+def test_a_new_replica_is_built_from_bases_and_the_deltas_after_them(line: Line, replica: Replica) -> None:
+    for number in range(5):
+        line.epoch([("JFK", "LAX", number, 0.0), (f"A{number}", "X", number, 1.0)])
+    line.epoch([("B", "B", 1, 1.0)], deletes=[("A1", "X")], bases=True)
+    line.epoch([("C", "C", 1, 1.0)])
+    catch_up(replica, line.store, line.head, DELAYS)
+    assert held(replica) == (line.head.key, line.expected[line.head.key])
+
+
+def test_a_replica_follows_over_a_compaction_by_deltas_alone(line: Line, replica: Replica) -> None:
+    line.epoch([("JFK", "LAX", 1, 0.0)])
+    catch_up(replica, line.store, line.head, DELAYS)
+    mark = line.head.key
+    line.epoch([("LGA", "ATL", 1, 0.0)])
+    line.epoch([("LGA", "ATL", 2, 0.0)], bases=True)
+    between = manifests_between(line.store, line.head, mark)
+    assert between is not None and [manifest.epoch for manifest in between] == [2, 3]
+    catch_up(replica, line.store, line.head, DELAYS)
+    assert held(replica) == (line.head.key, line.expected[line.head.key])
+
+
+def test_a_replica_of_another_line_is_built_anew(line: Line, replica: Replica) -> None:
+    line.epoch([("JFK", "LAX", 1, 0.0)])
+    fork = Line(line.store, "fork", list(line.heads), dict(line.expected))
+    line.epoch([("only", "main", 1, 0.0)])
+    fork.epoch([("only", "fork", 1, 0.0)])
+    catch_up(replica, line.store, line.head, DELAYS)
+    catch_up(replica, fork.store, fork.head, DELAYS)
+    assert held(replica) == (fork.head.key, fork.expected[fork.head.key])
+
+
+def test_long_keys_are_found_told_apart_scanned_and_deleted(line: Line, replica: Replica) -> None:
+    long, longer = "x" * LONGEST_KEY, "x" * (LONGEST_KEY + 100)
+    line.epoch([(long, "A", 1, 0.0), (long, "B", 2, 0.0), (longer, "A", 3, 0.0), ("short", "A", 4, 0.0)])
+    line.epoch(deletes=[(long, "B")])
+    format = RowFormat(DELAYS)
+    catch_up(replica, line.store, line.heads[0], DELAYS)
+    keys = [format.encode_key(key) for key in [(long, "A"), (long, "B"), (longer, "A"), (longer, "B")]]
+    found = replica.get_many(keys)
+    assert found is not None and [value is not None for value in found.values] == [True, True, True, False]
+    assert [key for key, _ in replica.scan(format.encode_key((long,)))[1]] == keys[:2]
+    catch_up(replica, line.store, line.head, DELAYS)
+    assert held(replica) == (line.head.key, line.expected[line.head.key])
+
+
+def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, replica: Replica) -> None:
+    names = [f"R{number}" for number in range(300)]
+    for number in range(40):
+        line.epoch([(name, "X", number, 0.0) for name in names])
+    format = RowFormat(DELAYS)
+    keys = [format.encode_key((name, "X")) for name in names]
+    catch_up(replica, line.store, line.heads[0], DELAYS)
+    torn: list[tuple[EpochKey, set[int]]] = []
+    epochs_seen: set[int] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            found = replica.get_many(keys)
+            assert found is not None
+            counts = {format._values.decode_one(value)["flights"] for value in found.values if value is not None}
+            epochs_seen.add(found.at.epoch)
+            if counts != {found.at.epoch - 1}:
+                torn.append((found.at, counts))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for head in line.heads:
+        catch_up(replica, line.store, head, DELAYS)
+    done.set()
+    reader.join()
+    assert not torn
+    assert epochs_seen
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty"])
+def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: str) -> None:
+    line.epoch([(f"R{number}", "X", number, 0.0) for number in range(2000)])
+    follower = Follower(line.store, tmp_path / "replicas", "main")
+    head = ApplicationHead("flights", "main", line.head, ())
+    assert follower.follow(head)
+    for replica in follower.take_replicas():
+        replica.close()
+    data = tmp_path / "replicas" / "main" / "delays" / "data.mdb"
+    if damage == "garbage":
+        data.write_bytes(b"\x99" * 20_000)
+    elif damage == "truncated":
+        with data.open("r+b") as file:
+            file.truncate(3 * 4096)
+    else:
+        data.write_bytes(b"")
+    again = Follower(line.store, tmp_path / "replicas", "main")
+    assert again.follow(head)
+    assert held(again.seen.tables["delays"].replica) == (line.head.key, line.expected[line.head.key])
+    for replica in again.take_replicas():
+        replica.close()
+
+
+@pytest.mark.parametrize(("damage", "error"), [("corrupt", FileCorrupt), ("missing", FileMissing)])
+def test_a_snapshot_that_cannot_be_read_leaves_the_replica_where_it_was(
+    line: Line, tmp_path: Path, damage: str, error: type[Exception]
+) -> None:
+    line.epoch([("JFK", "LAX", 1, 0.0)])
+    follower = Follower(line.store, tmp_path / "replicas", "main")
+    assert follower.follow(ApplicationHead("flights", "main", line.head, ()))
+    line.epoch([("JFK", "LAX", 2, 0.0), ("LGA", "ATL", 2, 0.0)])
+    delta = Path(line.store.location(line.store.read_manifest(line.head).deltas[1].file.path))
+    kept = delta.read_bytes()
+    if damage == "corrupt":
+        delta.write_bytes(kept[:-1] + b"\x00")
+    else:
+        delta.unlink()
+    head = ApplicationHead("flights", "main", line.head, ())
+    assert not follower.follow(head)
+    assert isinstance(follower.seen.problem, error)
+    assert delta.name in str(follower.seen.problem)
+    replica = follower.seen.tables["delays"].replica
+    assert held(replica) == (line.heads[0].key, line.expected[line.heads[0].key])
+    delta.write_bytes(kept)
+    assert follower.follow(head)
+    assert follower.seen.problem is None
+    assert held(replica) == (line.head.key, line.expected[line.head.key])
+    replica.close()

@@ -1,0 +1,159 @@
+"""What supervision does next, case by case: the decisions are pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from epochal.contracts.catalog import Failure
+from epochal.service.applications.configuration import RestartStrategy
+from epochal.service.ports import SupervisedAttempt, SupervisedExecution
+from epochal.service.supervision.decisions import (
+    Decision,
+    EndExecution,
+    GiveUpAttempt,
+    Launch,
+    Loss,
+    Process,
+    Wait,
+    decide,
+)
+from epochal.service.supervision.settings import SupervisionSettings
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+CRASH = Failure(type="driver-lost", message="gone")
+SETTINGS = SupervisionSettings(lease_seconds=10, start_seconds=60, stop_seconds=30)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def running(started: float = 0, process: str | None = "local:1@1") -> SupervisedAttempt:
+    return SupervisedAttempt(1, "running", process, True, at(started), None, None)
+
+
+def ended(number: int, when: float, failure: Failure = CRASH) -> SupervisedAttempt:
+    return SupervisedAttempt(number, "failed", "local:1@1", True, at(when - 1), at(when), failure)
+
+
+def execution(
+    *attempts: SupervisedAttempt,
+    state: str = "running",
+    heard: float | None = None,
+    stop_requested: float | None = None,
+    restart: RestartStrategy | None = None,
+) -> SupervisedExecution:
+    return SupervisedExecution(
+        id="e1",
+        application="flights",
+        state=state,  # type: ignore[arg-type]
+        restart=restart or RestartStrategy(max_restarts=2, window_seconds=100, backoff_seconds=1),
+        heartbeat_at=None if heard is None else at(heard),
+        stop_requested_at=None if stop_requested is None else at(stop_requested),
+        attempts=attempts,
+    )
+
+
+def decision(
+    subject: SupervisedExecution,
+    now: float,
+    process: Process = Process.ALIVE,
+    listening: float = 0,
+    settings: SupervisionSettings = SETTINGS,
+) -> Decision:
+    return decide(subject, process, at(now), at(listening), settings)
+
+
+def test_the_first_attempt_is_launched_at_once() -> None:
+    assert decision(execution(state="starting"), 0, Process.UNKNOWN) == Launch()
+
+
+def test_a_driver_that_is_heard_is_left_alone() -> None:
+    assert decision(execution(running(), heard=95), 100) == Wait()
+
+
+def test_a_driver_is_lost_after_its_lease() -> None:
+    subject = execution(running(), heard=89)
+    assert decision(subject, 100) == GiveUpAttempt(subject.attempts[0], Loss.NOT_HEARD, kill=True)
+
+
+def test_a_lost_driver_is_spared_only_where_tests_ask_for_a_zombie() -> None:
+    spare = SETTINGS.model_copy(update={"kill_lost_drivers": False})
+    given_up = decision(execution(running(), heard=89), 100, settings=spare)
+    assert isinstance(given_up, GiveUpAttempt) and not given_up.kill
+
+
+def test_silence_while_nobody_was_listening_proves_nothing() -> None:
+    subject = execution(running(), heard=10)
+    assert decision(subject, 100, listening=95) == Wait()
+    assert isinstance(decision(subject, 106, listening=95), GiveUpAttempt)
+
+
+def test_a_new_driver_may_take_longer_than_a_lease_to_be_heard_first() -> None:
+    subject = execution(running(started=0), state="starting", heard=None)
+    assert decision(subject, 59) == Wait()
+    assert decision(subject, 61) == GiveUpAttempt(subject.attempts[0], Loss.NEVER_HEARD, kill=True)
+
+
+def test_the_heartbeats_of_an_earlier_attempt_do_not_count() -> None:
+    subject = execution(ended(1, 10), running(started=50), heard=9)
+    assert decision(subject, 100) == Wait()
+    assert isinstance(decision(subject, 111), GiveUpAttempt)
+
+
+def test_a_process_that_was_never_recorded_gets_a_lease_to_be_heard() -> None:
+    subject = execution(running(started=0, process=None), heard=None)
+    assert decision(subject, 9, Process.UNKNOWN) == Wait()
+    assert decision(subject, 11, Process.UNKNOWN) == GiveUpAttempt(subject.attempts[0], Loss.NEVER_HEARD, kill=True)
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "stopping"])
+def test_a_process_that_is_gone_is_given_up_at_once(state: str) -> None:
+    subject = execution(running(), state=state, heard=99)
+    assert decision(subject, 100, Process.GONE) == GiveUpAttempt(subject.attempts[0], Loss.GONE, kill=True)
+
+
+def test_a_failed_attempt_is_followed_by_the_next_after_a_pause_that_doubles() -> None:
+    once = execution(ended(1, 10))
+    assert decision(once, 10.5, Process.GONE) == Wait()
+    assert decision(once, 11, Process.GONE) == Launch()
+    twice = execution(ended(1, 10), ended(2, 20))
+    assert decision(twice, 21.5, Process.GONE) == Wait()
+    assert decision(twice, 22, Process.GONE) == Launch()
+
+
+def test_the_pause_has_a_limit() -> None:
+    strategy = RestartStrategy(max_restarts=50, window_seconds=1000, backoff_seconds=1, backoff_limit_seconds=5)
+    many = [ended(number, number * 10) for number in range(1, 21)]
+    assert decision(execution(*many, restart=strategy), 205, Process.GONE) == Launch()
+
+
+def test_too_many_failures_within_the_window_end_the_execution_with_the_reason() -> None:
+    last = Failure(type="source-error", message="no folder")
+    subject = execution(ended(1, 10), ended(2, 20), ended(3, 30, last))
+    assert decision(subject, 31, Process.GONE) == EndExecution(failed=True, failure=last)
+
+
+def test_failures_before_the_window_are_forgiven() -> None:
+    subject = execution(ended(1, 10), ended(2, 20), ended(3, 200))
+    assert decision(subject, 201, Process.GONE) == Launch()
+
+
+@pytest.mark.parametrize("slug", ["invalid-pipeline", "invalid-parameters", "invalid-artifact", "environment"])
+def test_what_people_have_to_correct_first_is_not_tried_again(slug: str) -> None:
+    failure = Failure(type=slug, message="correct me")
+    assert decision(execution(ended(1, 10, failure)), 11, Process.GONE) == EndExecution(failed=True, failure=failure)
+
+
+def test_stopping_without_a_driver_ends_the_execution() -> None:
+    assert decision(execution(state="stopping", stop_requested=5), 6, Process.UNKNOWN) == EndExecution(False, None)
+    crashed = execution(ended(1, 10), state="stopping", stop_requested=5)
+    assert decision(crashed, 11, Process.GONE) == EndExecution(False, CRASH)
+
+
+def test_a_driver_that_does_not_stop_is_killed() -> None:
+    subject = execution(running(), state="stopping", heard=100, stop_requested=71)
+    assert decision(subject, 100) == Wait()
+    assert decision(subject, 102) == GiveUpAttempt(subject.attempts[0], Loss.NOT_STOPPED, kill=True)
