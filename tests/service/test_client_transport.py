@@ -1,0 +1,203 @@
+"""The client when the line or the other end misbehaves: what only a server that is told to can show."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from epochal.client import Client, events
+from epochal.client.transport import ATTEMPTS
+from epochal.errors import CatalogUnavailable, EpochalError, NameTaken, NotFound
+
+TOKEN = {"id": "t1", "name": "ci", "scope": "read", "token": "secret", "created_at": "2024-05-01T12:00:00Z"}
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Script:
+    """What the server shall do with each next request; it keeps what it was asked."""
+
+    steps: list[Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    url: str = ""
+
+    def then(self, *steps: Callable[[BaseHTTPRequestHandler], None]) -> None:
+        self.steps.extend(steps)
+
+
+def answer(status: int, body: Any, media_type: str = "application/json") -> Callable[[BaseHTTPRequestHandler], None]:
+    def step(handler: BaseHTTPRequestHandler) -> None:
+        content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Type", media_type)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return step
+
+
+def problem(status: int, slug: str, detail: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    document = {"type": f"urn:epochal:problem:{slug}", "title": slug, "status": status, "detail": detail}
+    return answer(status, document, "application/problem+json")
+
+
+def hang_up(handler: BaseHTTPRequestHandler) -> None:
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    script = Script()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            script.requests.append(Request(self.command, self.path, dict(self.headers.items()), body))
+            script.steps.pop(0)(self)
+
+        do_GET = do_POST = do_DELETE = _serve
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    script.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield script
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def client(script: Script) -> Iterator[Client]:
+    with Client(script.url, "secret") as client:
+        yield client
+
+
+def test_a_repeated_call_carries_the_same_idempotency_key(script: Script, client: Client) -> None:
+    script.then(hang_up, problem(503, "catalog-unavailable", "Busy."), answer(201, TOKEN))
+    assert client.tokens.create("ci").token == "secret"
+    keys = [request.headers["Idempotency-Key"] for request in script.requests]
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    assert len({request.body for request in script.requests}) == 1
+
+
+def test_two_calls_have_two_idempotency_keys(script: Script, client: Client) -> None:
+    script.then(answer(201, TOKEN), answer(201, TOKEN))
+    client.tokens.create("one")
+    client.tokens.create("two")
+    assert script.requests[0].headers["Idempotency-Key"] != script.requests[1].headers["Idempotency-Key"]
+
+
+def test_the_token_is_sent(script: Script, client: Client) -> None:
+    script.then(answer(200, {"items": [], "next_cursor": None}))
+    client.tokens.list()
+    assert script.requests[0].headers["Authorization"] == "Bearer secret"
+
+
+def test_what_stays_away_is_named_after_the_last_attempt(script: Script, client: Client) -> None:
+    script.then(*[problem(503, "catalog-unavailable", "The catalog cannot be reached.")] * ATTEMPTS)
+    with pytest.raises(CatalogUnavailable, match="cannot be reached"):
+        client.tokens.list()
+    assert len(script.requests) == ATTEMPTS
+
+
+def test_a_refusal_is_not_repeated(script: Script, client: Client) -> None:
+    script.then(problem(409, "name-taken", "There is an application flights; choose another name."))
+    with pytest.raises(NameTaken, match="choose another name"):
+        client.applications.create("flights", "0" * 64)
+    assert len(script.requests) == 1
+
+
+def test_nobody_there_says_how_to_start_one() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}") as client:
+        with pytest.raises(CatalogUnavailable, match="`epochal up`"):
+            client.applications.list()
+        assert not client.ready()
+
+
+def test_pages_are_followed_up_to_the_limit(script: Script, client: Client) -> None:
+    def page(names: str, cursor: str | None) -> dict[str, Any]:
+        return {"items": [{**TOKEN, "name": name} for name in names], "next_cursor": cursor}
+
+    script.then(answer(200, page("ab", "next one")), answer(200, page("cd", "more")))
+    assert [token.name for token in client.tokens.list(limit=4)] == ["a", "b", "c", "d"]
+    assert [request.path for request in script.requests] == ["/v1/tokens?limit=4", "/v1/tokens?limit=2&cursor=next+one"]
+
+
+def test_fields_of_a_newer_control_plane_are_ignored(script: Script, client: Client) -> None:
+    script.then(answer(200, {"items": [{**TOKEN, "colour": "blue"}], "next_cursor": None}))
+    assert client.tokens.list()[0].id == "t1"
+
+
+@pytest.mark.parametrize("body", ["<html>", '{"items": [{"id": 1}], "next_cursor": null}'])
+def test_an_answer_that_is_not_understood_is_an_error_and_no_crash(script: Script, client: Client, body: str) -> None:
+    script.then(answer(200, body))
+    with pytest.raises(EpochalError, match=r"control plane"):
+        client.tokens.list()
+
+
+def test_events_go_on_behind_the_last_one_seen(script: Script, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "RECONNECT_SECONDS", 0.0)
+
+    def stream(*numbers: int) -> Callable[[BaseHTTPRequestHandler], None]:
+        def step(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response(200)
+            handler.send_header("Content-Type", "text/event-stream")
+            handler.end_headers()
+            for number in numbers:
+                handler.wfile.write(f'id: {number}\nevent: epoch\ndata: {{"epoch": {number}}}\n\n'.encode())
+            handler.wfile.flush()
+            hang_up(handler)
+
+        return step
+
+    script.then(stream(1, 2), hang_up, stream(3))
+    seen = [event.data["epoch"] for event in islice(client.application("flights").events(), 3)]
+    assert seen == [1, 2, 3]
+    assert [request.headers.get("Last-Event-ID") for request in script.requests] == [None, "2", "2"]
+
+
+def test_events_of_an_unknown_application_end_at_once(script: Script, client: Client) -> None:
+    script.then(problem(404, "not-found", "There is no application flights."))
+    with pytest.raises(NotFound):
+        next(client.application("flights").events())
+
+
+def test_an_operation_that_failed_raises_its_reason(script: Script, client: Client) -> None:
+    operation = {"id": "o1", "kind": "start", "application": "flights", "created_at": "2024-05-01T12:00:00Z"}
+    reason = {"type": "urn:epochal:problem:execution-failed", "title": "x", "status": 500, "detail": "No space left."}
+    script.then(
+        answer(202, {**operation, "state": "running", "progress": "starting the driver"}),
+        answer(200, {**operation, "state": "failed", "error": reason}),
+    )
+    progress = []
+    with pytest.raises(EpochalError, match="No space left"):
+        client.operations.wait(client.applications.start("flights"), lambda now: progress.append(now.progress))
+    assert progress == ["starting the driver", None]
