@@ -14,7 +14,7 @@ from rich.console import Console
 
 from epochal.client.models import Lineage, LineageChange, LineageCounts, LineageEdge, LineageNode
 from epochal.contracts.identity import EpochKey
-from epochal.service.cli.lineage_folding import Entry, entries
+from epochal.service.cli.lineage_folding import entries
 from epochal.service.cli.lineage_layout import Mark, Row, layout
 from epochal.service.cli.lineage_view import LineageView
 
@@ -211,5 +211,5 @@ def test_an_application_without_snapshots() -> None:
 
 
 def test_entry_names_the_ends_of_a_folded_run(forked: Lineage) -> None:
-    (folded,) = [entry for entry in entries(forked) if isinstance(entry, Entry) and entry.folded]
+    (folded,) = [entry for entry in entries(forked) if entry.folded]
     assert (folded.oldest.epoch, folded.newest.epoch) == (5, 9)

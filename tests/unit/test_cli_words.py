@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 
 from epochal import errors
-from epochal.client.models import Application, Failure, Head, Parent
+from epochal.client.models import Application, Head, Parent
+from epochal.contracts.catalog import Failure
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_table
 from epochal.service.cli.failures import ExitCode, exit_code, sentence
