@@ -22,6 +22,8 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from numbers import Number
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE = (int, np.integer, NoneType)
 _UNCONVERTIBLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -52,6 +55,8 @@ def python_values(array: pa.Array) -> list[Any]:
 
 def arrow_values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """The inverse of :func:`python_values`. Raises :class:`Unconvertible` that says which value does not fit."""
+    if pa.types.is_integer(type):
+        _refuse_fractions(values)
     try:
         return pa.array(values, type)
     except _UNCONVERTIBLE:
@@ -62,6 +67,15 @@ def arrow_values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
         except _UNCONVERTIBLE as error:
             raise Unconvertible(position, value, str(error)) from None
     return pa.array(values, type)
+
+
+def _refuse_fractions(values: Sequence[Any]) -> None:
+    """Arrow would cut 1.5 to 1 without a word. Only whole numbers by type, so that it does not depend on the data."""
+    if all(issubclass(kind, _WHOLE) for kind in set(map(type, values))):
+        return
+    for position, value in enumerate(values):
+        if isinstance(value, Number) and not isinstance(value, _WHOLE):
+            raise Unconvertible(position, value, "an integer is needed; use int(..) or round(..)")
 
 
 class Unconvertible(ValueError):
