@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import PipelineError
@@ -216,14 +216,10 @@ def rebuilt(expression: Expression, change: Callable[[Expression], Expression | 
         return rebuilt(value, change) if isinstance(value, Expression) else value
 
     call = expression.call
-    return Expression(
-        replace(
-            call,
-            arguments=tuple(map(inner, call.arguments)),
-            named={name: inner(value) for name, value in call.named.items()},
-            target=None if call.target is None else rebuilt(call.target, change),
-        )
-    )
+    target = None if call.target is None else rebuilt(call.target, change)
+    arguments = tuple(map(inner, call.arguments))
+    named = {name: inner(value) for name, value in call.named.items()}
+    return Expression(Call(call.name, arguments, named, target))
 
 
 def _replay(call: Call) -> Any:

@@ -1,0 +1,222 @@
+"""The files sink: each epoch becomes visible as one folder, by one atomic rename.
+
+Layout, under the sink's path (a folder of a local or mounted file system that driver and executors share)::
+
+    epoch=0000000012/part-00001-{unique}.parquet      visible: one folder per epoch that has rows
+    _epochal.json                                     whose folder this is: application and branch
+    _staging/{branch}/{epoch}-{attempt}-{subtask}-{unique}.parquet    pre-committed, or lost attempts
+    _staging/{branch}/e0000000012/                    an epoch while it is being committed
+
+Spark, Hive and others skip names that start with ``_``, and read the folder's name as a column ``epoch``.
+
+=====  ======================================================================================
+step   what
+=====  ======================================================================================
+T1     nothing; the file is opened with the first row
+T2     rows go to a staged file of this task attempt's own
+T3     file closed, fsynced, folder fsynced; handle: staged name, final name, length, sha256
+E5     1 is the epoch's folder there? then it must hold exactly the handles' files: done
+       2 gather the staged files in ``e{epoch}``; what is there already stays
+       3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once
+E7     remove staged files of the epoch that no handle names
+=====  ======================================================================================
+
+After an error the state of the folders decides, never the error: a step that turns out to be done is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from epochal.backends.file_formats import WRITERS
+from epochal.backends.staged_files import FilesTransaction, StagedFile, synchronise, translated
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import OptionError, SchemaError, SinkError
+from epochal.faults import declare
+
+OWNER_FILE = "_epochal.json"
+STAGING = "_staging"
+
+GATHERING = declare("E5.files.gathering", "the epoch's folder is not there; its staged files are about to be gathered")
+GATHERED_ONE = declare("E5.files.gathered-one", "one staged file of the epoch has been gathered")
+GATHERED = declare("E5.files.gathered", "all files of the epoch are gathered and durable, none is visible")
+RENAMED = declare("E5.files.renamed", "the epoch's folder is visible, its rename perhaps not durable")
+
+
+class FilesBackend(SinkBackend):
+    """The backend behind ``files.sink``. ``format`` is parquet, json (lines) or csv."""
+
+    def __init__(self, path: str, format: str = "parquet") -> None:
+        if format not in WRITERS:
+            raise OptionError(f"The files sink cannot write {format!r}; formats are {', '.join(WRITERS)}.")
+        self._path = local_folder(path)
+        self._format = format
+
+    @property
+    def kind(self) -> str:
+        return "files"
+
+    @property
+    def target(self) -> str:
+        return f"files:{os.path.realpath(self._path)}"
+
+    def check(self, schema: pa.Schema) -> None:
+        where = f"The files sink {self._path}"
+        if "epoch" in {name.casefold() for name in schema.names}:
+            raise SchemaError(f"{where}: a column cannot be named 'epoch', as the folders are. Rename the column.")
+        for field in schema:
+            unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type)
+            if self._format == "csv" and unfit:
+                raise SchemaError(
+                    f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or make it text."
+                )
+
+    def recover(self, epoch: EpochScope) -> None:
+        with translated(self._path, "take over"):
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._claim(epoch)
+            ahead = [number for number in self._visible_epochs() if number > epoch.epoch]
+            if ahead:
+                raise SinkError(
+                    f"The files sink {self._path} already holds epoch {max(ahead)}, but the application's state is at epoch "
+                    f"{epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name another folder."
+                )
+
+    def start(self, task: TaskScope) -> FilesTransaction:
+        return FilesTransaction(self._staging(task.epoch.branch), self._format, task)
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        files = [StagedFile(handle.payload) for handle in handles if handle.payload]
+        if not files:
+            return
+        final = self._path / f"epoch={epoch.epoch:010}"
+        with translated(self._path, f"commit epoch {epoch.epoch}"):
+            if not final.exists():
+                try:
+                    self._publish(epoch, files, final)
+                except OSError:
+                    if not final.exists():
+                        raise
+            self._verify(final, files)
+            synchronise(self._path)
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        staging = self._staging(epoch.branch)
+        with translated(self._path, f"abort epoch {epoch.epoch}"):
+            for handle in handles:
+                if handle.payload:
+                    (staging / StagedFile(handle.payload).staged).unlink(missing_ok=True)
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        kept = {StagedFile(handle.payload).staged for handle in keep if handle.payload}
+        removed = 0
+        staging = self._staging(epoch.branch)
+        with translated(self._path, f"sweep epoch {epoch.epoch}"):
+            for path in staging.glob(f"{epoch.epoch:010}-*") if staging.exists() else ():
+                attempt = int(path.name.split("-")[1])
+                if attempt <= epoch.attempt and path.name not in kept:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+            _remove_if_empty(staging / f"e{epoch.epoch:010}")
+        return removed
+
+    def _publish(self, epoch: EpochScope, files: Sequence[StagedFile], final: Path) -> None:
+        """E5.2 and E5.3. Another process may be doing the same: whoever comes second finds the work done."""
+        staging = self._staging(epoch.branch)
+        gathered = staging / f"e{epoch.epoch:010}"
+        GATHERING.hit(epoch.epoch)
+        gathered.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            staged, place = staging / file.staged, gathered / file.final
+            if file.is_at(staged):
+                staged.rename(place)
+            elif not file.is_at(place):
+                if final.exists():
+                    return
+                raise SinkError(
+                    f"The files sink {self._path} has lost {staged}, a part of epoch {epoch.epoch}: it is missing, or not "
+                    f"{file.length} bytes long. Put it back from a copy; the commit is tried again."
+                )
+            GATHERED_ONE.hit(epoch.epoch)
+        synchronise(gathered)
+        GATHERED.hit(epoch.epoch)
+        gathered.rename(final)
+        RENAMED.hit(epoch.epoch)
+        synchronise(staging)
+
+    def _verify(self, final: Path, files: Sequence[StagedFile]) -> None:
+        there = {path.name: path.stat().st_size for path in final.iterdir() if not path.name.startswith((".", "_"))}
+        wanted = {file.final: file.length for file in files}
+        if there != wanted:
+            odd = sorted(set(there.items()) ^ set(wanted.items()))
+            raise SinkError(
+                f"{final} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has written "
+                "there: move that folder away and put the epoch's own files back."
+            )
+
+    def _claim(self, epoch: EpochScope) -> None:
+        """Write the owner's file, or see that it names this application and branch."""
+        mine = {"application": epoch.application, "branch": epoch.branch}
+        owner_file = self._path / OWNER_FILE
+        if not owner_file.exists():
+            foreign = [path.name for path in self._path.iterdir() if not path.name.startswith(("_", "."))]
+            if foreign:
+                raise SinkError(
+                    f"The files sink's folder {self._path} already holds other files ({foreign[0]}). Name an empty or new folder."
+                )
+            self._write_owner(owner_file, mine)
+        owner = json.loads(owner_file.read_text())
+        if owner != mine:
+            raise SinkError(
+                f"The files sink's folder {self._path} belongs to application {owner['application']!r}, branch "
+                f"{owner['branch']}. Name another folder for application {epoch.application!r}, branch {epoch.branch}."
+            )
+
+    def _write_owner(self, owner_file: Path, owner: dict[str, str]) -> None:
+        """Create the file whole, and only if nobody else has."""
+        draft = self._path / f"{OWNER_FILE}.{uuid.uuid4().hex}"
+        draft.write_text(json.dumps(owner, sort_keys=True) + "\n")
+        synchronise(draft)
+        try:
+            os.link(draft, owner_file)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        synchronise(self._path)
+
+    def _visible_epochs(self) -> list[int]:
+        names = [path.name.removeprefix("epoch=") for path in self._path.glob("epoch=*")]
+        return [int(name) for name in names if name.isdigit()]
+
+    def _staging(self, branch: str) -> Path:
+        return self._path / STAGING / branch
+
+
+def local_folder(path: str) -> Path:
+    """The folder that a path or ``file:`` URL names, absolute. Raises ``OptionError`` for other file systems."""
+    scheme, separator, rest = path.partition("://")
+    if separator and scheme != "file":
+        raise OptionError(
+            f"The files sink cannot write to {scheme}: it needs a file system that renames a folder atomically. "
+            "Give a local folder, or one that is mounted on the driver and on every executor."
+        )
+    if not path.strip():
+        raise OptionError("The files sink needs a folder: files.sink('out').")
+    return Path(os.path.abspath(os.path.expanduser(rest if separator else path)))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Two processes that commit one epoch at once may leave the folder in which they gathered."""
+    with suppress(FileNotFoundError):
+        if not any(folder.iterdir()):
+            folder.rmdir()

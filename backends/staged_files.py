@@ -1,0 +1,115 @@
+"""What one task attempt of the files sink writes, and what its handle says of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from epochal.backends.file_formats import WRITERS, Writer, checksum
+from epochal.contracts.backend import SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import TaskScope
+from epochal.errors import EpochalError, SinkError, StorageFull
+from epochal.faults import declare
+
+FILE_WRITTEN = declare("T3.files.written", "the staged file is written, not yet durable")
+FILE_DURABLE = declare("T3.files.durable", "the staged file and its folder entry are durable")
+
+
+class StagedFile:
+    """What a handle says of one file: names without folders, length in bytes."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        self.staged = Path(payload["staged"]).name
+        self.final = Path(payload["final"]).name
+        self.length = int(payload["length"])
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the whole file is at ``path``."""
+        try:
+            return path.stat().st_size == self.length
+        except FileNotFoundError:
+            return False
+
+
+class FilesTransaction(SinkTransaction):
+    """One task attempt's staged file; none when the task has no rows."""
+
+    def __init__(self, staging: Path, format: str, task: TaskScope) -> None:
+        unique = uuid.uuid4().hex
+        self._task = task
+        self._format = format
+        self._staged = staging / f"{task.epoch.epoch:010}-{task.epoch.attempt}-{task.subtask:05}-{unique}.{format}"
+        self._final = f"part-{task.subtask:05}-{unique}.{format}"
+        self._file: BinaryIO | None = None
+        self._writer: Writer | None = None
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        with translated(self._staged.parent, "write"):
+            if self._writer is None:
+                self._staged.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._staged.open("xb")
+                self._writer = WRITERS[self._format](self._file, batch.schema)
+            self._writer.write(batch)
+        self._rows += batch.num_rows
+
+    def pre_commit(self) -> Handle:
+        if self._writer is None or self._file is None:
+            return Handle(owner=self._task.owner, subtask=self._task.subtask, rows=0, bytes=0, payload={})
+        with translated(self._staged.parent, "pre-commit"):
+            self._writer.finish()
+            self._file.flush()
+            FILE_WRITTEN.hit(self._task.epoch.epoch)
+            os.fsync(self._file.fileno())
+            self._file.close()
+            synchronise(self._staged.parent)
+            length = self._staged.stat().st_size
+            sha256 = checksum(self._staged)
+            FILE_DURABLE.hit(self._task.epoch.epoch)
+        payload = {"staged": self._staged.name, "final": self._final, "length": length, "sha256": sha256}
+        return Handle(
+            owner=self._task.owner, subtask=self._task.subtask, rows=self._rows, bytes=length, payload=payload
+        )
+
+    def discard(self) -> None:
+        try:
+            if self._file is not None:
+                self._file.close()
+            self._staged.unlink(missing_ok=True)
+        except OSError:
+            return  # the sweep finds it
+
+
+def synchronise(path: Path) -> None:
+    """fsync a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def translated(folder: Path, what: str) -> Iterator[None]:
+    """Inside the block, the operating system's errors become Epochal's, naming the folder and what was being done."""
+    try:
+        yield
+    except EpochalError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(
+                f"The files sink could not {what}: no space is left at {folder}. Free space; it is tried again."
+            ) from error
+        reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        raise SinkError(f"The files sink could not {what} in {folder}: {reason}. See its permissions and mount.") from error

@@ -1,0 +1,23 @@
+"""The console sink, for the author's loop: ``delays.write("look", console.sink())``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from epochal.connectors.options import check_options, check_positive
+from epochal.contracts.backend import SinkBackend
+from epochal.pipeline.definitions import SinkDefinition
+
+
+def sink(rows: int = 20, **options: Any) -> SinkDefinition:
+    """Print at most ``rows`` rows of each epoch to the driver's standard output, when the epoch commits."""
+    check_options("console.sink", options, ("rows",))
+    check_positive("console.sink", "rows", rows, whole=True)
+    return SinkDefinition(kind="console", make=partial(_backend, rows), description={"rows": rows})
+
+
+def _backend(rows: int) -> SinkBackend:
+    from epochal.backends.console import ConsoleBackend
+
+    return ConsoleBackend(rows)

@@ -1,0 +1,115 @@
+"""Reading recorded files with Spark, and what happens to records that do not fit the schema.
+
+A malformed record either fails the epoch, with a message that names the file and shows the record, or is dropped and
+counted. Every column takes part in the decision, whichever columns the pipeline uses: Spark would otherwise not look at
+columns that nobody reads, and the same file would be malformed for one pipeline and not for another.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from epochal.errors import MalformedRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
+
+Format = Literal["json", "csv", "parquet"]
+Malformed = Literal["fail", "drop"]
+
+FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
+OPTIONS: dict[Format, frozenset[str]] = {
+    "json": frozenset(
+        "multiLine timestampFormat timestampNTZFormat dateFormat timeZone encoding lineSep allowComments "
+        "allowSingleQuotes allowUnquotedFieldNames allowNonNumericNumbers primitivesAsString locale".split()
+    ),
+    "csv": frozenset(
+        "header sep quote escape comment multiLine nullValue emptyValue nanValue timestampFormat timestampNTZFormat "
+        "dateFormat timeZone encoding lineSep ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace maxColumns "
+        "maxCharsPerColumn locale".split()
+    ),
+    "parquet": frozenset({"mergeSchema"}),
+}
+"""Spark's reader options that a source may set. Those that decide about malformed records are the source's own."""
+
+_MALFORMED = "_malformed"
+_SHOWN = 200
+_MARKER = "epochal-failure: "
+"""As in ``epochal.engine.tasks.reporting``: the engine reads the failure back from the line that begins with this."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a source or table reads its files. ``schema`` is ``None`` only for Parquet: the files' own."""
+
+    format: Format
+    schema: str | None
+    malformed: Malformed
+    options: Mapping[str, Any]
+
+    def frame(self, spark: SparkSession, schema: StructType, paths: Sequence[str], dropped: Observation | None) -> DataFrame:
+        """The records of ``paths`` that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
+        if not paths:
+            return spark.createDataFrame([], schema)
+        reader = spark.read.format(self.format).options(**self.options)
+        if self.format == "parquet":
+            return reader.schema(schema).load(list(map(_for_spark, paths)))
+        checked = type(schema)([*schema.fields]).add(_MALFORMED, "string")
+        reader = reader.schema(checked).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _MALFORMED)
+        frame = reader.load(list(map(_for_spark, paths)))
+        return self._without_malformed(frame, schema, dropped)
+
+    def infer(self, spark: SparkSession, paths: Sequence[str]) -> StructType:
+        """The schema that the files themselves carry."""
+        return spark.read.format(self.format).options(**self.options).load(list(map(_for_spark, paths))).schema
+
+    def _without_malformed(self, frame: DataFrame, schema: StructType, dropped: Observation | None) -> DataFrame:
+        import pyspark.sql.functions as F
+
+        record = F.col(_MALFORMED)
+        everything = F.to_json(F.struct(*(F.col(_quoted(name)) for name in schema.names)))
+        if self.malformed == "fail":
+            verdict = F.raise_error(_complaint(record, everything)).cast("boolean")
+        else:
+            verdict = everything.isNull() & F.lit(False)
+        if dropped is not None:
+            frame = frame.observe(dropped, F.count_if(record.isNotNull() & everything.isNotNull()).alias("rows"))
+        return frame.where(F.when(record.isNotNull(), verdict).otherwise(F.lit(True))).drop(_MALFORMED)
+
+
+def _complaint(record: Column, everything: Column) -> Column:
+    """The failure as the engine reads it from the text of Spark's exception: one line of JSON."""
+    import pyspark.sql.functions as F
+
+    message = F.concat(
+        F.lit("A record of "),
+        F.input_file_name(),
+        F.lit(" does not fit the declared schema: "),
+        F.substring(F.coalesce(record, everything, F.lit("")), 1, _SHOWN),
+        F.lit(" . Correct the file (as a new file) or the schema, or read with malformed='drop'."),
+    )
+    failure = F.to_json(F.struct(F.lit(MalformedRecord.slug).alias("type"), message.alias("message")))
+    return F.concat(F.lit(_MARKER), failure)
+
+
+def estimated_rows(path: str, size: int, sample: bytes) -> int:
+    """How many lines a text file of ``size`` bytes has, from the lines of its beginning."""
+    lines = sample.count(b"\n")
+    if size <= len(sample):
+        return lines + (0 if sample.endswith(b"\n") or not sample else 1)
+    return max(1, round(lines * size / len(sample)))
+
+
+def _for_spark(path: str) -> str:
+    """A path that Spark takes literally: it reads paths as patterns."""
+    literal = re.sub(r"([\\{}\[\]*?])", r"\\\1", path) if glob.has_magic(path) or re.search(r"[\\{}]", path) else path
+    return literal if "://" in literal else f"file://{literal}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,29 @@
+"""Options of connectors: by allow-list, and a misspelt one is answered with the name that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from epochal.errors import OptionError
+from epochal.pipeline.names import closest, listed
+
+
+def check_options(what: str, given: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Raises ``OptionError`` for the first option that ``what`` does not have, naming the closest that it has."""
+    for name in given:
+        if name not in allowed:
+            raise OptionError(f"{what} has no option {name!r}.{closest(name, allowed)} Options are {listed(sorted(allowed))}.")
+
+
+def check_choice(what: str, name: str, value: Any, choices: Collection[str]) -> None:
+    """Raises ``OptionError`` when the value is not one of the choices."""
+    if value not in choices:
+        raise OptionError(f"{what}: {name} is {value!r}; it is one of {listed(choices)}.{closest(str(value), choices)}")
+
+
+def check_positive(what: str, name: str, value: Any, *, whole: bool) -> None:
+    """Raises ``OptionError`` when the value is neither ``None`` nor a number above zero."""
+    kinds = (int,) if whole else (int, float)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or value <= 0):
+        raise OptionError(f"{what}: {name} is {value!r}; it is a {'whole ' if whole else ''}number above 0.")

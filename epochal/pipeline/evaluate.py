@@ -1,0 +1,77 @@
+"""The one walk over a graph with Spark at hand. Analysis and the engine's planner both take it.
+
+What a source, a table or an operator gives is the caller's: empty frames for analysis, the slice and the stateful job
+for the engine. Transforms and what they mean are the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from epochal.errors import PipelineError
+from epochal.pipeline.expressions import with_spark
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, SourceNode, StaticNode, TransformNode
+from epochal.pipeline.spark_errors import at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def evaluate(
+    graph: Graph,
+    *,
+    source: Callable[[SourceNode], DataFrame],
+    table: Callable[[StaticNode], DataFrame],
+    operator: Callable[[OperatorNode, DataFrame], DataFrame],
+) -> dict[NodeId, DataFrame]:
+    """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
+
+    ``operator`` gets the node and its input. Raises ``PipelineError`` naming the transform that cannot be made.
+    """
+    needed = graph.ancestors(node.id for node in (*graph.operators, *graph.sinks))
+    frames: dict[NodeId, DataFrame] = {}
+    for node in graph.nodes:
+        if node.id not in needed:
+            continue
+        match node:
+            case SourceNode():
+                frames[node.id] = source(node)
+            case StaticNode():
+                frames[node.id] = table(node)
+            case TransformNode():
+                frames[node.id] = _transformed(graph, node, [frames[id] for id in node.inputs])
+            case SinkNode():
+                frames[node.id] = frames[node.input]
+            case _:
+                frames[node.id] = operator(node, frames[node.input])
+    return frames
+
+
+def place(graph: Graph, id: NodeId) -> str:
+    """Where a node is, for people: ``where(delay > 0) after source 'flights'``."""
+    node = graph.node(id)
+    match node:
+        case SourceNode():
+            return f"source {node.name!r}"
+        case StaticNode():
+            return f"table {node.name!r}"
+        case TransformNode():
+            origin = graph.node(node.inputs[0])
+            while isinstance(origin, TransformNode):
+                origin = graph.node(origin.inputs[0])
+            return f"{node.label} after {place(graph, origin.id)}"
+        case SinkNode():
+            return f"sink {node.name!r}"
+        case _:
+            return f"operator {node.name!r}"
+
+
+def _transformed(graph: Graph, node: TransformNode, inputs: list[DataFrame]) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    with at(place(graph, node.id)), with_spark():
+        frame = node.function(*inputs)
+        if not isinstance(frame, DataFrame):
+            raise PipelineError(f"the function gave {type(frame).__name__}, not a DataFrame. Return the DataFrame.")
+        return frame
