@@ -1,0 +1,35 @@
+"""The machine that the numbers are from, in one table."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+
+def describe() -> Mapping[str, str]:
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    return {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": sys.version.split()[0],
+        "Java": (re.search(r'"(.*?)"', java.stderr) or ["", "unknown"])[1],
+        "Spark": version("pyspark"),
+        "PyArrow": version("pyarrow"),
+        "Epochal": version("epochal"),
+    }
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()

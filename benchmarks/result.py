@@ -1,0 +1,46 @@
+"""What a measure says: numbers, what was to be reached, and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table. ``reached`` is ``None`` where nothing was asked for."""
+
+    measure: str
+    reach: str
+    measured: str
+    reached: bool | None
+    how: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return {True: "reached", False: "**not reached**", None: ""}[self.reached]
+
+    def encode(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def at_most(measure: str, value: float, limit: float, unit: str, how: str = "", digits: int = 2) -> Result:
+    """Good when ``value`` is no larger than ``limit``."""
+    return Result(measure, f"at most {limit:g} {unit}", f"{value:,.{digits}f} {unit}", value <= limit, how)
+
+
+def at_least(measure: str, value: float, limit: float, unit: str, how: str = "", digits: int = 2) -> Result:
+    """Good when ``value`` is no smaller than ``limit``."""
+    return Result(measure, f"at least {limit:,g} {unit}", f"{value:,.{digits}f} {unit}", value >= limit, how)
+
+
+def number(measure: str, value: float, unit: str, how: str = "", digits: int = 2) -> Result:
+    """A number that others are compared with."""
+    return Result(measure, "", f"{value:,.{digits}f} {unit}", None, how)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]

@@ -1,0 +1,91 @@
+"""Spark's own Structured Streaming on the same input: what Epochal is compared with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from benchmarks.inputs import SCHEMA
+
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+IN_MEMORY = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    )
+}
+
+
+def aggregate(spark: SparkSession, folder: Path, checkpoint: Path) -> list[float]:
+    """Count and sum per key, one file a micro-batch. Seconds per micro-batch, as Spark itself reports them."""
+    counted = _stream(spark, folder).groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
+    return _run(counted, checkpoint)
+
+
+class CountPerKey(StatefulProcessor):
+    """The keyed Python function of the comparison: a count and a sum in one value state."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState("state", "rows long, total long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        count, total = self._state.get() if self._state.exists() else (0, 0)
+        for frame in rows:
+            count, total = count + len(frame), total + int(frame["value"].sum())
+        self._state.update((count, total))
+        yield pd.DataFrame({"key": [key[0]], "rows": [count], "total": [total]})
+
+    def close(self) -> None:
+        pass
+
+
+def process(spark: SparkSession, folder: Path, checkpoint: Path) -> list[float]:
+    """``transformWithStateInPandas`` with :class:`CountPerKey`. Seconds per micro-batch."""
+    keyed = _stream(spark, folder).groupBy("key")
+    counted = keyed.transformWithStateInPandas(
+        CountPerKey(), outputStructType="key long, rows long, total long", outputMode="update", timeMode="none"
+    )
+    return _run(counted, checkpoint)
+
+
+def batch(spark: SparkSession, folder: Path) -> list[float]:
+    """The same aggregation of each file as a batch, without any state. Seconds per file."""
+    took = []
+    for file in sorted(folder.glob("*.parquet")):
+        started = time.perf_counter()
+        counted = spark.read.schema(SCHEMA).parquet(str(file)).groupBy("key")
+        counted.agg(F.count("*").alias("rows"), F.sum("value").alias("total")).write.format("noop").mode(
+            "overwrite"
+        ).save()
+        took.append(time.perf_counter() - started)
+    return took
+
+
+def _stream(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def _run(frame: DataFrame, checkpoint: Path) -> list[float]:
+    query = (
+        frame.writeStream.outputMode("update")
+        .format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [
+        progress["durationMs"]["triggerExecution"] / 1000
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
