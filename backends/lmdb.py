@@ -1,0 +1,171 @@
+"""State in LMDB environments on the executors' disks, one per key group, shared by all Python workers of a machine.
+
+For state that is larger than the workers' memory, and for quick starts of new workers: what one has brought up to date,
+every other finds so. A view is an LMDB read transaction, which other workers' writes do not disturb.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+import lmdb
+
+from epochal.backends.catch_up import groups, steps
+from epochal.backends.delta import DeltaBackend, OpenView
+from epochal.backends.identity import cache_identity
+from epochal.backends.lmdb_environment import (
+    LONGEST,
+    CacheDamaged,
+    Environment,
+    Read,
+    shortened,
+    split,
+    throw_away,
+)
+from epochal.contracts.identity import EpochKey
+from epochal.contracts.state import KeyGroups, StateTaskScope
+from epochal.errors import SnapshotError
+
+_ROUNDS = 8
+"""How often a view is tried for when other workers move the local store to another epoch at the same moment."""
+
+
+class LmdbBackend(DeltaBackend):
+    """Keeps state below ``cache_directory``."""
+
+    @property
+    def kind(self) -> str:
+        return "lmdb"
+
+    def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
+        with _lock:
+            for _ in range(_ROUNDS):
+                try:
+                    reads = self._try_reads(scope)
+                except CacheDamaged:
+                    continue
+                if reads is not None:
+                    return {table.id: LmdbView(table.id, reads) for table in scope.tables}
+        raise SnapshotError(
+            f"The local store of {self.owner!r} below {self.cache_directory} cannot be brought to {scope.view_at}: "
+            "other tasks keep moving or damaging it. The epoch is run again."
+        )
+
+    def _try_reads(self, scope: StateTaskScope) -> dict[int, Read] | None:
+        """A read transaction per key group, all at the parent; or ``None`` after having written what was missing."""
+        folder = _boot_folder(Path(self.cache_directory)) / cache_identity(self.store, scope)
+        tables = [table.id for table in scope.tables]
+        environments = {group: _environment(folder / f"{group:05}", tables) for group in groups(scope)}
+        reads = {group: environment.read() for group, environment in environments.items()}
+        lagging: dict[EpochKey | None, list[int]] = {}
+        for group, read in reads.items():
+            if read.mark != scope.view_at:
+                lagging.setdefault(read.mark, []).append(group)
+        if not lagging:
+            return reads
+        for read in reads.values():
+            read.close()
+        for mark, behind in lagging.items():
+            self._catch_up(scope, mark, {group: environments[group] for group in behind})
+        return None
+
+    def _catch_up(self, scope: StateTaskScope, mark: EpochKey | None, behind: dict[int, Environment]) -> None:
+        for step in steps(self.store, scope, mark):
+            behind = {
+                group: environment for group, environment in behind.items() if environment.apply(step, group, mark)
+            }
+            mark = step.key
+
+
+class LmdbView(OpenView):
+    """A view over one read transaction per key group."""
+
+    def __init__(self, table: str, reads: dict[int, Read]) -> None:
+        self._table = table
+        self._reads = reads
+        self._getters = {group: read.getter(table) for group, read in reads.items()}
+
+    def get_many(self, groups: KeyGroups, keys: Sequence[bytes]) -> list[bytes | None]:
+        if not keys:
+            return []
+        long = max(map(len, keys)) >= LONGEST
+        stored_keys = [key if len(key) < LONGEST else shortened(key) for key in keys] if long else keys
+        getters = [self._getters[group] for group in groups.tolist()]
+        with self._damage_noticed():
+            stored = [get(key, None, table) for (get, table), key in zip(getters, stored_keys, strict=True)]
+        if not long:
+            return stored
+        return [
+            split(value)[1] if value is not None and len(key) >= LONGEST else value
+            for key, value in zip(keys, stored, strict=True)
+        ]
+
+    def scan(self, group: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        with self._damage_noticed():
+            return self._reads[group].scan(self._table, prefix)
+
+    def close(self) -> None:
+        self._getters = {}
+        for read in self._reads.values():
+            read.close()
+
+    @contextmanager
+    def _damage_noticed(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            for read in self._reads.values():
+                read.throw_away()
+            raise CacheDamaged(
+                f"The local store of {self._table!r} was damaged ({error}) and has been thrown away; it is rebuilt."
+            ) from error
+
+
+def _environment(folder: Path, tables: Sequence[str]) -> Environment:
+    known = _environments.get(folder)
+    if known is not None and known.is_current:
+        return known
+    if known is not None:
+        _environments.pop(folder).close()
+    try:
+        opened = Environment(folder, tables)
+    except CacheDamaged:
+        opened = Environment(folder, tables)
+    _environments[folder] = opened
+    return opened
+
+
+def _boot_folder(cache_directory: Path) -> Path:
+    """A folder for this boot of the machine: what was never synced cannot be trusted after a crash of the system."""
+    folder = cache_directory / "lmdb" / _boot()
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        for other in folder.parent.iterdir():
+            if other.name != folder.name:
+                throw_away(other)
+    return folder
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # no such system: then every process has its own
+        return f"process-{os.getpid()}"
+
+
+_environments: dict[Path, Environment] = {}
+_lock = RLock()
+
+
+def forget() -> None:
+    """Let go of every environment, as the process's end would: a forked worker must not use its parent's."""
+    global _lock
+    _lock = RLock()
+    _environments.clear()
+
+
+os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,262 @@
+"""One LMDB environment: the rows of one key group of an operator's state tables, at the epoch that its mark names.
+
+A cache: written without sync, shared by the Python workers of a machine, emptied or thrown away when it is in doubt.
+The mark is written in the transaction that writes the rows, so that it never says more than is there.
+
+LMDB takes keys of at most 511 bytes. A longer one is kept as its first bytes and its sha256, and whole in the value.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import lmdb
+
+from epochal.backends.catch_up import Step
+from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotError, StorageFull
+
+FIRST_MAP_BYTES = 1 << 30
+"""Of address space, not of disk or memory; doubled when it is full."""
+LONGEST = 511
+"""Bytes from which on a key is shortened."""
+_KEPT = LONGEST - 32
+_MARK = b"mark"
+_DAMAGED = (
+    lmdb.InvalidError,
+    lmdb.CorruptedError,
+    lmdb.VersionMismatchError,
+    lmdb.PanicError,
+    lmdb.PageNotFoundError,
+    lmdb.IncompatibleError,
+)
+
+
+class CacheDamaged(SnapshotError):
+    """A local store on an executor was damaged and has been thrown away; it is rebuilt from the snapshot."""
+
+    slug = "cache-damaged"
+
+
+class Environment:
+    """An open environment. At most one object per folder and process: LMDB allows no more."""
+
+    def __init__(self, folder: Path, tables: Iterable[str]) -> None:
+        self.folder = folder
+        self.open_reads = 0
+        with self.errors():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._environment = _open(folder)
+            self._databases = {table: self._environment.open_db(table.encode()) for table in tables}
+        self._identity = _identity(folder)
+
+    @property
+    def is_current(self) -> bool:
+        """Is what lies in the folder still what was opened? Another process may have thrown it away."""
+        return _identity(self.folder) == self._identity
+
+    def read(self) -> Read:
+        """A stable view: an MVCC read transaction."""
+        with self.errors():
+            try:
+                transaction = self._environment.begin()
+            except lmdb.MapResizedError:  # another process made the map larger
+                self._resize(0)
+                transaction = self._environment.begin()
+            return Read(self, transaction, self._databases)
+
+    def apply(self, step: Step, group: int, before: EpochKey | None) -> bool:
+        """Take one step, unless the mark is no longer ``before``: then another worker was here, and it is ``False``."""
+        while True:
+            with self.errors():
+                try:
+                    return self._apply(step, group, before)
+                except lmdb.MapFullError:
+                    self._resize(2 * int(self._environment.info()["map_size"]))
+                except lmdb.MapResizedError:
+                    self._resize(0)
+
+    def close(self) -> None:
+        """Unless it is being read: then it closes with its last view."""
+        if not self.open_reads:
+            self._environment.close()
+
+    def throw_away(self) -> None:
+        """Other processes that have it open keep what they have, and find out when they look at the folder again."""
+        throw_away(self.folder)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate LMDB's errors; a damaged environment is thrown away, so that the next attempt rebuilds it."""
+        try:
+            yield
+        except _DAMAGED as error:
+            self.throw_away()
+            raise CacheDamaged(
+                f"The local store {self.folder} was damaged ({error}) and has been thrown away; it is rebuilt."
+            ) from error
+        except (lmdb.Error, OSError) as error:
+            if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull(
+                    f"There is no space left for the local store {self.folder}. Nothing is lost: free some space, "
+                    "and the epoch is run again."
+                ) from error
+            raise SnapshotError(f"The local store {self.folder} cannot be used: {error}.") from error
+
+    def _apply(self, step: Step, group: int, before: EpochKey | None) -> bool:
+        with self._environment.begin(write=True) as transaction:
+            if _decode_mark(transaction.get(_MARK)) != before:
+                return False
+            for table, database in self._databases.items():
+                if step.afresh:
+                    transaction.drop(database, delete=False)
+                for keys, values in step.of_group(table, group):
+                    _write(transaction, database, keys, values)
+            if step.key is None:
+                transaction.delete(_MARK)
+            else:
+                transaction.put(_MARK, f"{step.key.epoch} {step.key.branch}".encode())
+        return True
+
+    def _resize(self, map_bytes: int) -> None:
+        if self.open_reads:  # LMDB would move the map away under them
+            raise SnapshotError(
+                f"The local store {self.folder} has to grow, but is being read; the epoch is run again."
+            )
+        self._environment.set_mapsize(map_bytes)
+
+
+class Read:
+    """A stable view of an environment, until it is closed."""
+
+    def __init__(self, environment: Environment, transaction: lmdb.Transaction, databases: dict[str, Any]) -> None:
+        self._environment = environment
+        self._transaction = transaction
+        self._databases = databases
+        self._open = True
+        environment.open_reads += 1
+
+    @property
+    def mark(self) -> EpochKey | None:
+        return _decode_mark(self._transaction.get(_MARK))
+
+    def getter(self, table: str) -> tuple[Callable[..., Any], Any]:
+        """LMDB's own look-up of one stored key, and the database to pass to it: one call per key, nothing around it."""
+        return self._transaction.get, self._databases[table]
+
+    def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All keys, whole, that begin so, ascending, with their values."""
+        found: list[tuple[bytes, bytes]] = []
+        start, longer = prefix[:_KEPT], False
+        with self._transaction.cursor(self._databases[table]) as cursor:
+            if not cursor.set_range(start):
+                return []
+            for item in cursor:
+                key, value = cast(tuple[bytes, bytes], item)
+                if not key.startswith(start):
+                    break
+                if len(key) == LONGEST:
+                    longer = True
+                    key, value = split(value)
+                if key.startswith(prefix):
+                    found.append((key, value))
+        if longer:  # LMDB has them in the order of their hashes
+            found.sort()
+        return found
+
+    def throw_away(self) -> None:
+        """The environment is damaged; whoever opens it next rebuilds it."""
+        self._environment.throw_away()
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._environment.open_reads -= 1
+            self._transaction.abort()
+
+    __del__ = close
+
+
+def throw_away(folder: Path) -> None:
+    """Remove a folder at once for everyone who looks, then from the disk."""
+    aside = folder.with_name(f"{folder.name}.{uuid4().hex[:8]}.discarded")
+    try:
+        os.rename(folder, aside)
+    except OSError:
+        aside = folder
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _open(folder: Path) -> lmdb.Environment:
+    environment = lmdb.open(
+        str(folder),
+        map_size=FIRST_MAP_BYTES,
+        max_dbs=64,
+        max_readers=512,
+        sync=False,
+        metasync=False,
+        writemap=False,
+        meminit=False,
+    )
+    environment.reader_check()  # what killed workers have left
+    data = folder / "data.mdb"
+    wanted = (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
+    if data.stat().st_size < wanted and environment.info()["last_txnid"]:
+        environment.close()  # reading past the end would kill the process
+        raise lmdb.CorruptedError(f"{data} is shorter than its own last page")
+    return environment
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(folder / "data.mdb")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _decode_mark(stored: Any) -> EpochKey | None:
+    if stored is None:
+        return None
+    epoch, branch = bytes(stored).decode().split(" ", 1)
+    return EpochKey(branch, int(epoch))
+
+
+def _write(transaction: lmdb.Transaction, database: Any, keys: Sequence[bytes], values: list[bytes | None]) -> None:
+    items: Iterable[tuple[bytes, bytes | None]] = zip(keys, values, strict=True)
+    if max(map(len, keys)) >= LONGEST:
+        items = [_stored(key, value) for key, value in items]
+    if None not in values:
+        with transaction.cursor(database) as cursor:
+            cursor.putmulti(cast("Iterable[tuple[bytes, bytes]]", items))
+        return
+    for key, value in items:
+        if value is None:
+            transaction.delete(key, db=database)
+        else:
+            transaction.put(key, value, db=database)
+
+
+def _stored(key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:
+    if len(key) < LONGEST:
+        return key, value
+    return shortened(key), None if value is None else len(key).to_bytes(4, "little") + key + value
+
+
+def shortened(key: bytes) -> bytes:
+    """What stands for a key of ``LONGEST`` bytes and more."""
+    return key[:_KEPT] + hashlib.sha256(key).digest()
+
+
+def split(stored: bytes) -> tuple[bytes, bytes]:
+    """Key and value of what is stored under a shortened key."""
+    end = 4 + int.from_bytes(stored[:4], "little")
+    return stored[4:end], stored[end:]
