@@ -1,0 +1,14 @@
+"""The contract suites that ship: subclass one, give it a harness, and pytest shows if a backend keeps the contract.
+
+    class TestMySink(SinkBackendContract):
+        @pytest.fixture
+        def harness(self, tmp_path):
+            return MyHarness(tmp_path)
+
+The tests are named after what must hold; a failing one says which promise of :mod:`epochal.contracts.backend` or
+:mod:`epochal.contracts.state` is broken. Needs pytest.
+"""
+
+from epochal.testing.sink_contract import SinkBackendContract, SinkHarness
+
+__all__ = ["SinkBackendContract", "SinkHarness"]
