@@ -144,17 +144,11 @@ class Coordinator:
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
-        uncertain = False
         while True:
             try:
                 self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts)
                 break
-            except Fenced as error:
-                if uncertain:  # an earlier try may have landed: its files must stay, the successor knows
-                    raise OutcomeUnknown(f"Epoch {scope.key} may or may not be prepared.") from error
-                raise
             except OutcomeUnknown:
-                uncertain = True
                 record = self.catalog.epoch(scope.epoch)
                 if record is not None and record.manifest == reference:
                     break

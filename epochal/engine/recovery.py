@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from epochal.contracts.catalog import Catalog, Failure, RecoveryPoint
+from epochal.contracts.catalog import Catalog, Failure, ManifestReference, RecoveryPoint
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine import points
@@ -123,16 +122,20 @@ class Recovery:
                 )
 
     def _abort_undecided(self, point: RecoveryPoint) -> None:
-        """R4: nothing of an undecided epoch may stay; aborted ones are swept again, a crash may have cut that short."""
-        self._sweep_decided(point)
-        first = point.head.epoch + 1 if point.head and point.head.branch == point.branch else 1
-        manifests = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
+        """R4: nothing of an undecided epoch may stay, nor of lost tasks of decided ones.
+
+        Undecided epochs that are already ``aborted`` are swept again: a crash may have cut their sweep short, and a
+        zombie may have written since. What is older than the last bases is left to garbage collection.
+        """
+        decided = self._decided_since_bases(point)
+        first = min(decided, default=1)
+        written = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
         for epoch in range(first, point.next_epoch):
-            scope = EpochScope(self.orders.application, EpochKey(point.branch, epoch), point.attempt, None)
-            for backend in self.participants.backends.values():
-                backend.sweep(scope, ())
-            for path in manifests.get(epoch, ()):
-                self.store.delete(path)
+            self._sweep(EpochScope(point.application, EpochKey(point.branch, epoch), point.attempt, None), decided.get(epoch))
+            named = decided[epoch].path if epoch in decided else None
+            for path in written.get(epoch, ()):
+                if path != named:
+                    self.store.delete(path)
             points.R4_SWEPT.hit(epoch)
         for record in point.started:
             reason = f"Attempt {record.attempt} ended before the epoch was decided; attempt {point.attempt} covers its slice."
@@ -140,13 +143,22 @@ class Recovery:
             log.info("R4 abort: epoch %s", record.key)
         points.R4_ABORTED.hit()
 
-    def _sweep_decided(self, point: RecoveryPoint) -> None:
-        """E7 of the last decided epochs may have been cut short; no more than these can be behind."""
-        newest = islice(history(self.store, point.head), self.commits.limit + 1)
-        for manifest in newest:
-            if manifest.branch == point.branch:
-                scope = EpochScope(point.application, manifest.key, point.attempt, None)
-                sweep_losers(self.store, self.participants, scope, manifest)
+    def _decided_since_bases(self, point: RecoveryPoint) -> dict[int, ManifestReference]:
+        """This branch's decided epochs back to the last bases, whose manifests R2 has just read."""
+        found: dict[int, ManifestReference] = {}
+        reference = point.head
+        while reference is not None and reference.branch == point.branch:
+            found[reference.epoch] = reference
+            manifest = self.store.read_manifest(reference)
+            reference = None if manifest.bases else manifest.parent
+        return found
+
+    def _sweep(self, scope: EpochScope, decided: ManifestReference | None) -> None:
+        if decided is not None:
+            sweep_losers(self.store, self.participants, scope, self.store.read_manifest(decided))
+            return
+        for backend in self.participants.backends.values():
+            backend.sweep(scope, ())
 
 
 def _collect_slices(manifests: Iterable[Manifest], slices: dict[str, list[Slice]]) -> dict[str, dict[str, Any]]:

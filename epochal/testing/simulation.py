@@ -17,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from fsspec.core import url_to_fs
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.catalog import Failure, ManifestReference
@@ -81,6 +82,12 @@ class World:
     def new(cls, chance: random.Random, events: int) -> World:
         log = [(chance.randrange(KEYS), chance.randrange(100)) for _ in range(events)]
         return cls(SnapshotStore(f"memory://simulation-{uuid4().hex}"), log)
+
+    def close(self) -> None:
+        """Forget the store's files: all worlds of a process share one memory."""
+        filesystem, root = url_to_fs(self.store.url)
+        if filesystem.exists(root):
+            filesystem.rm(root, recursive=True)
 
 
 class SimulatedSource(Source):

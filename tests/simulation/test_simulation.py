@@ -34,6 +34,7 @@ def test_exactly_once_through_crashes_zombies_and_lost_answers(first: int) -> No
         _fired.update(plan.fired)
         assert simulation.violations(world) == [], f"seed {seed}, faults {dict(plan.fired)}"
         assert simulation.leftovers(world) == [], f"seed {seed}, faults {dict(plan.fired)}"
+        world.close()
 
 
 def test_a_fault_fired_at_every_step_of_the_driver() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from epochal.engine.tasks.keys import row_type
+from epochal.engine.tasks.keys import maker, row_type
 from epochal.errors import EpochalError, SchemaError
 from epochal.state.codec import KeyCodec
 from epochal.state.table import Column
@@ -28,6 +28,7 @@ class Fields:
         self.names = tuple(column.name for column in columns)
         self.single = len(self.names) == 1
         self.row = row_type("Value", self.names)
+        self._make = maker("Value", self.names)
 
     def value(self, values: tuple[Any, ...], columns: dict[str, Any]) -> Any:
         """From the arguments of ``set`` and ``append``."""
@@ -44,7 +45,7 @@ class Fields:
             values = tuple(values[0])
         if len(values) != len(self.names):
             raise self._refusal(values, columns)
-        return self.row(*values)
+        return self._make(values)
 
     def one(self, value: Any) -> Any:
         """From a single object: an element of ``extend``, the value of ``put``."""

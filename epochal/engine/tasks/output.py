@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,9 @@ class OutputRows:
 
     def add(self, result: Iterable[Any] | None) -> None:
         """Take what one call of the author's function gave: rows, or nothing. Runs the author's generator."""
+        if isinstance(result, (GeneratorType, list)):
+            self._rows.extend(result)
+            return
         if result is None:
             return
         if isinstance(result, (tuple, str, bytes, Mapping)) or not isinstance(result, Iterable):
