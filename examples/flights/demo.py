@@ -18,10 +18,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from epochal.client import ApplicationHandle, Client
+from epochal.client import Client, Execution
+from epochal.client.application import ApplicationHandle
 from epochal.errors import EpochalError
+from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from examples.flights import batch, proof, screen
-from examples.flights.control_plane import ControlPlane, control_plane
 from examples.flights.data import write_airports
 from examples.flights.feeder import Feeder
 
@@ -114,7 +115,7 @@ class Demo:
         before = self.feeder.days
         self.log.until(lambda: self.feeder.days >= before + 8, "February comes in")
         execution = self.current_execution(application)
-        process = int(execution.attempts[-1].process or 0)
+        process = process_id(execution.attempts[-1].process or "")
         screen.typed(f"kill -9 {process}")
         os.kill(process, signal.SIGKILL)
         killed, attempt, head = time.monotonic(), execution.attempt, self.head(application)
@@ -157,7 +158,7 @@ class Demo:
         screen.chapter("7  Where the numbers come from")
         for command in (("ps",), ("lineage", "flights", "--limit", "60")):
             screen.typed(" ".join(("epochal", *command)))
-            done = self.plane.command(*command)
+            done = self.plane.run(*command, colour=True, columns=screen.console.width)
             screen.output(done.stdout)
             if done.returncode:
                 raise EpochalError(f"epochal {' '.join(command)} failed.")
@@ -227,7 +228,7 @@ class Demo:
         head = application.get().head
         return head.epoch if head else 0
 
-    def current_execution(self, application: ApplicationHandle):
+    def current_execution(self, application: ApplicationHandle) -> Execution:
         return application.executions.list(limit=1)[0]
 
     def wait_until_running(self, application: ApplicationHandle) -> None:
@@ -262,7 +263,7 @@ def main() -> int:
         with control_plane(folder) as plane, plane.client() as client:
             screen.good(f"the control plane answers at {plane.url}")
             Demo(plane, client, folder, feeder).run()
-    except (EpochalError, RuntimeError) as problem:
+    except EpochalError as problem:
         screen.console.print(f"\n[bold red]The demo failed:[/] {problem}")
         screen.console.print(f"Everything it wrote, with the logs, is in {folder}.")
         return 1

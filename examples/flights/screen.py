@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client import ApplicationHandle
-from epochal.client.models import Epoch
+from epochal.client import Epoch
+from epochal.client.application import ApplicationHandle
 from epochal.errors import EpochalError
 
 console = Console(highlight=False, width=None)

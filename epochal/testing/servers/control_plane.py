@@ -1,0 +1,128 @@
+"""A control plane of its own: ``epochal up`` as a process, with a data folder and a port that nobody else uses.
+
+Drivers outlive their control plane by design; this kit does not leave them: what still runs at the end is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from epochal.client import Client
+from epochal.errors import EpochalError
+from epochal.testing.servers.process import LOOPBACK, ServerProcess, free_port
+
+START_SECONDS = 60
+STOP_SECONDS = 20
+COMMAND = Path(sys.executable).with_name("epochal")
+PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ")
+
+
+class ControlPlane:
+    """``home`` holds everything it writes; ``environment`` is what a command line needs to find it."""
+
+    def __init__(self, folder: Path, port: int, extra: Mapping[str, str]) -> None:
+        self.url = f"http://{LOOPBACK}:{port}"
+        self.home = folder / "home"
+        self.log = folder / "control-plane.log"
+        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        self.environment = passed_on | {"EPOCHAL_URL": self.url, "EPOCHAL_HOME": str(self.home), **extra}
+        self._port = port
+        self.process = self._start()
+
+    def client(self) -> Client:
+        """A client with the admin token."""
+        return Client(self.url, (self.home / "admin.token").read_text().strip())
+
+    def run(self, *arguments: str, columns: int = 120, colour: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run an ``epochal`` command against this control plane, as a person would; both outputs together."""
+        environment = self.environment | {"COLUMNS": str(columns)} | ({"FORCE_COLOR": "1"} if colour else {})
+        return subprocess.run(
+            [COMMAND, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def restart(self, kill: bool = False) -> None:
+        """End the process (``kill``: without asking) and start another on the same data and port. Drivers go on."""
+        self.process.stop(signal.SIGKILL if kill else signal.SIGTERM, STOP_SECONDS)
+        self.process = self._start()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Raises ``ServerUnavailable`` with the end of its log."""
+        self.process.wait_until(self._ready, START_SECONDS)
+
+    def stop(self) -> None:
+        """Stop the applications, then the control plane, then what is left of the drivers."""
+        drivers: set[int] = set()
+        if self.process.running:
+            with contextlib.suppress(EpochalError, OSError), self.client() as client:
+                _stop_applications(client)
+                drivers = _drivers(client)
+        self.process.stop(signal.SIGTERM, STOP_SECONDS)
+        for driver in drivers:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(driver, signal.SIGKILL)
+
+    def _start(self) -> ServerProcess:
+        return ServerProcess(
+            "The control plane", [COMMAND, "up", "--port", str(self._port)], self.log, self.environment
+        )
+
+    def _ready(self) -> bool:
+        with contextlib.suppress(EpochalError, OSError), self.client() as client:
+            return client.ready()
+        return False
+
+
+@contextmanager
+def control_plane(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[ControlPlane]:
+    """Start one below ``folder``, wait until it is ready, and leave nothing running at the end.
+
+    ``environment`` is added to what it sees: ``EPOCHAL_FAULTS``, for example. Raises ``ServerUnavailable``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    plane = ControlPlane(folder, free_port(), environment or {})
+    try:
+        plane.wait_until_ready()
+        yield plane
+    finally:
+        plane.stop()
+
+
+def _stop_applications(client: Client) -> None:
+    running = [item.name for item in client.applications.list() if item.state in ("starting", "running")]
+    operations = []
+    for name in running:
+        with contextlib.suppress(EpochalError):
+            operations.append(client.applications.stop(name))
+    for operation in operations:
+        with contextlib.suppress(EpochalError):
+            client.operations.wait(operation, timeout_seconds=STOP_SECONDS)
+
+
+def _drivers(client: Client) -> set[int]:
+    """The process ids of drivers that have not ended. Each leads a process group of its own."""
+    return {
+        process_id(attempt.process)
+        for application in client.applications.list()
+        for execution in client.application(application.name).executions.list(limit=None)
+        for attempt in execution.attempts
+        if attempt.state == "running" and attempt.process
+    }
+
+
+def process_id(reference: str) -> int:
+    """The process id in an attempt's ``process``: ``4711@39181`` is process 4711 (and no later one of that id)."""
+    return int(reference.partition("@")[0])
