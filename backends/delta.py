@@ -46,6 +46,7 @@ class DeltaTransaction(StateTransaction):
         self._tables = {table.id: table for table in scope.tables}
         self._changes: dict[str, list[pa.Table]] = {}
         self._written: list[DeltaFile] = []
+        self._ended = False
 
     def view(self, table: str) -> StateView:
         return self._views[table]
@@ -56,13 +57,15 @@ class DeltaTransaction(StateTransaction):
             self._changes.setdefault(table, []).append(changes.select(names))
 
     def pre_commit(self) -> Handle:
+        if self._ended:
+            raise SnapshotError("This transaction has ended: it was pre-committed or discarded. Start another one.")
         try:
             for table in sorted(self._changes):
                 self._write(table, pa.concat_tables(self._changes[table], promote_options="permissive"))
         except BaseException:
             self.discard()
             raise
-        self._close()
+        self._end()
         return Handle(
             owner=self._scope.owner,
             subtask=self._scope.subtask,
@@ -72,8 +75,7 @@ class DeltaTransaction(StateTransaction):
         )
 
     def discard(self) -> None:
-        self._changes.clear()
-        self._close()
+        self._end()
         while self._written:
             with suppress(EpochalError, OSError):
                 self._store.delete(self._written.pop().file.path)
@@ -88,7 +90,9 @@ class DeltaTransaction(StateTransaction):
         remember(delta.file, in_order)
         DELTA_WRITTEN.hit(at.epoch)
 
-    def _close(self) -> None:
+    def _end(self) -> None:
+        self._ended = True
+        self._changes.clear()
         for view in self._views.values():
             view.close()
 
