@@ -27,7 +27,7 @@ class ConsoleBackend(SinkBackend):
     """Prints at most ``rows`` rows of each epoch to the driver's standard output."""
 
     def __init__(self, rows: int = 20) -> None:
-        if not isinstance(rows, int) or rows < 1:
+        if rows < 1:
             raise OptionError(f"The console sink's rows is {rows!r}: give a whole number above 0.")
         self._rows = rows
         self._unique = uuid.uuid4().hex

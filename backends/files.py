@@ -77,7 +77,7 @@ class FilesBackend(SinkBackend):
             unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type)
             if self._format == "csv" and unfit:
                 raise SchemaError(
-                    f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or make it text."
+                    f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or cast it."
                 )
 
     def recover(self, epoch: EpochScope) -> None:
@@ -87,8 +87,9 @@ class FilesBackend(SinkBackend):
             ahead = [number for number in self._visible_epochs() if number > epoch.epoch]
             if ahead:
                 raise SinkError(
-                    f"The files sink {self._path} already holds epoch {max(ahead)}, but the application's state is at epoch "
-                    f"{epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name another folder."
+                    f"The files sink {self._path} already holds epoch {max(ahead)}, but the application's state is at "
+                    f"epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
+                    "another folder."
                 )
 
     def start(self, task: TaskScope) -> FilesTransaction:
@@ -143,8 +144,8 @@ class FilesBackend(SinkBackend):
                 if final.exists():
                     return
                 raise SinkError(
-                    f"The files sink {self._path} has lost {staged}, a part of epoch {epoch.epoch}: it is missing, or not "
-                    f"{file.length} bytes long. Put it back from a copy; the commit is tried again."
+                    f"The files sink {self._path} has lost {staged}, a part of epoch {epoch.epoch}: it is missing, or "
+                    f"not {file.length} bytes long. Put it back from a copy; the commit is tried again."
                 )
             GATHERED_ONE.hit(epoch.epoch)
         synchronise(gathered)
@@ -159,8 +160,8 @@ class FilesBackend(SinkBackend):
         if there != wanted:
             odd = sorted(set(there.items()) ^ set(wanted.items()))
             raise SinkError(
-                f"{final} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has written "
-                "there: move that folder away and put the epoch's own files back."
+                f"{final} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has "
+                "written there: move that folder away and put the epoch's own files back."
             )
 
     def _claim(self, epoch: EpochScope) -> None:
@@ -171,7 +172,8 @@ class FilesBackend(SinkBackend):
             foreign = [path.name for path in self._path.iterdir() if not path.name.startswith(("_", "."))]
             if foreign:
                 raise SinkError(
-                    f"The files sink's folder {self._path} already holds other files ({foreign[0]}). Name an empty or new folder."
+                    f"The files sink's folder {self._path} already holds other files ({foreign[0]}). "
+                    "Name an empty or new folder."
                 )
             self._write_owner(owner_file, mine)
         owner = json.loads(owner_file.read_text())

@@ -112,4 +112,6 @@ def translated(folder: Path, what: str) -> Iterator[None]:
                 f"The files sink could not {what}: no space is left at {folder}. Free space; it is tried again."
             ) from error
         reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        raise SinkError(f"The files sink could not {what} in {folder}: {reason}. See its permissions and mount.") from error
+        raise SinkError(
+            f"The files sink could not {what} in {folder}: {reason}. Check the folder's permissions and mount."
+        ) from error

@@ -94,7 +94,9 @@ def _list_remote(location: str) -> Iterable[FileRecord]:
     else:
         raise _missing(location)
     return [
-        _remote_record(filesystem.unstrip_protocol(path), info) for path, info in found.items() if info["type"] == "file"
+        _remote_record(filesystem.unstrip_protocol(path), info)
+        for path, info in found.items()
+        if info["type"] == "file"
     ]
 
 
@@ -118,7 +120,9 @@ def _local_record(path: str, status: os.stat_result) -> FileRecord:
 
 
 def _remote_record(path: str, info: dict[str, Any]) -> FileRecord:
-    modified = next((info[key] for key in ("mtime", "LastModified", "last_modified", "created", "updated") if key in info), 0)
+    modified = next(
+        (info[key] for key in ("mtime", "LastModified", "last_modified", "created", "updated") if key in info), 0
+    )
     seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified or 0)
     return FileRecord(modified_ns=round(seconds * 1_000_000) * 1_000, path=path, size=int(info.get("size") or 0))
 

@@ -52,7 +52,9 @@ class Reader:
     malformed: Malformed
     options: Mapping[str, Any]
 
-    def frame(self, spark: SparkSession, schema: StructType, paths: Sequence[str], dropped: Observation | None) -> DataFrame:
+    def frame(
+        self, spark: SparkSession, schema: StructType, paths: Sequence[str], dropped: Observation | None
+    ) -> DataFrame:
         """The records of ``paths`` that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
         if not paths:
             return spark.createDataFrame([], schema)

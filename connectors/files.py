@@ -170,6 +170,7 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
+    files = list_files(location)
     if reader.schema is not None:
         try:
             schema = StructType.fromDDL(reader.schema)
@@ -178,16 +179,17 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
         if not isinstance(schema, StructType):
             raise SchemaError(f"The schema of {location} is {reader.schema!r}: write 'column type, ..'.")
         return schema
-    files = list_files(location)
     if not files:
-        raise SourceError(f"There is no file at {location} to learn the columns from. Add one, or give schema='column type, ..'.")
+        raise SourceError(
+            f"There is no file at {location} to learn the columns from. Add one, or give schema='column type, ..'."
+        )
     return reader.infer(spark, [files[-1].path])
 
 
 def _reader(
     what: str, path: str, format: Format, schema: str | None, malformed: Malformed, options: dict[str, Any]
 ) -> Reader:
-    if not isinstance(path, str) or not path.strip():
+    if not path.strip():
         raise OptionError(f"{what} needs a path: a file, a folder or a glob such as 'data/*.json'.")
     check_choice(what, "format", format, FORMATS)
     check_choice(what, "malformed", malformed, ("fail", "drop"))
@@ -235,7 +237,9 @@ def _parquet_rows(path: str) -> int:
         with fsspec.open(path, "rb") as file:
             return int(pyarrow.parquet.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name.") from error
+        raise SourceError(
+            f"{path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
+        ) from error
 
 
 def _text_rows(record: FileRecord) -> int:

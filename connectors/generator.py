@@ -40,7 +40,7 @@ def source(
     check_options("generator.source", options, ("columns", "rate", "bound", "seed"))
     check_positive("generator.source", "rate", rate, whole=False)
     check_positive("generator.source", "bound", bound, whole=True)
-    if not isinstance(columns, Mapping) or not columns:
+    if not columns:
         raise OptionError("generator.source needs columns: {'k': 'id % 1000'}, SQL expressions over id and noise.")
     for name, expression in columns.items():
         varying = _VARYING.search(str(expression))
@@ -133,4 +133,6 @@ class GeneratorSource(Source):
             return frame.selectExpr(*(f"{expression} AS `{name}`" for name, expression in self._columns.items()))
         except PySparkException as error:
             reason = str(error).strip().splitlines()[0]
-            raise SchemaError(f"The generator's columns cannot be made: {reason} Use expressions over id and noise.") from error
+            raise SchemaError(
+                f"The generator's columns cannot be made: {reason} Use expressions over id and noise."
+            ) from error

@@ -13,7 +13,9 @@ def check_options(what: str, given: Mapping[str, Any], allowed: Collection[str])
     """Raises ``OptionError`` for the first option that ``what`` does not have, naming the closest that it has."""
     for name in given:
         if name not in allowed:
-            raise OptionError(f"{what} has no option {name!r}.{closest(name, allowed)} Options are {listed(sorted(allowed))}.")
+            raise OptionError(
+                f"{what} has no option {name!r}.{closest(name, allowed)} Options are {listed(sorted(allowed))}."
+            )
 
 
 def check_choice(what: str, name: str, value: Any, choices: Collection[str]) -> None:

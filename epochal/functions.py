@@ -4,7 +4,7 @@
 
     flights.where(F.col("delay") > 0).key_by("origin").aggregate("delays", flights=F.count("*"), worst=F.max("delay"))
 
-Every name and argument is Spark's; see its documentation. A call is recorded and replayed when the pipeline runs. Inside
+Every name and argument is Spark's; see its documentation. A call is recorded, and replayed when the pipeline runs. In
 a function given to ``transform`` these are Spark's own functions, so that one import serves both.
 """
 

@@ -157,12 +157,13 @@ _WHOLE = "needs all values at once, not one summary per slice: use process() wit
 _LIST = "grows with every row: use process() with a ListState"
 _ORDER = "depends on the order of rows, which Spark does not fix: use max_by(value, time) or min_by(value, time)"
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(("count_distinct", "countDistinct", "sum_distinct", "sumDistinct", "approx_count_distinct"), _WHOLE),
+    **dict.fromkeys(("count_distinct", "countDistinct", "countdistinct", "sum_distinct", "sumDistinct"), _WHOLE),
+    **dict.fromkeys(("sumdistinct", "approx_count_distinct", "approxCountDistinct"), _WHOLE),
     **dict.fromkeys(("median", "mode", "percentile", "percentile_approx", "approx_percentile"), _WHOLE),
     **dict.fromkeys(("collect_list", "collect_set", "array_agg", "listagg", "string_agg"), _LIST),
     **dict.fromkeys(("first", "last", "any_value", "first_value", "last_value"), _ORDER),
     **dict.fromkeys(
-        ("stddev", "stddev_samp", "stddev_pop", "std", "variance", "var_samp", "var_pop", "skewness", "kurtosis", "corr"),
+        ("stddev", "stddev_samp", "stddev_pop", "std", "variance", "var_samp", "var_pop", "skewness", "kurtosis"),
         "is not kept exactly: aggregate count(x), sum(x) and sum(x * x), and compute it from these downstream",
     ),
 }

@@ -54,8 +54,8 @@ class OutputColumn:
 class AggregationPlan:
     """How one aggregate operator runs.
 
-    E2: Spark computes ``input.groupBy(keys).agg(*partial_columns())``; the task looks the keys up, ``merge``s, stages the
-    result and gives key and merged partials; the driver's plan turns these into output with ``finish``.
+    E2: Spark computes ``input.groupBy(keys).agg(*partial_columns())``; the task looks the keys up, ``merge``s, stages
+    the result and gives key and merged partials; ``finish`` turns these into output.
     """
 
     operator: str
@@ -100,7 +100,7 @@ class AggregationPlan:
             ) from error
 
     def finish(self, frame: DataFrame) -> DataFrame:
-        """From key and merged partials to the operator's output: key columns, then the author's columns in their order."""
+        """From key and merged partials to the operator's output: key columns, then the author's columns in order."""
         keys = [expressions.column(name) for name in self.keys]
         finals = [
             part.aggregate.final([expressions.column(name) for name in part.state_columns]).alias(part_name(position))
@@ -180,4 +180,3 @@ def _aggregate_type(expression: Expression, frame: DataFrame) -> str:
 
 def _type_of(frame: DataFrame, expression: Expression) -> str:
     return frame.select(to_column(expression).alias("value")).schema["value"].dataType.simpleString()
-

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.errors import SchemaError
 from epochal.state.table import Column
-from epochal.state.types import check_column
+from epochal.state.types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,15 +37,18 @@ def parse_columns(where: str, schema: str | StructType) -> tuple[Column, ...]:
     """The columns of a state's schema. ``where`` names the state in messages. Raises ``SchemaError`` with the fix."""
     columns = _from_text(where, schema) if isinstance(schema, str) else _from_struct(where, schema)
     if not columns:
-        raise SchemaError(f"{where} has no columns: write them as 'name type, ..', such as 'streak int, since timestamp'.")
+        raise SchemaError(f"{where} has no columns: write 'name type, ..', such as 'streak int, since timestamp'.")
     seen: set[str] = set()
     for column in columns:
         if column.name.casefold() in seen:
             raise SchemaError(f"{where} has two columns named {column.name!r}: rename one.")
         if column.name.startswith("_"):
-            raise SchemaError(f"{where} has a column {column.name!r}: names that start with '_' are Epochal's own. Rename it.")
+            raise SchemaError(f"{where} has a column {column.name!r}: names with '_' are Epochal's. Rename it.")
         seen.add(column.name.casefold())
-        check_column(where, column.name, column.type, key=False)
+        try:
+            arrow_type(column.type)
+        except SchemaError as error:
+            raise SchemaError(f"{where}, column {column.name!r}: {error.message}") from None
     return columns
 
 
@@ -93,5 +96,6 @@ def _split(text: str) -> list[str]:
 def _from_struct(where: str, schema: Any) -> tuple[Column, ...]:
     fields = getattr(schema, "fields", None)
     if fields is None:
-        raise SchemaError(f"{where}: the schema is {type(schema).__name__}; give text such as 'streak int', or a StructType.")
+        given = type(schema).__name__
+        raise SchemaError(f"{where}: the schema is {given}; give text such as 'streak int', or a StructType.")
     return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in fields)

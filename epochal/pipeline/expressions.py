@@ -66,7 +66,9 @@ class Expression:
         return Expression, (self.call,)
 
     def __bool__(self) -> bool:
-        raise PipelineError(f"{self} has no truth value before Spark computes it: use & for 'and', | for 'or', ~ for 'not'.")
+        raise PipelineError(
+            f"{self} has no truth value before Spark computes it: use & for 'and', | for 'or', ~ for 'not'."
+        )
 
     def __iter__(self) -> Iterator[Any]:
         raise PipelineError(f"{self} is one column and cannot be iterated over.")
@@ -159,7 +161,8 @@ class Expression:
 def record(name: str, *arguments: Any, **named: Any) -> Any:
     """The function ``name`` of Spark: recorded, or called at once inside :func:`with_spark`."""
     if _with_spark.get():
-        return _spark_function(name)(*map(_to_spark, arguments), **{key: _to_spark(value) for key, value in named.items()})
+        by_name = {key: _to_spark(value) for key, value in named.items()}
+        return _spark_function(name)(*map(_to_spark, arguments), **by_name)
     return Expression(Call(name, arguments, named))
 
 
@@ -183,18 +186,18 @@ def with_spark() -> Iterator[None]:
         _with_spark.reset(token)
 
 
-def as_expression(what: str, value: str | Expression) -> Expression:
+def as_expression(what: str, value: object) -> Expression:
     """SQL text or an expression, as an expression. Raises ``PipelineError`` for anything else, with the fix."""
     if isinstance(value, Expression):
         return value
     if isinstance(value, str):
         if value.strip():
             return sql(value)
-        raise PipelineError(f"{what} is empty: give SQL text such as 'delay + 1', or an expression of epochal.functions.")
+        raise PipelineError(f"{what} is empty: give SQL text such as 'delay + 1', or one of epochal.functions.")
     if type(value).__module__.startswith("pyspark."):
         raise PipelineError(
-            f"{what} was made by pyspark.sql.functions, which needs a running Spark session; a pipeline is built without "
-            "one. Write `from epochal import functions as F`: it has the same functions."
+            f"{what} was made by pyspark.sql.functions, which needs a running Spark session; a pipeline is built "
+            "without one. Write `from epochal import functions as F`: it has the same functions."
         )
     raise PipelineError(f"{what} is {value!r}: give SQL text, or an expression of epochal.functions.")
 
@@ -207,7 +210,7 @@ def to_column(expression: Expression) -> Column:
 
 
 def rebuilt(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """The expression with every part for which ``change`` gives a replacement replaced; parts of those are not looked at."""
+    """The expression, each part replaced for which ``change`` gives a replacement; inside those it is not asked."""
     replacement = change(expression)
     if replacement is not None:
         return replacement

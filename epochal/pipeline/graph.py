@@ -55,7 +55,7 @@ class TransformNode:
 
 @dataclass(frozen=True, eq=False)
 class Aggregation:
-    """One output column of ``aggregate``: the author's aggregate expression under its name, or an aggregate of their own.
+    """One output column of ``aggregate``: its name, and the author's aggregate expression or own aggregate.
 
     ``pipeline.aggregation`` turns it into partial columns, a merge per partial column, and a final expression.
     """

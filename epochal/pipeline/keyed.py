@@ -49,7 +49,7 @@ class KeyedProcess:
     output: ClassVar[str | StructType]
     """The columns of what ``process`` yields, as Spark spells schemas; key columns only if they are named here."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
-    """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is arbitrary."""
+    """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is any."""
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
@@ -92,8 +92,8 @@ class BatchFunction(ABC):
                 found, old = states["totals"].get(slice.select(["route"]))
                 ...
 
-    ``states`` holds a :class:`BatchState` per declared state. All rows of one key are in the same call. An epoch without
-    rows may call it with an empty table.
+    ``states`` holds a :class:`BatchState` per declared state. All rows of one key are in the same call. An epoch
+    without rows may call it with an empty table.
     """
 
     output: ClassVar[str | StructType]
@@ -127,7 +127,8 @@ def check_process(process: Any) -> None:
         raise PipelineError(f"{process.__name__} does not define process(self, key, rows, ctx): define it.")
     _check_output(process)
     order = process.order_by
-    if not isinstance(order, str) and not (isinstance(order, tuple) and all(isinstance(name, str) for name in order)):
+    names: tuple[Any, ...] = order if isinstance(order, tuple) else (order,)
+    if not all(isinstance(name, str) for name in names):
         raise PipelineError(f"{process.__name__}.order_by is {order!r}: give a column's name, or a tuple of names.")
     check_states(process)
 
@@ -138,9 +139,9 @@ def check_batch_function(function: Any) -> BatchFunction:
         try:
             function = function()
         except TypeError as error:
-            raise PipelineError(f"{function.__name__} cannot be made without arguments ({error}): give an instance.") from error
+            raise PipelineError(f"{function.__name__} needs arguments ({error}): give an instance.") from error
     if not isinstance(function, BatchFunction):
-        raise PipelineError(f"process_batch() takes a subclass of BatchFunction or an instance of one, not {function!r}.")
+        raise PipelineError(f"process_batch() takes a BatchFunction, as a class or an instance, not {function!r}.")
     _check_output(type(function))
     check_states(type(function))
     return function
@@ -156,6 +157,4 @@ def check_states(owner: type) -> None:
 def _check_output(owner: type) -> None:
     output = getattr(owner, "output", None)
     if output is None or (isinstance(output, str) and not output.strip()):
-        raise PipelineError(
-            f"{owner.__name__} does not say what it yields: add output = 'column type, ..' to the class."
-        )
+        raise PipelineError(f"{owner.__name__} does not say what it yields: add output = 'column type, ..' to it.")

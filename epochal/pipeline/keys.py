@@ -29,15 +29,19 @@ def key_columns(node: OperatorNode, schema: StructType) -> tuple[Column, ...]:
     for column in columns:
         if not is_key_type(column.type):
             raise PipelineError(f"{where}: {column.name!r} is {column.type} and cannot be a key. {_fix(column.type)}")
+    seen: set[str] = set()
     for name in schema.names:
         if name.casefold() in RESERVED:
-            raise PipelineError(f"{where}: its input has a column {name!r}, a name that Epochal uses itself. Rename it.")
+            raise PipelineError(f"{where}: its input has a column {name!r}, a name that Epochal uses. Rename it.")
+        if name.casefold() in seen:
+            raise PipelineError(f"{where}: its input has two columns named {name!r}. Rename or drop one.")
+        seen.add(name.casefold())
     return columns
 
 
 def _fix(type: str) -> str:
     if type in ("float", "double"):
-        return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string first."
+        return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string."
     if type.startswith(("array", "map", "struct", "variant")):
         return "Key by its fields or elements, each as a column of its own, or by to_json(..) of it."
     return "Cast it to string first."

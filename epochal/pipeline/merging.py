@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-AnyArray = pa.Array | pa.ChunkedArray
+AnyArray: TypeAlias = Any
+"""``pyarrow.Array`` or ``ChunkedArray``."""
 
 
 class Merge(StrEnum):

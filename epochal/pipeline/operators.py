@@ -41,7 +41,8 @@ def state_tables(node: OperatorNode, frame: DataFrame) -> tuple[StateTable, ...]
             for column in (*table.sub_key, *table.value):
                 if column.name.casefold() in used:
                     raise PipelineError(
-                        f"state {state.name!r} has a column {column.name!r}, which the key or the state has already. Rename it."
+                        f"state {state.name!r} has a column {column.name!r}, as the key or the state has already. "
+                        "Rename it."
                     )
                 used.add(column.name.casefold())
             tables.append(table)

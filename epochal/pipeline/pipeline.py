@@ -35,7 +35,7 @@ class Pipeline:
     """A streaming program: sources, transforms, stateful operators, sinks::
 
         pipeline = Pipeline("delays")
-        flights = pipeline.read("flights", files.source("data/*.json", format="json", schema="origin string, delay int"))
+        flights = pipeline.read("flights", files.source("data", format="json", schema="origin string, delay int"))
         delays = flights.where("delay IS NOT NULL").key_by("origin").aggregate("delays", flights="count(*)")
         delays.write("out", files.sink("out"))
 

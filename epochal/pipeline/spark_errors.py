@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from epochal.errors import EpochalError, PipelineError, SchemaError
+from epochal.errors import EpochalError, PipelineError
 
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+;?.*", re.DOTALL)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
@@ -14,14 +14,12 @@ _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 
 @contextmanager
 def at(where: str) -> Iterator[None]:
-    """Inside the block, whatever the author's code or Spark raises becomes a ``PipelineError`` that begins with ``where``."""
+    """Inside the block, messages begin with ``where``; what is not Epochal's own becomes a ``PipelineError``."""
     try:
         yield
-    except (PipelineError, SchemaError) as error:
+    except EpochalError as error:
         message = error.message
         raise type(error)(message if message.startswith(where) else f"{where}: {message}") from error
-    except EpochalError:
-        raise
     except Exception as error:
         raise PipelineError(f"{where}: {explained(error)}") from error
 

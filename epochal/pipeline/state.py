@@ -117,7 +117,7 @@ StateAccess = ValueAccess | ListAccess | MapAccess
 
 
 class StateDeclaration:
-    """What the three declarations share: a name (their attribute's), value columns, and whether people may look it up."""
+    """What the three declarations share: a name (their attribute's), value columns, whether people may look it up."""
 
     kind: ClassVar[StateKind]
 
@@ -165,7 +165,7 @@ class ValueState(StateDeclaration):
 
 
 class ListState(StateDeclaration):
-    """A list per key: ``recent = ListState("delay int")``. Each element is a row of the state table, under ``_index``."""
+    """A list per key: ``recent = ListState("delay int")``. An element is a row of the state table, under ``_index``."""
 
     kind = StateKind.LIST
 
@@ -181,7 +181,7 @@ class ListState(StateDeclaration):
 
 
 class MapState(StateDeclaration):
-    """A map per key: ``carriers = MapState(key="carrier string", value="late int")``. Each entry is a row of the table."""
+    """A map per key: ``carriers = MapState(key="carrier string", value="late int")``. Each entry is a row."""
 
     kind = StateKind.MAP
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from epochal.errors import PipelineError, SchemaError
+from epochal.pipeline import verbs
 from epochal.pipeline.aggregates import MergeableAggregate
 from epochal.pipeline.decomposition import decompose
 from epochal.pipeline.definitions import SinkDefinition
@@ -25,7 +26,6 @@ from epochal.pipeline.graph import (
 )
 from epochal.pipeline.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
 from epochal.pipeline.names import check_name, listed, name_of_class
-from epochal.pipeline import verbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +73,7 @@ class Relation:
         return self._transformed(f"drop({', '.join(columns)})", partial(verbs.drop, columns))
 
     def transform(self, function: Callable[[DataFrame], DataFrame], label: str | None = None) -> Self:
-        """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing between epochs."""
+        """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing from before."""
         if not callable(function):
             raise PipelineError(f"transform() takes a function from DataFrame to DataFrame, not {function!r}.")
         name = label or getattr(function, "__name__", type(function).__name__)
@@ -131,11 +131,7 @@ class Stream(Relation):
         """
         if not columns:
             raise PipelineError("key_by() needs at least one column.")
-        for column in columns:
-            if not isinstance(column, str) or not column:
-                raise PipelineError(
-                    f"key_by() takes names of columns, not {column!r}: name an expression with with_columns() first."
-                )
+        _check_key_names(columns)
         if len({column.casefold() for column in columns}) < len(columns):
             raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
         return KeyedStream(self._builder, self._node, columns)
@@ -161,16 +157,14 @@ class KeyedStream:
         self._node = node
         self._keys = keys
 
-    def aggregate(
-        self, name: str, queryable: bool = True, **columns: str | Expression | MergeableAggregate
-    ) -> Stream:
+    def aggregate(self, name: str, queryable: bool = True, **columns: str | Expression | MergeableAggregate) -> Stream:
         """Aggregates per key over all epochs so far: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
 
         Gives, in each epoch, the keys that had rows, with their new values. State table: ``name``.
         """
         check_name("an operator", name)
         if not columns:
-            raise PipelineError(f"Operator {name!r}: aggregate() needs at least one column, such as flights='count(*)'.")
+            raise PipelineError(f"Operator {name!r}: aggregate() needs a column, such as flights='count(*)'.")
         aggregations = []
         for column, expression in columns.items():
             what = f"Operator {name!r}, column {column!r}"
@@ -227,3 +221,11 @@ class KeyedStream:
 
     def _operator(self, name: str | None, implementation: Any) -> str:
         return check_name("an operator", name or name_of_class(getattr(implementation, "__name__", "operator")))
+
+
+def _check_key_names(columns: Sequence[object]) -> None:
+    for column in columns:
+        if not isinstance(column, str) or not column:
+            raise PipelineError(
+                f"key_by() takes names of columns, not {column!r}: name an expression with with_columns() first."
+            )

@@ -32,6 +32,8 @@ def drop(columns: tuple[str, ...], frame: DataFrame) -> DataFrame:
 
 def union(frame: DataFrame, *others: DataFrame) -> DataFrame:
     for other in others:
+        require_columns(tuple(frame.columns), other.columns, "every input of the union")
+        require_columns(tuple(other.columns), frame.columns, "every input of the union")
         frame = frame.unionByName(other)
     return frame
 
@@ -47,4 +49,6 @@ def require_columns(wanted: tuple[str, ...], there: list[str], where: str = "the
     known = {name.casefold() for name in there}
     for name in wanted:
         if name.casefold() not in known:
-            raise PipelineError(f"there is no column {name!r} in {where}; there are {listed(there)}.{closest(name, there)}")
+            raise PipelineError(
+                f"there is no column {name!r} in {where}; there are {listed(there)}.{closest(name, there)}"
+            )

@@ -1,0 +1,88 @@
+"""Analysis: everything that can be found wrong with a pipeline without running it (``epochal check``, submission).
+
+The graph is evaluated with Spark over empty inputs, by the walk that the engine takes as well, so that what passes here
+has the same columns there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from epochal.errors import PipelineError
+from epochal.pipeline.description import GraphDescription, describe
+from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, ProcessNode, SinkNode, SourceNode, StaticNode
+from epochal.pipeline.operators import check_order, output_schema, state_tables
+from epochal.pipeline.spark_errors import at
+from epochal.state.table import StateTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What a valid pipeline is made of. ``columns`` has the output of each node that is used: name -> Spark type."""
+
+    graph: Graph
+    columns: dict[NodeId, dict[str, str]]
+    tables: tuple[StateTable, ...]
+
+    @property
+    def description(self) -> GraphDescription:
+        """The graph with columns and state tables, as plain data."""
+        plain = describe(self.graph)
+        nodes = tuple(node.model_copy(update={"columns": self.columns.get(node.id)}) for node in plain.nodes)
+        return plain.model_copy(update={"nodes": nodes, "tables": self.tables})
+
+
+def analyse(graph: Graph, spark: SparkSession) -> Analysis:
+    """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, the fix."""
+    _check_targets(graph)
+    tables: list[StateTable] = []
+
+    def source(node: SourceNode) -> DataFrame:
+        with at(f"Source {node.name!r}"):
+            return spark.createDataFrame([], node.make().schema(spark))
+
+    def table(node: StaticNode) -> DataFrame:
+        with at(f"Table {node.name!r}"):
+            return node.read(spark).limit(0)
+
+    def operator(node: OperatorNode, frame: DataFrame) -> DataFrame:
+        tables.extend(state_tables(node, frame))
+        if isinstance(node, ProcessNode):
+            check_order(node, frame)
+        return spark.createDataFrame([], output_schema(node, frame))
+
+    frames = evaluate(graph, source=source, table=table, operator=operator)
+    for node in graph.sinks:
+        _check_sink(node, frames[node.id])
+    columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
+    return Analysis(graph=graph, columns=columns, tables=tuple(tables))
+
+
+def _check_targets(graph: Graph) -> None:
+    """Two sinks into one place would see each other's output as foreign."""
+    owners: dict[str, str] = {}
+    for node in graph.sinks:
+        target = node.make().target
+        if target in owners:
+            raise PipelineError(
+                f"Sinks {owners[target]!r} and {node.name!r} write to the same target, {target}. Name two targets, "
+                "or unite the streams and write them once."
+            )
+        owners[target] = node.name
+
+
+def _check_sink(node: SinkNode, frame: DataFrame) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    with at(f"Sink {node.name!r}"):
+        names = [name.casefold() for name in frame.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise PipelineError(f"its input has two columns named {name!r}. Rename or drop one.")
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        node.make().check(schema)

@@ -1,0 +1,207 @@
+"""Artifacts: a pipeline's code as it is submitted, a Python file or a zip archive.
+
+The entry is the file itself, or ``pipeline.py`` at the top of the archive. It defines ``build(parameters) -> Pipeline``
+(see :mod:`epochal.pipeline.parameters`), or an object ``pipeline``; with both, ``build`` counts. Other modules of an
+archive are imported relatively: ``from .lookups import airlines``.
+
+The code is loaded under a package name of its own, made from the sha256 of the artifact's bytes, so that two versions
+never meet; and it is pickled by value (:meth:`Artifact.ship`), so that executors need no copy of the files. Loading
+*is* running the author's code: only do so in a process that may run it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.util
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from epochal.errors import ArtifactError, EpochalError
+from epochal.pipeline.graph import Graph
+from epochal.pipeline.parameters import parameters_model, parse_parameters
+from epochal.pipeline.pipeline import Pipeline
+from epochal.pipeline.unpacking import unpack
+
+ENTRY = "pipeline.py"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Loaded code. ``sha256`` is of the artifact's bytes: the code version."""
+
+    path: Path
+    sha256: str
+    module: ModuleType
+    folder: Path
+    """Where the code is: frames of a traceback below it are the author's."""
+    parameters: type[BaseModel] | None
+    """The model of the parameters, ``None`` when the pipeline takes none."""
+
+    @property
+    def package(self) -> str:
+        return self.module.__name__.partition(".")[0]
+
+    def pipeline(self, parameters: Mapping[str, Any] | None = None) -> Pipeline:
+        """Build the pipeline. Raises ``ParameterError``, ``PipelineError``, ``ArtifactError``."""
+        parsed = parse_parameters(self.parameters, parameters or {})
+        build = getattr(self.module, "build", None)
+        if build is None:
+            return self._checked(self.module.pipeline, "`pipeline`")
+        with _author_code(self.folder, self.path.name, self.package):
+            result = build() if parsed is None else build(parsed)
+        return self._checked(result, "what build() returns")
+
+    def graph(self, parameters: Mapping[str, Any] | None = None) -> Graph:
+        """The graph of the pipeline. Raises as :meth:`pipeline`."""
+        return self.pipeline(parameters).graph()
+
+    def ship(self) -> None:
+        """From now on Spark sends this code itself to executors. Imports pyspark."""
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sys.modules[self.package])  # type: ignore[no-untyped-call]
+
+    def _checked(self, pipeline: object, what: str) -> Pipeline:
+        if not isinstance(pipeline, Pipeline):
+            raise ArtifactError(f"{self.path.name}: {what} is {type(pipeline).__name__}, not an epochal.Pipeline.")
+        return pipeline
+
+
+def load_graph(path: Path | str, parameters: Mapping[str, Any] | None = None) -> Graph:
+    """The graph of the artifact at ``path``, its code ready for executors. Raises as :func:`load` and ``graph()``."""
+    artifact = load(path)
+    artifact.ship()
+    return artifact.graph(parameters)
+
+
+def load(path: Path | str) -> Artifact:
+    """Load an artifact's code. Raises ``ArtifactError`` naming file, line and the author's own exception."""
+    path = Path(path)
+    try:
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise ArtifactError(f"There is no file {path}. Give the path of a .py file or a .zip archive.") from None
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if path.suffix == ".py":
+        folder, entry, search = path.resolve().parent, path.resolve(), None
+    elif path.suffix == ".zip":
+        folder = _unpacked(path)
+        entry, search = _entry_of(folder, path.name), folder
+    else:
+        raise ArtifactError(f"{path.name} is neither a .py file nor a .zip archive.")
+    module = _load_module(f"epochal_artifact_{sha256[:16]}", entry, search, path.name)
+    parameters = _find_entry_point(module, path.name)
+    own = entry if search is None else folder
+    return Artifact(path=path, sha256=sha256, module=module, folder=own, parameters=parameters)
+
+
+def _find_entry_point(module: ModuleType, name: str) -> type[BaseModel] | None:
+    build = getattr(module, "build", None)
+    if build is None and not hasattr(module, "pipeline"):
+        raise ArtifactError(
+            f"{name} defines no pipeline. Add `pipeline = Pipeline(..)`, "
+            "or `def build(parameters: Parameters) -> Pipeline:`."
+        )
+    if build is not None and not callable(build):
+        raise ArtifactError(f"{name}: `build` is {type(build).__name__}, not a function.")
+    try:
+        return None if build is None else parameters_model(build)
+    except ArtifactError as error:
+        raise ArtifactError(f"{name}: {error.message}") from error
+
+
+def _load_module(package: str, entry: Path, search: Path | None, name: str) -> ModuleType:
+    """Run the entry as ``{package}.pipeline``; ``search`` is where its relative imports are looked for."""
+    _forget(package)
+    parent = ModuleType(package)
+    parent.__path__ = [] if search is None else [str(search)]
+    sys.modules[package] = parent
+    spec = importlib.util.spec_from_file_location(f"{package}.pipeline", entry)
+    if spec is None or spec.loader is None:
+        raise ArtifactError(f"{name} cannot be loaded as Python code.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        with _author_code(entry if search is None else search, name, package):
+            spec.loader.exec_module(module)
+    except BaseException:
+        _forget(package)
+        raise
+    return module
+
+
+def _forget(package: str) -> None:
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[name]
+
+
+def _unpacked(archive: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="epochal-artifact-")).resolve()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    unpack(archive, folder)
+    return folder
+
+
+def _entry_of(folder: Path, name: str) -> Path:
+    if (folder / ENTRY).is_file():
+        return folder / ENTRY
+    deeper = sorted(path.relative_to(folder) for path in folder.rglob(ENTRY))
+    hint = f" There is {deeper[0]}: archive the contents of {deeper[0].parent}/, not the folder." if deeper else ""
+    raise ArtifactError(f"{name} has no {ENTRY} at its top.{hint}")
+
+
+@contextmanager
+def _author_code(folder: Path, name: str, package: str) -> Iterator[None]:
+    """Around the author's code: what it raises becomes a sentence or two that say where, in the author's own lines."""
+    try:
+        yield
+    except SyntaxError as error:
+        file = Path(error.filename).name if error.filename else name
+        raise ArtifactError(f"{file}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from error
+    except EpochalError as error:
+        where = _last_line(error, folder)
+        raise type(error)(f"{error.message} ({where})" if where else error.message) from error
+    except Exception as error:
+        what = f"{_last_line(error, folder) or name}: {type(error).__name__}: {error}".rstrip(": ")
+        raise ArtifactError(what + _hint(error, package, folder)) from error
+    except SystemExit as error:
+        where = _last_line(error, folder) or name
+        raise ArtifactError(f"{where}: the code ends the process. Remove the call.") from error
+
+
+def _last_line(error: BaseException, folder: Path) -> str:
+    """``pipeline.py, line 7, in build``: the innermost frame of the author's."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path == folder or folder in path.parents:
+            shown = path.name if path == folder else str(path.relative_to(folder))
+            return f"{shown}, line {frame.lineno}" + ("" if frame.name == "<module>" else f", in {frame.name}")
+    return ""
+
+
+def _hint(error: Exception, package: str, folder: Path) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and "/pyspark/" in frames[-1].filename and isinstance(error, (AssertionError, RuntimeError)):
+        return (
+            " pyspark.sql.functions needs a running Spark session, and a pipeline is built without one: write "
+            "`from epochal import functions as F`, which has the same functions."
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        missing = error.name.removeprefix(f"{package}.")
+        if (folder / f"{missing}.py").is_file() or (folder / missing).is_dir():
+            return f". It is in the archive: import it relatively, `from .{missing} import ..`"
+        if missing != error.name:
+            return f". Relative imports find modules of a .zip archive: submit {missing}.py and the pipeline as one."
+    return ""

@@ -1,0 +1,96 @@
+"""A graph as plain data for people and for the catalog, without secrets. No Spark is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from epochal.pipeline.graph import (
+    AggregateNode,
+    Graph,
+    Node,
+    ProcessBatchNode,
+    ProcessNode,
+    SinkNode,
+    SourceNode,
+    StaticNode,
+    TransformNode,
+    inputs,
+)
+from epochal.pipeline.state import declared_states
+from epochal.state.table import StateTable
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NodeDescription(_Value):
+    """``type`` is ``source``, ``static``, ``transform``, ``aggregate``, ``process``, ``process_batch`` or ``sink``;
+    ``columns`` (name -> Spark type) are known after an analysis only."""
+
+    id: int
+    name: str
+    type: str
+    inputs: tuple[int, ...] = ()
+    description: dict[str, Any] = {}
+    columns: dict[str, str] | None = None
+
+
+class GraphDescription(_Value):
+    """``sinks``: name -> target, as ``SinkBackend.target``. ``tables`` is ``None`` before an analysis."""
+
+    name: str
+    nodes: tuple[NodeDescription, ...]
+    sinks: dict[str, str]
+    tables: tuple[StateTable, ...] | None = None
+
+
+def describe(graph: Graph) -> GraphDescription:
+    """What can be said of a graph without Spark: names, kinds, edges, and where the sinks write."""
+    return GraphDescription(
+        name=graph.name,
+        nodes=tuple(_described(node) for node in graph.nodes),
+        sinks={node.name: node.make().target for node in graph.sinks},
+    )
+
+
+def _described(node: Node) -> NodeDescription:
+    name = node.label if isinstance(node, TransformNode) else node.name
+    return NodeDescription(id=node.id, name=name, type=_type(node), inputs=inputs(node), description=_details(node))
+
+
+def _type(node: Node) -> str:
+    match node:
+        case SourceNode():
+            return "source"
+        case StaticNode():
+            return "static"
+        case TransformNode():
+            return "transform"
+        case AggregateNode():
+            return "aggregate"
+        case ProcessNode():
+            return "process"
+        case ProcessBatchNode():
+            return "process_batch"
+        case SinkNode():
+            return "sink"
+
+
+def _details(node: Node) -> dict[str, Any]:
+    match node:
+        case SourceNode() | StaticNode() | SinkNode():
+            return dict(node.description)
+        case TransformNode():
+            return {}
+        case AggregateNode():
+            columns = {aggregation.name: str(aggregation.expression) for aggregation in node.aggregations}
+            return {"keys": list(node.keys), "columns": columns}
+        case ProcessNode():
+            states = list(declared_states(node.process))
+            return {"keys": list(node.keys), "class": node.process.__name__, "states": states}
+        case ProcessBatchNode():
+            function = type(node.function)
+            return {"keys": list(node.keys), "class": function.__name__, "states": list(declared_states(function))}
