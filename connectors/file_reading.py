@@ -23,16 +23,17 @@ Format = Literal["json", "csv", "parquet"]
 Malformed = Literal["fail", "drop"]
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
+_TEXT_OPTIONS = frozenset(
+    {"multiLine", "timestampFormat", "timestampNTZFormat", "dateFormat", "timeZone", "encoding", "lineSep", "locale"}
+)
+_JSON_OPTIONS = frozenset(
+    {"allowComments", "allowSingleQuotes", "allowUnquotedFieldNames", "allowNonNumericNumbers", "primitivesAsString"}
+)
+_CSV_OPTIONS = frozenset({"header", "sep", "quote", "escape", "comment", "nullValue", "emptyValue", "nanValue"})
+_CSV_SPACE = frozenset({"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxColumns", "maxCharsPerColumn"})
 OPTIONS: dict[Format, frozenset[str]] = {
-    "json": frozenset(
-        "multiLine timestampFormat timestampNTZFormat dateFormat timeZone encoding lineSep allowComments "
-        "allowSingleQuotes allowUnquotedFieldNames allowNonNumericNumbers primitivesAsString locale".split()
-    ),
-    "csv": frozenset(
-        "header sep quote escape comment multiLine nullValue emptyValue nanValue timestampFormat timestampNTZFormat "
-        "dateFormat timeZone encoding lineSep ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace maxColumns "
-        "maxCharsPerColumn locale".split()
-    ),
+    "json": _TEXT_OPTIONS | _JSON_OPTIONS,
+    "csv": _TEXT_OPTIONS | _CSV_OPTIONS | _CSV_SPACE,
     "parquet": frozenset({"mergeSchema"}),
 }
 """Spark's reader options that a source may set. Those that decide about malformed records are the source's own."""

@@ -1,7 +1,8 @@
 """Files as source, table and sink: JSON lines, CSV and Parquet.
 
 ``source`` follows a folder that grows. A new file must appear whole: write it under another name (``_x``, ``.x``, or in
-another folder of the same file system) and rename it. A file that was taken must stay as it is; new data goes to new files.
+another folder of the same file system) and rename it. A file that was taken must stay as it is; new data goes to new
+files. Files are taken in the order of their modification times, those of one time by path.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def source(
 ) -> SourceDefinition:
     """The records of a file, a glob or a folder's files, those that come later too, oldest file first.
 
-    ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. A record that does not fit the
-    schema fails the epoch, or is dropped and counted in the log (``malformed="drop"``). ``options`` are Spark's for the
-    format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..). Raises ``OptionError``.
+    ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. A record that does not fit
+    the schema fails the epoch, or is dropped and counted in the log (``malformed="drop"``). ``options`` are Spark's for
+    the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..). Raises ``OptionError``.
     """
     reader = _reader("files.source", path, format, schema, malformed, options)
     check_positive("files.source", "max_files", max_files, whole=True)
@@ -63,7 +64,7 @@ def table(
 
 
 def sink(path: str, format: Format = "parquet", **options: Any) -> SinkDefinition:
-    """A folder in which each epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
+    """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
 
     The folder is this application's own, on a file system that driver and executors share. Spark reads it with
     ``spark.read.parquet(path)`` and adds the column ``epoch``.
@@ -150,7 +151,7 @@ class FilesSource(Source):
             threading.Thread(target=_log_dropped, args=(self._location, slice, observation), daemon=True).start()
 
     def _within(self, limits: SliceLimits, new: Sequence[FileRecord]) -> tuple[list[FileRecord], int | None]:
-        """The first files that together keep to the limit, at least one; and their rows, where they are known exactly."""
+        """The first files that together keep to the limit, at least one; and their rows, where these are known."""
         exact = self._reader.format == "parquet"
         if limits.max_records is None and not exact:
             return list(new), None
@@ -166,7 +167,7 @@ class FilesSource(Source):
 
 
 def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructType:
-    """The declared schema, or that of the newest Parquet file. Raises ``SchemaError`` or ``SourceError`` with the fix."""
+    """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 

@@ -32,7 +32,7 @@ def source(
 ) -> SourceDefinition:
     """Rows made by SQL expressions over ``id`` (0, 1, 2, ..) and ``noise`` (a bigint from 0 on that looks random)::
 
-        generator.source({"sensor": "noise % 100", "time": "timestamp_seconds(1700000000 + id)"}, rate=1000, bound=60_000)
+        generator.source({"sensor": "noise % 100", "time": "timestamp_seconds(id)"}, rate=1000, bound=60_000)
 
     ``rate`` is rows per second, ``bound`` the number of rows after which the source ends, ``seed`` changes ``noise``.
     Raises ``OptionError``.

@@ -38,7 +38,7 @@ class Analysis:
 
 
 def analyse(graph: Graph, spark: SparkSession) -> Analysis:
-    """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, the fix."""
+    """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, fix."""
     _check_targets(graph)
     tables: list[StateTable] = []
 
