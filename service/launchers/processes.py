@@ -1,4 +1,4 @@
-"""Processes of this machine by (process id, start time): an id that is used again is never taken for the old process."""
+"""Processes of this machine by (process id, start time): an id used again is never taken for the old process."""
 
 from __future__ import annotations
 

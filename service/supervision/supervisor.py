@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from epochal.contracts.catalog import Failure
-from epochal.engine.settings import Configuration
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound
 from epochal.service.driver.orders import ArtifactFile, DriverOrders
 from epochal.service.launchers.base import Launcher, ProcessReference
@@ -156,7 +155,7 @@ class ThreadedSupervisor:
             application=plan.application,
             artifact=ArtifactFile(path=plan.artifact, sha256=plan.artifact_sha256),
             parameters=dict(plan.parameters),
-            configuration=Configuration.model_validate(plan.configuration.model_dump()),
+            configuration=plan.configuration,
             shadow=plan.shadow,
             store=self._settings.store_url,
             work_directory=self._settings.work_directory / plan.execution,

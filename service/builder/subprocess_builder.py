@@ -1,0 +1,145 @@
+"""The control plane's side: a warm builder process, kept alive, and requests to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from epochal.engine.settings import Configuration
+from epochal.errors import EnvironmentProblem, PipelineError
+from epochal.pipeline.description import GraphDescription
+from epochal.service.builder.wire import BuildAnswer, BuildRequest
+from epochal.service.driver.problems import error_class
+from epochal.service.launchers.local import driver_environment
+
+log = logging.getLogger("epochal.builder")
+
+DESCRIBE_SECONDS = 20.0
+ANALYSE_SECONDS = 120.0
+DESCRIBE_MEMORY_BYTES = 4 << 30
+"""Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
+
+_GRACE_SECONDS = 2.0
+_READ_BYTES = 1 << 16
+
+
+class SubprocessBuilder:
+    """Implements :class:`epochal.service.ports.Builder`. Requests run at the same time, each in a child of its own."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def open(self) -> None:
+        """Start the warm process; it is ready a second or two later, and requests wait for it."""
+        with self._lock:
+            self._start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._control is not None:
+                self._control.close()  # which it ends at
+            if self._process is not None:
+                try:
+                    self._process.wait(timeout=_GRACE_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait()
+
+    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+        return self._ask(
+            BuildRequest(
+                kind="describe",
+                artifact=artifact,
+                parameters=dict(parameters),
+                seconds=DESCRIBE_SECONDS,
+                memory_bytes=DESCRIBE_MEMORY_BYTES,
+            )
+        )
+
+    def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration) -> GraphDescription:
+        return self._ask(
+            BuildRequest(
+                kind="analyse",
+                artifact=artifact,
+                parameters=dict(parameters),
+                configuration=configuration,
+                seconds=ANALYSE_SECONDS,
+            )
+        )
+
+    def _ask(self, request: BuildRequest) -> GraphDescription:
+        data = self._exchange(request)
+        if not data:
+            raise PipelineError(
+                f"Building the pipeline took over {request.seconds:g} s, or too much memory, or ended its process. "
+                "Move work out of module level and build() into the pipeline's functions."
+            )
+        answer = BuildAnswer.model_validate_json(data)
+        if answer.error is not None:
+            raise error_class(answer.error.slug)(answer.error.message)
+        assert answer.graph is not None
+        return answer.graph
+
+    def _exchange(self, request: BuildRequest) -> bytes:
+        """The child's answer; empty when it ended without one."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            try:
+                self._send(theirs)
+            finally:
+                theirs.close()
+            # The warm process may still be starting, which its first request waits for.
+            ours.settimeout(request.seconds + 30.0)
+            parts = []
+            try:
+                ours.sendall(request.model_dump_json().encode() + b"\n")
+                while part := ours.recv(_READ_BYTES):
+                    parts.append(part)
+            except (TimeoutError, ConnectionError):
+                return b""
+            return b"".join(parts)
+
+    def _send(self, connection: socket.socket) -> None:
+        """Hand the connection to the warm process; to a new one, when the old one is gone."""
+        with self._lock:
+            for _ in range(2):
+                if self._process is None or self._process.poll() is not None:
+                    self._start()
+                assert self._control is not None
+                try:
+                    socket.send_fds(self._control, [b"."], [connection.fileno()])
+                    return
+                except OSError as error:
+                    log.warning("the builder process is gone (%s); starting another", error)
+                    assert self._process is not None
+                    self._process.kill()
+                    self._process.wait()
+        raise EnvironmentProblem("The builder process does not stay alive; see the control plane's log.")
+
+    def _start(self) -> None:
+        if self._closed:
+            raise EnvironmentProblem("The control plane is closing.")
+        if self._control is not None:
+            self._control.close()
+        ours, theirs = socket.socketpair()
+        self._control = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "epochal.service.builder"],
+                stdin=theirs.fileno(),
+                # What authors print while their pipeline is built belongs to nobody.
+                stdout=subprocess.DEVNULL,
+                env=driver_environment(os.environ),
+                start_new_session=True,
+            )

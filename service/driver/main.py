@@ -1,0 +1,113 @@
+"""The driver process: orders in, one attempt run, an exit code out (see :class:`ExitCode`)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+
+from epochal.contracts.catalog import Catalog
+from epochal.engine.execution import run
+from epochal.engine.failures import failure_of
+from epochal.engine.session import create_session
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import EpochalError, Fenced
+from epochal.pipeline.artifact import load_graph
+from epochal.service.driver.exit_codes import ExitCode
+from epochal.service.driver.heartbeat import HeartbeatingCatalog
+from epochal.service.driver.http_catalog import HttpCatalog
+from epochal.service.driver.orders import DriverOrders
+
+log = logging.getLogger("epochal.driver")
+
+FENCED_GRACE_SECONDS = 2.0
+"""So long a fenced driver may take to end in order; its successor is already at work."""
+
+
+def main() -> int:
+    """Read orders from standard input and carry them out."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        force=True,
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        orders = DriverOrders.model_validate_json(sys.stdin.buffer.read())
+    except ValidationError as error:
+        log.error("these are no orders: %s", error)
+        return ExitCode.BAD_ORDERS
+    log.info(
+        "driver %d of %s: execution %s, attempt %d", os.getpid(), orders.application, orders.execution, orders.attempt
+    )
+    code = _carry_out(orders)
+    log.info("the driver ends: %s", code.name.lower())
+    return code
+
+
+def _carry_out(orders: DriverOrders) -> ExitCode:
+    http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
+    catalog = HeartbeatingCatalog(http, on_fenced=_end_soon)
+    catalog.start()
+    try:
+        return _run(orders, catalog)
+    except Fenced as error:
+        log.error("fenced: %s", error)
+        return ExitCode.FENCED
+    finally:
+        catalog.stop()
+
+
+def _run(orders: DriverOrders, catalog: Catalog) -> ExitCode:
+    """The part before the engine reports its own failures; the engine's are reported when they come out of it."""
+    try:
+        graph = load_graph(orders.artifact.verify(), orders.parameters)
+        spark = create_session(orders.application, orders.configuration)
+    except Exception as error:
+        log.exception("the pipeline could not be started")
+        catalog.finish(failure_of(error))
+        return ExitCode.FAILED
+    try:
+        run(_execution_orders(orders), graph, spark, catalog)
+    except Fenced:
+        raise
+    except Exception as error:  # noqa: BLE001 the engine has logged and reported it
+        log.error("the attempt failed: %s", error if isinstance(error, EpochalError) else type(error).__name__)
+        return ExitCode.FAILED
+    finally:
+        _stop(spark)
+    return ExitCode.FINISHED
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # noqa: BLE001 its JVM may be gone already, and goes with this process in any case
+        log.warning("Spark did not stop in order: %s", error)
+
+
+def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
+    return ExecutionOrders(
+        application=orders.application,
+        execution=orders.execution,
+        attempt=orders.attempt,
+        artifact=orders.artifact.sha256,
+        parameters=orders.parameters,
+        configuration=orders.configuration,
+        shadow=orders.shadow,
+        store=orders.store,
+        cache_directory=str(Path(orders.work_directory) / "state"),
+    )
+
+
+def _end_soon() -> None:
+    """Called from the heartbeats' thread: the epoch loop may be in a long Spark job, and must not go on with it."""
+    time.sleep(FENCED_GRACE_SECONDS)
+    os._exit(ExitCode.FENCED)

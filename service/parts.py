@@ -1,0 +1,37 @@
+"""The moving parts of a real control plane, as the app factory makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from epochal.contracts.registry import LAUNCHERS, find
+from epochal.service.builder.subprocess_builder import SubprocessBuilder
+from epochal.service.events.hub import EventHub
+from epochal.service.launchers.base import Launcher
+from epochal.service.ports import EventSink, PortFactories, Surroundings
+from epochal.service.replicas.part import Replicas
+from epochal.service.supervision.supervisor import ThreadedSupervisor
+from epochal.snapshots.store import SnapshotStore
+
+
+def _events(surroundings: Surroundings) -> EventHub:
+    return EventHub(surroundings.settings.data / "events")
+
+
+def _builder(surroundings: Surroundings) -> SubprocessBuilder:
+    return SubprocessBuilder()
+
+
+def _replicas(surroundings: Surroundings, events: EventSink) -> Replicas:
+    settings = surroundings.settings
+    return Replicas(settings.replicas_directory, SnapshotStore(settings.store_url), surroundings.snapshots, events)
+
+
+def _supervisor(surroundings: Surroundings, events: EventSink) -> ThreadedSupervisor:
+    settings = surroundings.settings
+    make: Callable[[Path], Launcher] = find(LAUNCHERS, settings.launcher)
+    return ThreadedSupervisor(settings, surroundings.executions, make(settings.logs_directory))
+
+
+FACTORIES = PortFactories(events=_events, builder=_builder, replicas=_replicas, supervisor=_supervisor)

@@ -1,0 +1,204 @@
+"""Look-ups as the routes call them: which table, which epoch, and the answer's parts as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import NotFound, NotYetCommitted
+from epochal.service.ports import Snapshots
+from epochal.service.replicas.follower import FollowedTable
+from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.row_format import RowFormat
+from epochal.service.state.readers import CommittedReader, Reader, UncommittedReader
+from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, ReadFrom
+from epochal.service.state.time_travel import SnapshotReader, past_table
+from epochal.state.table import StateTable
+
+_UNCOMMITTED_POLL_SECONDS = 0.05
+_KEYS_AT_ONCE = 1000
+"""Keys of a batch that are worked on without letting other threads have their turn."""
+
+
+class KeyNotFound(NotFound):
+    """There is no row with this key."""
+
+    slug = "key-not-found"
+
+
+@dataclass(frozen=True, slots=True)
+class PointAnswer:
+    """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone."""
+
+    key: bytes
+    at: EpochKey
+    content: bytes
+    is_list: bool
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """``values``: one JSON object, or ``null``, for each key asked for."""
+
+    at: EpochKey
+    values: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A state table, and what its replica holds; ``rows`` and ``at`` are ``None`` for tables without one."""
+
+    table: StateTable
+    rows: int | None
+    at: EpochKey | None
+
+
+class Lookups:
+    """Errors: ``NotFound`` (application, table, epoch, savepoint), ``KeyNotFound``, ``InvalidKey``,
+    ``NotYetCommitted``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
+
+    def __init__(self, replicas: Replicas, snapshots: Snapshots) -> None:
+        self._replicas = replicas
+        self._snapshots = snapshots
+
+    async def point(self, application: str, table: str, path_key: str, read: ReadFrom) -> PointAnswer:
+        """One key, as it stands percent-encoded in the URL path."""
+        format, reader = await self._reader(application, table, read)
+        key = format.path_key(path_key)
+        encoded = format.encode_key(key)
+        if format.is_whole(key):
+            found = await asyncio.to_thread(reader.get_many, [encoded])
+            value = found.values[0]
+            if value is None:
+                raise KeyNotFound(
+                    f"State {table!r} of {application!r} has no key {path_key!r} at epoch {found.at.epoch}."
+                )
+            return PointAnswer(format.key_json(key), found.at, format.value_json(value), False, etag(value))
+        scanned = await asyncio.to_thread(reader.scan, encoded)
+        if not scanned.rows:
+            raise KeyNotFound(
+                f"State {table!r} of {application!r} has no key {path_key!r} at epoch {scanned.at.epoch}."
+            )
+        content = await asyncio.to_thread(format.entries_json, scanned.rows)
+        whole = b"".join(part for row in scanned.rows for part in row)
+        return PointAnswer(format.key_json(key), scanned.at, content, True, etag(whole))
+
+    async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
+        """Many keys, each an object by column name; all values are of one epoch."""
+        format, reader = await self._reader(application, table, read)
+        return await asyncio.to_thread(_batch, format, reader, keys)
+
+    async def tables(self, application: str) -> list[TableStatus]:
+        """All state tables of the latest committed epoch; none when nothing was committed yet."""
+        head = await asyncio.to_thread(self._snapshots.head, application)
+        if head.committed is None:
+            return []
+        await self._reach(application, head.committed, DEFAULT_WAIT_SECONDS)
+        followed = self._replicas.application(application)
+        assert followed is not None
+        return await asyncio.to_thread(
+            lambda: [
+                *(TableStatus(item.table, *item.replica.count()) for item in followed.tables.values()),
+                *(TableStatus(table, None, None) for table in followed.others),
+            ]
+        )
+
+    async def _reader(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        if read.of_the_past:
+            return await asyncio.to_thread(self._past, application, table, read)
+        deadline = time.monotonic() + read.wait_seconds
+        followed = self._replicas.table(application, table) or await self._find(application, table, read.wait_seconds)
+        if read.isolation == "read_uncommitted":
+            return followed.format, await self._uncommitted(application, followed, read.min_epoch, deadline)
+        if read.min_epoch is not None:
+            await self._wait_for(application, read.min_epoch, deadline)
+            followed = self._replicas.table(application, table) or followed
+        return followed.format, CommittedReader(followed)
+
+    def _past(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        snapshot = self._snapshots.resolve(application, epoch=read.epoch, savepoint=read.savepoint)
+        declared = past_table(self._replicas.store, snapshot, application, table)
+        return RowFormat(declared), SnapshotReader(self._replicas.store, snapshot, declared)
+
+    async def _find(self, application: str, table: str, wait_seconds: float) -> FollowedTable:
+        """A table that is not followed: it does not exist, or its replica is not there yet."""
+        head = await asyncio.to_thread(self._snapshots.head, application)
+        if head.committed is None:
+            raise NotFound(f"Application {application!r} has not committed an epoch yet, and so has no state.")
+        await self._reach(application, head.committed, wait_seconds)
+        followed = self._replicas.table(application, table)
+        if followed is None:
+            raise NotFound(self._no_such_table(application, table))
+        return followed
+
+    async def _reach(self, application: str, committed: ManifestReference, wait_seconds: float) -> None:
+        """Wait for the first replicas of an application. Raises why they are not there."""
+
+        def there() -> bool:
+            seen = self._replicas.application(application)
+            return seen is not None and (seen.at is not None or seen.problem is not None)
+
+        if not await self._replicas.wait(there, wait_seconds):
+            raise NotYetCommitted(
+                f"The replicas of {application!r} are being built up to epoch {committed.epoch}; try again in a moment."
+            )
+        seen = self._replicas.application(application)
+        if seen is not None and seen.at is None and seen.problem is not None:
+            raise seen.problem
+
+    def _no_such_table(self, application: str, table: str) -> str:
+        seen = self._replicas.application(application)
+        names = sorted(seen.tables) if seen else []
+        if seen and any(other.id == table for other in seen.others):
+            return f"State {table!r} of {application!r} is not queryable; declare it with queryable=True."
+        return f"Application {application!r} has no state {table!r}; it has {', '.join(names) or 'none'}."
+
+    async def _wait_for(self, application: str, epoch: int, deadline: float) -> None:
+        def there() -> bool:
+            seen = self._replicas.application(application)
+            return seen is not None and seen.at is not None and seen.at.epoch >= epoch
+
+        if not await self._replicas.wait(there, max(0.0, deadline - time.monotonic())):
+            seen = self._replicas.application(application)
+            at = seen.at.epoch if seen is not None and seen.at is not None else None
+            raise NotYetCommitted(
+                f"Epoch {epoch} of {application!r} is not committed yet; the latest is {at}. Wait longer."
+            )
+
+    async def _uncommitted(
+        self, application: str, followed: FollowedTable, min_epoch: int | None, deadline: float
+    ) -> Reader:
+        while True:
+            head = await asyncio.to_thread(self._snapshots.head, application)
+            latest = head.prepared[-1] if head.prepared else head.committed
+            assert latest is not None  # there is a replica, so something was committed
+            if min_epoch is None or latest.epoch >= min_epoch:
+                return UncommittedReader(followed, latest, self._replicas.store, self._replicas.overlays)
+            if time.monotonic() >= deadline:
+                raise NotYetCommitted(
+                    f"Epoch {min_epoch} of {application!r} is not prepared yet, only {latest.epoch}. Wait longer."
+                )
+            await asyncio.sleep(_UNCOMMITTED_POLL_SECONDS)
+
+
+def etag(content: bytes) -> str:
+    """Weak, since the answer also names the epoch, which moves on while the value stays."""
+    return f'W/"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
+
+
+def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+    encoded: list[bytes] = []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        encoded += format.encode_keys(keys[start : start + _KEYS_AT_ONCE])
+    found = reader.get_many(encoded)
+    values: list[bytes] = []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        values += format.values_json(found.values[start : start + _KEYS_AT_ONCE])
+    return BatchAnswer(found.at, values)

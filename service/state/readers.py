@@ -1,0 +1,89 @@
+"""Where rows come from: a reader answers from exactly one epoch, which it names with each answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import NotYetCommitted
+from epochal.service.replicas.changes import manifests_between
+from epochal.service.replicas.follower import FollowedTable
+from epochal.service.replicas.overlay import Overlays, scan_of, value_of
+from epochal.service.replicas.replica import Found
+from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Rows under one beginning of a key, in key order: (encoded full key, encoded value)."""
+
+    at: EpochKey
+    rows: list[tuple[bytes, bytes]]
+
+
+class Reader(ABC):
+    """One state table at one epoch. May block: called from threads. Raises ``FileMissing``, ``FileCorrupt``."""
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        """The values of keys, in their order, all from one epoch."""
+
+    @abstractmethod
+    def scan(self, prefix: bytes) -> Scanned:
+        """All rows whose key begins with ``prefix``."""
+
+
+class CommittedReader(Reader):
+    """The latest committed epoch that the replica has reached."""
+
+    def __init__(self, followed: FollowedTable) -> None:
+        self._followed = followed
+
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        found = self._followed.replica.get_many(keys)
+        if found is None:
+            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
+        return found
+
+    def scan(self, prefix: bytes) -> Scanned:
+        at, rows = self._followed.replica.scan(prefix)
+        if at is None:
+            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
+        return Scanned(at, rows)
+
+
+class UncommittedReader(Reader):
+    """The latest prepared epoch: the replica, and over it what later epochs changed.
+
+    ``latest`` is the newest prepared snapshot of the lineage. An epoch that was prepared is decided, and will be
+    committed; only its sinks do not show it yet.
+    """
+
+    def __init__(
+        self, followed: FollowedTable, latest: ManifestReference, store: SnapshotStore, overlays: Overlays
+    ) -> None:
+        self._followed = followed
+        self._latest = latest
+        self._store = store
+        self._overlays = overlays
+        self._committed = CommittedReader(followed)
+
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        found = self._committed.get_many(keys)
+        at, changes = self._over(found.at)
+        return Found(at, [value_of(key, value, changes) for key, value in zip(keys, found.values, strict=True)])
+
+    def scan(self, prefix: bytes) -> Scanned:
+        found = self._committed.scan(prefix)
+        at, changes = self._over(found.at)
+        return Scanned(at, list(scan_of(prefix, found.rows, changes)))
+
+    def _over(self, mark: EpochKey) -> tuple[EpochKey, list[dict[bytes, bytes | None]]]:
+        manifests = manifests_between(self._store, self._latest, mark)
+        if manifests is None:
+            # The replica has overtaken what was read as the latest prepared epoch: it is the newer one.
+            return mark, []
+        return self._latest.key if manifests else mark, self._overlays.over(self._followed.table, manifests)

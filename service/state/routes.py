@@ -1,0 +1,102 @@
+"""``/v1/applications/{name}/state``: tables, point look-ups, batch look-ups. They answer also while it is stopped."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Query, Request
+from starlette.responses import Response
+
+from epochal.service.context import control_plane
+from epochal.service.pagination import Paging, cut
+from epochal.service.replicas.part import Replicas
+from epochal.service.schema import EpochNumber, Name, Page
+from epochal.service.security import Scope, requires
+from epochal.service.state.answers import JSON, batch_body, matches, point_body, point_headers
+from epochal.service.state.fast_path import ROUTE as POINT_ROUTE
+from epochal.service.state.lookups import Lookups
+from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, Isolation, ReadFrom
+from epochal.service.state.schemas import BatchLookup, LookupRequest, PointLookup, StateTableView, WaitSeconds
+
+router = APIRouter(tags=["state"])
+
+
+def _lookups(request: Request) -> Lookups:
+    plane = control_plane(request)
+    assert isinstance(plane.replicas, Replicas)
+    return Lookups(plane.replicas, plane.snapshots)
+
+
+Looking = Annotated[Lookups, Depends(_lookups)]
+
+
+def _read_from(
+    isolation: Annotated[
+        Isolation, Query(description="read_uncommitted: also epochs that are prepared and not yet committed.")
+    ] = "read_committed",
+    epoch: Annotated[EpochNumber | None, Query(description="Time travel: this committed epoch.")] = None,
+    savepoint: Annotated[Name | None, Query(description="Time travel: this savepoint.")] = None,
+    min_epoch: Annotated[EpochNumber | None, Query(description="Not before this epoch; waits for it.")] = None,
+    wait_seconds: Annotated[WaitSeconds, Query()] = DEFAULT_WAIT_SECONDS,
+) -> ReadFrom:
+    return ReadFrom(isolation, epoch, savepoint, min_epoch, wait_seconds)
+
+
+@router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
+@requires(Scope.READ)
+async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableView]:
+    after = page.after(str)
+    statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
+    rest = [status for status in statuses if after is None or status.table.id > after[0]]
+    part = cut(rest[: page.limit + 1], page, lambda status: [status.table.id])
+    return Page(items=[StateTableView.of(status) for status in part.rows], next_cursor=part.next_cursor)
+
+
+@router.get(
+    POINT_ROUTE,
+    summary="Look one key up",
+    response_model=PointLookup,
+    responses={304: {"description": "The value is the one that If-None-Match names."}},
+)
+@requires(Scope.READ)
+async def point(
+    request: Request,
+    name: Name,
+    table: str,
+    key: str,
+    lookups: Looking,
+    read: Annotated[ReadFrom, Depends(_read_from)],
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map
+    state, the operator's key alone gives all entries. The header `Epochal-Epoch` says which epoch answered."""
+    answer = await lookups.point(name, table, _path_key(request, key), read)
+    headers = point_headers(answer)
+    if matches(if_none_match, answer.etag):
+        return _raw(b"", headers, 304)
+    return _raw(point_body(table, answer, read.isolation), headers)
+
+
+@router.post(
+    "/v1/applications/{name}/state/{table}/lookup",
+    summary="Look many keys up, all in one epoch",
+    response_model=BatchLookup,
+)
+@requires(Scope.READ)
+async def batch(name: Name, table: str, lookups: Looking, body: Annotated[LookupRequest, Body()]) -> Response:
+    answer = await lookups.batch(name, table, body.keys, body.read_from())
+    return _raw(batch_body(table, answer, body.isolation), [(b"content-type", JSON)])
+
+
+def _path_key(request: Request, key: str) -> str:
+    """The key as it was sent: decoded, a comma inside a value could not be told from one between values."""
+    raw: Any = request.scope.get("raw_path")
+    if not raw:
+        return key
+    return str(raw.decode("latin-1").partition("/keys/")[2])
+
+
+def _raw(body: bytes, headers: list[tuple[bytes, bytes]], status: int = 200) -> Response:
+    response = Response(body, status_code=status)
+    response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())] if status == 200 else headers
+    return response

@@ -1,0 +1,84 @@
+"""Requests and answers of look-ups, as the documentation shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from epochal.service.schema import Answer, Body, EpochNumber, Name
+from epochal.service.state.lookups import TableStatus
+from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, Isolation, ReadFrom
+from epochal.state.table import Column, StateKind
+
+MOST_KEYS = 10_000
+
+WaitSeconds = Annotated[float, Field(ge=0, le=30, description="Wait at most so long for min_epoch.")]
+
+
+class StateTableView(Answer):
+    """A state table of the latest committed epoch. ``rows``, ``branch`` and ``epoch`` are null if not queryable."""
+
+    table: str
+    operator: str
+    kind: StateKind
+    key: list[Column]
+    sub_key: list[Column]
+    value: list[Column]
+    queryable: bool
+    rows: int | None
+    branch: str | None
+    epoch: int | None
+
+    @classmethod
+    def of(cls, status: TableStatus) -> StateTableView:
+        table, at = status.table, status.at
+        return cls(
+            table=table.id,
+            operator=table.operator,
+            kind=table.kind,
+            key=list(table.key),
+            sub_key=list(table.sub_key),
+            value=list(table.value),
+            queryable=table.queryable,
+            rows=status.rows,
+            branch=at.branch if at else None,
+            epoch=at.epoch if at else None,
+        )
+
+
+class PointLookup(Answer):
+    """``value`` for a whole key; ``entries`` (sub-key and value columns together) for the operator's key of list and
+    map state. Dates, times, decimals, binaries and special floating-point values are strings."""
+
+    table: str
+    key: dict[str, Any]
+    value: dict[str, Any] | None = None
+    entries: list[dict[str, Any]] | None = None
+    branch: str
+    epoch: int
+    isolation: Isolation
+
+
+class LookupRequest(Body):
+    """Up to 10,000 keys, each an object by column name."""
+
+    keys: Annotated[list[dict[str, Any]], Field(max_length=MOST_KEYS)]
+    isolation: Isolation = "read_committed"
+    epoch: EpochNumber | None = None
+    savepoint: Name | None = None
+    min_epoch: EpochNumber | None = None
+    wait_seconds: WaitSeconds = DEFAULT_WAIT_SECONDS
+
+    def read_from(self) -> ReadFrom:
+        return ReadFrom(self.isolation, self.epoch, self.savepoint, self.min_epoch, self.wait_seconds)
+
+
+class BatchLookup(Answer):
+    """``values``: one for each key, in the same order, null where there is no row; all of one epoch."""
+
+    table: str
+    branch: str
+    epoch: int
+    isolation: Isolation
+    values: list[dict[str, Any] | None]
