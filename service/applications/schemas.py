@@ -22,7 +22,7 @@ class CreateApplication(Body):
 
 
 class ForkApplication(Body):
-    """``parameters`` and ``configuration`` are merged over the source's. Every sink must go elsewhere, or ``shadow``."""
+    """``parameters`` and ``configuration`` are merged over the source's. Sinks must go elsewhere, unless ``shadow``."""
 
     name: Name
     epoch: EpochNumber | None = None

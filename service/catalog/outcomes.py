@@ -54,12 +54,13 @@ def directive_done(
         return []
     if failure is not None:
         return [_fail(application, operation, problem_of_failure(failure))]
-    try:
-        savepoint = make_savepoint(session, application, operation, head.key if head else None)
-    except EpochalError as error:
-        return [_fail(application, operation, problem_of(error))]
-    succeeded = _succeed(application, operation, savepoint_result(session, savepoint))
-    return [savepoint_made(application.name, savepoint), succeeded]
+    return _savepoint(session, application, operation, head.key if head else None)
+
+
+def savepoint_of_head(session: Session, application: Application, operation: Operation) -> Events:
+    """Nothing runs: the savepoint is made right away, of the last committed epoch."""
+    head = committed_head(session, session.get_one(Branch, application.branch))
+    return _savepoint(session, application, operation, head)
 
 
 def execution_over(
@@ -82,6 +83,15 @@ def execution_over(
     ):
         directive.completed_at = now()
     return events
+
+
+def _savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> Events:
+    try:
+        savepoint = make_savepoint(session, application, operation, key)
+    except EpochalError as error:
+        return [_fail(application, operation, problem_of(error))]
+    succeeded = _succeed(application, operation, savepoint_result(session, savepoint))
+    return [savepoint_made(application.name, savepoint), succeeded]
 
 
 def make_savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> Savepoint:

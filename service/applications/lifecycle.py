@@ -1,0 +1,148 @@
+"""Start, stop, restart: wishes written to the catalog, tracked as operations, and made so by the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.errors import Conflict
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.catalog.announcements import execution_changed, operation_changed
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation
+from epochal.service.catalog.records import head_of
+from epochal.service.catalog.types import now
+from epochal.service.operations.repository import OperationRepository
+from epochal.service.operations.schemas import OperationAnswer
+from epochal.service.operations.service import operation_answer
+from epochal.service.ports import ControlEvent, EventSink, Supervisor
+from epochal.service.savepoints.repository import SavepointRepository
+
+Wish = Callable[[Session, Application], Operation]
+
+
+class Lifecycle:
+    def __init__(self, database: Database, events: EventSink, supervisor: Supervisor) -> None:
+        self._database = database
+        self._events = events
+        self._supervisor = supervisor
+
+    def start(self, name: str, savepoint: str | None, by: str) -> OperationAnswer:
+        """Run the latest version, from where the branch stands, or from ``savepoint``.
+
+        Raises ``NotFound``, ``Conflict`` when it runs, or when epochs are prepared that a start elsewhere would leave
+        uncommitted for ever.
+        """
+
+        def wish(session: Session, application: Application) -> Operation:
+            if savepoint is not None:
+                _check_over(session, application)
+                move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
+            return start_operation(session, application, by)
+
+        return self._carry_out(name, wish)
+
+    def stop(self, name: str, savepoint: str | None, by: str) -> OperationAnswer:
+        """Finish and commit what is running, and end. Raises ``Conflict`` when it does not run, ``NameTaken``."""
+
+        def wish(session: Session, application: Application) -> Operation:
+            execution = _running(session, application)
+            if savepoint is not None:
+                SavepointRepository(session).check_free(application, savepoint)
+            operations = OperationRepository(session)
+            operation = operations.add("stop", application, execution, {"savepoint": savepoint}, by, "stopping")
+            _ask_to_stop(operations, execution, operation)
+            return operation
+
+        return self._carry_out(name, wish)
+
+    def restart(self, name: str, by: str) -> OperationAnswer:
+        """Stop, when it runs, and start the latest version."""
+
+        def wish(session: Session, application: Application) -> Operation:
+            repository, operations = ApplicationRepository(session), OperationRepository(session)
+            execution = repository.execution(application)
+            if execution is None or execution.state in ENDED:
+                successor = begin_execution(session, application)
+                return operations.add("restart", application, successor, {"successor": True}, by, "starting")
+            execution = _running(session, application)
+            operation = operations.add("restart", application, execution, {}, by, "stopping")
+            _ask_to_stop(operations, execution, operation)
+            return operation
+
+        return self._carry_out(name, wish)
+
+    def _carry_out(self, name: str, wish: Wish) -> OperationAnswer:
+        with self._database.writing() as session:
+            application = ApplicationRepository(session).named(name, lock=True)
+            operation = wish(session, application)
+            session.flush()
+            events = [operation_changed(name, operation), *changes(session, application)]
+            answer = operation_answer(operation, name)
+            execution = operation.execution
+        self.announce(events, execution)
+        return answer
+
+    def announce(self, events: list[ControlEvent], execution: str | None) -> None:
+        """After the transaction: tell who listens, and the supervisor."""
+        for event in events:
+            self._events.publish(event)
+        if execution is not None:
+            self._supervisor.wake(execution)
+
+
+def start_operation(session: Session, application: Application, by: str) -> Operation:
+    """A new execution, and the operation that waits for its driver."""
+    execution = begin_execution(session, application)
+    return OperationRepository(session).add("start", application, execution, {}, by, "starting")
+
+
+def changes(session: Session, application: Application) -> list[ControlEvent]:
+    execution = ApplicationRepository(session).execution(application)
+    return [] if execution is None else [execution_changed(application.name, execution)]
+
+
+def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:
+    """Go on from an older snapshot, on a branch of its own; nothing is done when it is the head."""
+    branch = session.get_one(Branch, application.branch, with_for_update=True, populate_existing=True)
+    if head_of(branch) == key:
+        return
+    uncommitted = select(func.count()).where(Epoch.branch == branch.id, Epoch.state == State.PREPARED.value)
+    if session.scalar(uncommitted):
+        raise Conflict(
+            f"Application {application.name!r} has prepared epochs whose sinks are not committed yet; start it once "
+            "without a savepoint, and stop it, so that they are."
+        )
+    add_branch(session, application, BranchOrigin("start", key), by)
+    session.flush()
+
+
+def _check_over(session: Session, application: Application) -> None:
+    execution = ApplicationRepository(session).execution(application)
+    if execution is not None and execution.state not in ENDED:
+        raise Conflict(f"Application {application.name!r} is {execution.state}; stop it first.")
+
+
+def _running(session: Session, application: Application) -> Execution:
+    """The execution that can be told something. Raises ``Conflict``."""
+    execution = ApplicationRepository(session).execution(application)
+    if execution is None:
+        raise Conflict(f"Application {application.name!r} was never started.")
+    session.get_one(Branch, execution.branch, with_for_update=True, populate_existing=True)
+    session.refresh(execution)
+    if execution.state not in ("starting", "running"):
+        raise Conflict(f"Application {application.name!r} is {execution.state}.")
+    return execution
+
+
+def _ask_to_stop(operations: OperationRepository, execution: Execution, operation: Operation) -> None:
+    execution.state = "stopping"
+    execution.stop_requested_at = now()
+    operations.direct(execution, operation, "stop", {})
+
+

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.errors import InvalidInput, NameTaken, NotFound
+from epochal.service.catalog.executions import BranchOrigin, add_branch
+from epochal.service.catalog.identifiers import new_id
+from epochal.service.catalog.models import Application, Branch, Execution
+from epochal.service.catalog.types import now
+from epochal.service.pagination import PageRequest, Part, paginate
+
+
+class ApplicationRepository:
+    """Applications that were not deleted."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def named(self, name: str, lock: bool = False) -> Application:
+        """Raises ``NotFound``. ``lock``: nobody else starts, stops or deletes it until this transaction ends."""
+        query = select(Application).where(Application.name == name, Application.deleted_at.is_(None))
+        row = self._session.scalars(query.with_for_update() if lock else query).one_or_none()
+        if row is None:
+            raise NotFound(f"There is no application {name!r}.")
+        return row
+
+    def check_free(self, name: str) -> None:
+        """Raises ``NameTaken``."""
+        query = select(Application.id).where(Application.name == name, Application.deleted_at.is_(None))
+        if self._session.scalar(query) is not None:
+            raise NameTaken(f"There is an application {name!r} already; choose another name.")
+
+    def page(self, page: PageRequest) -> Part:
+        """By name."""
+        query = select(Application).where(Application.deleted_at.is_(None))
+        return paginate(self._session, query, page, [Application.name])
+
+    def add(self, name: str, origin: BranchOrigin, shadow: bool, by: str) -> Application:
+        """With its first branch."""
+        self.check_free(name)
+        moment = now()
+        row = Application(
+            id=new_id(), name=name, branch="", shadow=shadow, created_at=moment, updated_at=moment, created_by=by
+        )
+        self._session.add(row)
+        self._session.flush()
+        add_branch(self._session, row, origin, by)
+        self._session.flush()
+        return row
+
+    def branch(self, application: Application) -> Branch:
+        """The current one."""
+        return self._session.get_one(Branch, application.branch, populate_existing=True)
+
+    def fork_origin(self, application: Application) -> tuple[Branch, Application] | None:
+        """The branch with which it was forked, and the application that it was forked from."""
+        query = select(Branch).where(Branch.application == application.id, Branch.kind == "fork")
+        branch = self._session.scalars(query).one_or_none()
+        if branch is None or branch.parent_branch is None:
+            return None
+        parent = self._session.get_one(Branch, branch.parent_branch)
+        return branch, self._session.get_one(Application, parent.application)
+
+    def execution(self, application: Application) -> Execution | None:
+        """The latest one."""
+        return None if application.execution is None else self._session.get_one(Execution, application.execution)
+
+    def count_by_state(self) -> dict[str, int]:
+        """For metrics."""
+        state = func.coalesce(Execution.state, "created")
+        query = (
+            select(state, func.count())
+            .select_from(Application)
+            .outerjoin(Execution, Execution.id == Application.execution)
+            .where(Application.deleted_at.is_(None))
+            .group_by(state)
+        )
+        return {row[0]: row[1] for row in self._session.execute(query)}
+
+
+def check_one_of(epoch: int | None, savepoint: str | None) -> None:
+    if epoch is not None and savepoint is not None:
+        raise InvalidInput("Give an epoch or a savepoint, not both.")

@@ -1,0 +1,69 @@
+"""Applications: created after their code was analysed, listed, deleted when nothing runs."""
+
+from __future__ import annotations
+
+from epochal.errors import Conflict
+from epochal.service.applications.configuration import check_configuration
+from epochal.service.applications.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.applications.schemas import ApplicationAnswer, CreateApplication
+from epochal.service.applications.views import application_answer
+from epochal.service.artifacts.files import artifact_path
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED, BranchOrigin
+from epochal.service.catalog.types import now
+from epochal.service.pagination import PageRequest
+from epochal.service.ports import Builder, ControlEvent
+from epochal.service.schema import Page
+from epochal.service.settings import Settings
+from epochal.service.versions.repository import VersionRepository
+
+
+class ApplicationService:
+    def __init__(self, settings: Settings, database: Database, builder: Builder, lifecycle: Lifecycle) -> None:
+        self._settings = settings
+        self._database = database
+        self._builder = builder
+        self._lifecycle = lifecycle
+
+    def create(self, request: CreateApplication, by: str) -> ApplicationAnswer:
+        """Raises ``NameTaken``, ``ArtifactError``, and what the builder says of the code."""
+        check_configuration(request.configuration)
+        with self._database.reading() as session:
+            ApplicationRepository(session).check_free(request.name)
+            artifact = VersionRepository(session).artifact(request.artifact)
+        path = artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
+        graph = self._builder.analyse(path, request.parameters, request.configuration)
+        events: list[ControlEvent] = []
+        with self._database.writing() as session:
+            row = ApplicationRepository(session).add(request.name, BranchOrigin("start"), shadow=False, by=by)
+            VersionRepository(session).add(
+                row, 1, artifact.sha256, request.parameters, request.configuration, graph, by
+            )
+            if request.start:
+                events.append(operation_changed(row.name, start_operation(session, row, by)))
+                events += changes(session, row)
+            answer = application_answer(session, row)
+        self._lifecycle.announce(events, answer.execution)
+        return answer
+
+    def get(self, name: str) -> ApplicationAnswer:
+        with self._database.reading() as session:
+            return application_answer(session, ApplicationRepository(session).named(name))
+
+    def page(self, page: PageRequest) -> Page[ApplicationAnswer]:
+        with self._database.reading() as session:
+            part = ApplicationRepository(session).page(page)
+            items = [application_answer(session, row) for row in part.rows]
+            return Page(items=items, next_cursor=part.next_cursor)
+
+    def delete(self, name: str) -> None:
+        """The name is free again. Snapshots stay: forks may stand on them. Raises ``Conflict`` while it runs."""
+        with self._database.writing() as session:
+            repository = ApplicationRepository(session)
+            row = repository.named(name, lock=True)
+            execution = repository.execution(row)
+            if execution is not None and execution.state not in ENDED:
+                raise Conflict(f"Application {name!r} is {execution.state}; stop it before deleting it.")
+            row.deleted_at = row.updated_at = now()

@@ -1,0 +1,69 @@
+"""An application as its answer shows it, put together from its rows."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from epochal.service.applications.configuration import ApplicationConfiguration
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.applications.schemas import ApplicationAnswer, Head, Parent
+from epochal.service.catalog.executions import latest_version
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.models import Application, Attempt, Epoch, Execution
+from epochal.service.catalog.records import failure_of
+from epochal.service.ports import ApplicationState
+
+
+def application_answer(session: Session, row: Application) -> ApplicationAnswer:
+    repository = ApplicationRepository(session)
+    execution = repository.execution(row)
+    version = latest_version(session, row.id)
+    return ApplicationAnswer(
+        name=row.name,
+        state=cast(ApplicationState, execution.state if execution else "created"),
+        detail=_detail(session, execution),
+        branch=row.branch,
+        version=version.number,
+        artifact=version.artifact,
+        parameters=version.parameters,
+        configuration=ApplicationConfiguration.model_validate(version.configuration),
+        shadow=row.shadow,
+        head=_head(session, repository, row),
+        parent=_parent(repository, row),
+        execution=row.execution,
+        failure=failure_of(execution.failure) if execution else None,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def _detail(session: Session, execution: Execution | None) -> str | None:
+    """What the driver says of itself; between two attempts, why the last one ended."""
+    if execution is None:
+        return None
+    attempt = session.get(Attempt, (execution.id, execution.attempt))
+    if attempt is not None and attempt.state != "running" and execution.state in ("starting", "stopping"):
+        failure = failure_of(attempt.failure)
+        return None if failure is None else f"attempt {attempt.number} ended: {failure.message.splitlines()[0]}"
+    if execution.status is None or execution.state in ("stopped", "failed"):
+        return None
+    return execution.status.get("detail")
+
+
+def _head(session: Session, repository: ApplicationRepository, row: Application) -> Head | None:
+    key = committed_head(session, repository.branch(row))
+    if key is None:
+        return None
+    epoch = session.get_one(Epoch, (key.branch, key.epoch))
+    return Head(branch=key.branch, epoch=key.epoch, committed_at=epoch.committed_at)
+
+
+def _parent(repository: ApplicationRepository, row: Application) -> Parent | None:
+    origin = repository.fork_origin(row)
+    if origin is None:
+        return None
+    branch, application = origin
+    assert branch.parent_branch is not None and branch.parent_epoch is not None  # a fork always has a parent
+    return Parent(application=application.name, branch=branch.parent_branch, epoch=branch.parent_epoch)

@@ -1,0 +1,76 @@
+"""Artifacts on disk: checked before they are kept, under a name made of their digest, never of what was sent."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from epochal.errors import ArtifactError
+
+_KINDS = (".py", ".zip")
+
+
+def artifact_path(directory: Path, sha256: str, filename: str) -> Path:
+    """Where the artifact lies."""
+    return directory / f"{sha256}{_kind(filename)}"
+
+
+def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
+    """Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large when unpacked."""
+    if not content:
+        raise ArtifactError(f"{filename!r} is empty.")
+    if _kind(filename) == ".py":
+        _check_source(filename, content)
+    else:
+        _check_archive(filename, content, unpacked_limit)
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Write durably and at once: a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".incoming-")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _kind(filename: str) -> str:
+    kind = PurePosixPath(filename).suffix.lower()
+    if kind not in _KINDS:
+        raise ArtifactError(f"{filename!r} is neither a Python file (.py) nor a zip of Python files (.zip).")
+    return kind
+
+
+def _check_source(filename: str, content: bytes) -> None:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"{filename!r} is not UTF-8 text (byte {error.start}).") from None
+
+
+def _check_archive(filename: str, content: bytes, unpacked_limit: int) -> None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        raise ArtifactError(f"{filename!r} is not a zip file.") from None
+    for member in members:
+        path = PurePosixPath(member.filename.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or ":" in member.filename:
+            raise ArtifactError(f"{filename!r} holds {member.filename!r}, which points out of the zip.")
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise ArtifactError(f"{filename!r} holds {member.filename!r}, a symbolic link; zip files, not links.")
+        if member.flag_bits & 0x1:
+            raise ArtifactError(f"{filename!r} is encrypted; zip it without a password.")
+    if sum(member.file_size for member in members) > unpacked_limit:
+        raise ArtifactError(f"{filename!r} unpacks to more than {unpacked_limit} bytes.")

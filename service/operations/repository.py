@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.errors import NotFound
+from epochal.service.catalog.identifiers import new_id
+from epochal.service.catalog.models import Application, Directive, Execution, Operation
+from epochal.service.catalog.types import now
+from epochal.service.operations.schemas import OperationKind
+from epochal.service.pagination import PageRequest, Part, paginate
+
+
+class OperationRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get(self, id: str) -> tuple[Operation, str]:
+        """The operation and its application's name."""
+        row = self._session.get(Operation, id)
+        if row is None:
+            raise NotFound(f"There is no operation {id!r}.")
+        return row, self.application_name(row)
+
+    def application_name(self, row: Operation) -> str:
+        return self._session.get_one(Application, row.application).name
+
+    def page(self, page: PageRequest, application: Application | None) -> Part:
+        """Newest first."""
+        query = select(Operation)
+        if application is not None:
+            query = query.where(Operation.application == application.id)
+        return paginate(self._session, query, page, [Operation.id], descending=True)
+
+    def add(
+        self,
+        kind: OperationKind,
+        application: Application,
+        execution: Execution | None,
+        arguments: dict[str, Any],
+        by: str,
+        progress: str | None = None,
+    ) -> Operation:
+        row = Operation(
+            id=new_id(),
+            kind=kind,
+            application=application.id,
+            execution=execution.id if execution else None,
+            state="running",
+            arguments=arguments,
+            progress=progress,
+            created_at=now(),
+            created_by=by,
+        )
+        self._session.add(row)
+        self._session.flush()
+        return row
+
+    def direct(self, execution: Execution, operation: Operation, kind: str, arguments: dict[str, Any]) -> Directive:
+        """Tell the driver with its next heartbeat; its answer ends the operation."""
+        row = Directive(
+            id=new_id(),
+            execution=execution.id,
+            operation=operation.id,
+            kind=kind,
+            arguments=arguments,
+            created_at=now(),
+        )
+        self._session.add(row)
+        self._session.flush()
+        return row

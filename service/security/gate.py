@@ -1,0 +1,76 @@
+"""The gate: a dependency of the whole app, before every endpoint. What does not say what it needs is refused."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from epochal.errors import Forbidden, OptionError
+from epochal.service.security.authenticator import Authenticator
+from epochal.service.security.scopes import Access, Principal, access_of
+from epochal.service.settings import Settings
+
+
+class Gate:
+    """Call it with a request: it returns, or raises ``Unauthenticated`` or ``Forbidden``."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    async def __call__(self, request: Request) -> None:
+        access = access_of(request.scope.get("endpoint"))
+        if access is Access.PUBLIC:
+            return
+        authorization = request.headers.get("authorization")
+        if access is Access.DRIVER:
+            path = request.path_params
+            await self._authenticator.driver(authorization, path["execution"], path["attempt"])
+            return
+        if not self._authenticator.enabled:
+            _refuse_foreign_host(request)
+        principal = await self._authenticator.user(authorization)
+        request.state.principal = principal
+        if access is None or access.scope is None:
+            raise Forbidden("This endpoint does not say which scope it needs, and is closed therefore.")
+        if not principal.scope.includes(access.scope):
+            raise Forbidden(
+                f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
+                "Ask an administrator for another token."
+            )
+
+
+def _refuse_foreign_host(request: Request) -> None:
+    """Without tokens, a web page that points its own name at 127.0.0.1 could command a browser to call this API."""
+    if not is_loopback(request.url.hostname or ""):
+        raise Forbidden("Authentication is off; then only requests to a loopback address are answered.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(settings: Settings) -> None:
+    """Raises ``OptionError`` when the control plane would be open to other machines without authentication."""
+    if not settings.authentication and not is_loopback(settings.host):
+        raise OptionError(
+            f"Without authentication the control plane does not listen on {settings.host!r}, since anybody could "
+            "submit code. Listen on 127.0.0.1, or leave authentication on."
+        )
+
+
+def _caller(request: Request) -> Principal:
+    principal = request.state.principal
+    assert isinstance(principal, Principal)  # the gate has put it there
+    return principal
+
+
+Caller = Annotated[Principal, Depends(_caller)]
+"""Who is calling, for endpoints that write it down."""

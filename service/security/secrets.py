@@ -1,0 +1,60 @@
+"""Tokens: 256 random bits, stored as their SHA-256 (random enough that a slow hash would add nothing)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass, field
+
+_USER = re.compile(r"ept_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
+_DRIVER = re.compile(r"epd_([0-9a-f]{32})\.([0-9]{1,9})_([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True)
+class UserToken:
+    """A token as its bearer has it: the id of the catalog's row, and the secret."""
+
+    id: str
+    text: str = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def make(cls, id: str) -> UserToken:
+        return cls(id, f"ept_{id}_{secrets.token_urlsafe(32)}")
+
+    @classmethod
+    def parse(cls, text: str) -> UserToken | None:
+        match = _USER.fullmatch(text)
+        return None if match is None else cls(match[1], text)
+
+
+@dataclass(frozen=True)
+class DriverToken:
+    """Good for one execution and attempt, and for ``/internal`` only."""
+
+    execution: str
+    attempt: int
+    text: str = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def make(cls, execution: str, attempt: int) -> DriverToken:
+        return cls(execution, attempt, f"epd_{execution}.{attempt}_{secrets.token_urlsafe(32)}")
+
+    @classmethod
+    def parse(cls, text: str) -> DriverToken | None:
+        match = _DRIVER.fullmatch(text)
+        return None if match is None else cls(match[1], int(match[2]), text)
+
+
+def same(left: str, right: str) -> bool:
+    """Whether two digests are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(left.encode(), right.encode())

@@ -1,0 +1,85 @@
+"""Snapshots: which one is meant (SQL only), and its manifest (from the store)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from epochal.contracts.catalog import EpochRecord, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.models import Application, Branch
+from epochal.service.catalog.records import epoch_record
+from epochal.service.pagination import PageRequest
+from epochal.service.ports import ApplicationHead
+from epochal.service.schema import Page
+from epochal.service.snapshots.repository import SNAPSHOTS, SnapshotRepository
+from epochal.service.snapshots.schemas import SnapshotAnswer
+from epochal.snapshots.store import SnapshotStore
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+
+class SnapshotDirectory:
+    """Implements :class:`epochal.service.ports.Snapshots`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def heads(self) -> Sequence[ApplicationHead]:
+        with self._database.reading() as session:
+            rows = session.scalars(select(Application).where(Application.deleted_at.is_(None))).all()
+            return [_head(session, row) for row in rows]
+
+    def head(self, application: str) -> ApplicationHead:
+        with self._database.reading() as session:
+            return _head(session, ApplicationRepository(session).named(application))
+
+    def resolve(
+        self, application: str, *, epoch: int | None = None, savepoint: str | None = None
+    ) -> ManifestReference:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            return SnapshotRepository(session).resolve(row, epoch, savepoint)
+
+    def reference(self, key: EpochKey) -> ManifestReference:
+        with self._database.reading() as session:
+            return SnapshotRepository(session).reference(key)
+
+    def record(self, application: str, epoch: int) -> EpochRecord:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            return epoch_record(SnapshotRepository(session).epoch(row, epoch))
+
+
+class SnapshotService:
+    """What the snapshots' endpoints answer."""
+
+    def __init__(self, database: Database, directory: SnapshotDirectory, store: SnapshotStore) -> None:
+        self._database = database
+        self._directory = directory
+        self._store = store
+
+    def page(self, application: str, page: PageRequest) -> Page[EpochRecord]:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            part = SnapshotRepository(session).page(row, page, SNAPSHOTS)
+            return Page(items=[epoch_record(item) for item in part.rows], next_cursor=part.next_cursor)
+
+    def get(self, application: str, epoch: int) -> SnapshotAnswer:
+        """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
+        reference = self._directory.resolve(application, epoch=epoch)
+        manifest = self._store.manifest(reference)
+        return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference)
+
+
+def _head(session: Session, row: Application) -> ApplicationHead:
+    repository = SnapshotRepository(session)
+    key = committed_head(session, session.get_one(Branch, row.branch, populate_existing=True))
+    return ApplicationHead(
+        application=row.name,
+        branch=row.branch,
+        committed=None if key is None else repository.reference(key),
+        prepared=tuple(repository.prepared(row)),
+    )

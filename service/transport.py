@@ -1,0 +1,130 @@
+"""What happens around every request, whatever it is for: its id, its body's size, its duration, unforeseen errors."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from epochal.service.problems import PREFIX, Problem
+
+logger = logging.getLogger("epochal.requests")
+
+REQUEST_ID = "x-request-id"
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UNMATCHED = "(none)"
+
+Observe = Callable[[str, str, int, float], None]
+"""Method, path template, status, seconds."""
+
+
+class Transport:
+    """ASGI middleware, the outermost one. ``limit_of(path)``: the largest body in bytes."""
+
+    def __init__(self, app: ASGIApp, limit_of: Callable[[str], int], observe: Observe) -> None:
+        self._app = app
+        self._limit_of = limit_of
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        request = _request_id(headers)
+        scope.setdefault("state", {})["request_id"] = request
+        answer = _Answer(send, request)
+        limit = self._limit_of(scope["path"])
+        began = time.perf_counter()
+        try:
+            declared = headers.get("content-length", "0")
+            if declared.isdigit() and int(declared) > limit:
+                raise BodyTooLarge(limit)
+            await self._app(scope, _Limited(receive, limit), answer)
+        except BodyTooLarge as error:
+            await self._refuse(error.problem(scope["path"], request), answer, scope, receive)
+        except Exception:
+            # The last line of defence: the client learns nothing but the id under which the log has the trace.
+            logger.exception("request %s: %s %s failed", request, scope["method"], scope["path"])
+            await self._refuse(_unforeseen(scope["path"], request), answer, scope, receive)
+        finally:
+            route = getattr(scope.get("route"), "path", _UNMATCHED)
+            self._observe(scope["method"], route, answer.status, time.perf_counter() - began)
+
+    @staticmethod
+    async def _refuse(problem: Problem, answer: _Answer, scope: Scope, receive: Receive) -> None:
+        if answer.status == 0:
+            await problem.response()(scope, receive, answer)
+
+
+class BodyTooLarge(Exception):
+    """Stops the reading of a body, wherever it is read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._limit = limit
+
+    def problem(self, path: str, request: str) -> Problem:
+        return Problem(
+            type=PREFIX + "body-too-large",
+            title="Body too large",
+            status=413,
+            detail=f"The request's body is larger than the {self._limit} bytes that are taken here.",
+            instance=path,
+            request=request,
+        )
+
+
+class _Limited:
+    """A body, counted while it arrives: a declared length may lie, or be missing."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._received = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._limit:
+                raise BodyTooLarge(self._limit)
+        return message
+
+
+class _Answer:
+    """The answer, with the request's id in its headers. ``status`` is 0 until it has begun."""
+
+    def __init__(self, send: Send, request: str) -> None:
+        self._send = send
+        self._request = request
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID] = self._request
+            headers["x-content-type-options"] = "nosniff"
+        await self._send(message)
+
+
+def _request_id(headers: Headers) -> str:
+    given = headers.get(REQUEST_ID, "")
+    return given if _SAFE_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _unforeseen(path: str, request: str) -> Problem:
+    return Problem(
+        type=PREFIX + "internal",
+        title="Internal error",
+        status=500,
+        detail=f"Something unforeseen happened in the control plane; its log has the details under request {request}.",
+        instance=path,
+        request=request,
+    )

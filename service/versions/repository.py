@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.errors import ArtifactError, NotFound
+from epochal.service.applications.configuration import ApplicationConfiguration
+from epochal.service.catalog.executions import latest_version
+from epochal.service.catalog.models import Application, Artifact, Version
+from epochal.service.catalog.types import now
+from epochal.service.pagination import PageRequest, Part, paginate
+from epochal.service.ports import GraphDescription
+
+
+class VersionRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def latest(self, application: Application) -> Version:
+        return latest_version(self._session, application.id)
+
+    def numbered(self, application: Application, number: int) -> Version:
+        row = self._session.get(Version, (application.id, number))
+        if row is None:
+            raise NotFound(f"Application {application.name!r} has no version {number}.")
+        return row
+
+    def artifact(self, sha256: str) -> Artifact:
+        """Raises ``ArtifactError``: the artifact is named in a request's body."""
+        row = self._session.get(Artifact, sha256)
+        if row is None:
+            raise ArtifactError(f"There is no artifact {sha256}; upload it first (POST /v1/artifacts).")
+        return row
+
+    def page(self, application: Application, page: PageRequest) -> Part:
+        """Newest first."""
+        query = select(Version).where(Version.application == application.id)
+        return paginate(self._session, query, page, [Version.number], descending=True)
+
+    def add(
+        self,
+        application: Application,
+        number: int,
+        artifact: str,
+        parameters: dict[str, object],
+        configuration: ApplicationConfiguration,
+        graph: GraphDescription,
+        by: str,
+    ) -> Version:
+        row = Version(
+            application=application.id,
+            number=number,
+            artifact=artifact,
+            parameters=parameters,
+            configuration=configuration.model_dump(mode="json"),
+            graph=graph.model_dump(mode="json"),
+            created_at=now(),
+            created_by=by,
+        )
+        application.updated_at = now()
+        self._session.add(row)
+        self._session.flush()
+        return row
