@@ -37,6 +37,16 @@ log = logging.getLogger(__name__)
 PARTITION = "_partition"
 
 
+def session_settings(parallelism: int) -> dict[str, str]:
+    """What the job's shape relies on, whoever made the session."""
+    return {
+        # An aggregate rides Spark's own shuffle: as many partitions as subtasks.
+        "spark.sql.shuffle.partitions": str(parallelism),
+        # A union must lay its branches side by side: each sink's partitions are counted up to the end row's.
+        "spark.sql.unionOutputPartitioning": "false",
+    }
+
+
 @dataclass
 class SparkRunner(EpochRunner):
     """Runs the epochs of one attempt. ``shadow``: without sinks."""
@@ -48,6 +58,10 @@ class SparkRunner(EpochRunner):
     configuration: Configuration
     shadow: bool = False
     _statics: dict[str, DataFrame] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in session_settings(self.configuration.parallelism).items():
+            self.spark.conf.set(name, value)
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         epoch = _EpochJob(self, plan)

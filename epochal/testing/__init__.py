@@ -1,0 +1,18 @@
+"""Shipped with Epochal: the author's harness, contract suites for implementers, simulation, real servers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from epochal.testing.harness import Harness
+
+__all__ = ["Harness"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first used: the contract suites must not pull in Spark."""
+    if name != "Harness":
+        raise AttributeError(f"module 'epochal.testing' has no attribute {name!r}")
+    return import_module("epochal.testing.harness").Harness

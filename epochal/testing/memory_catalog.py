@@ -144,5 +144,5 @@ class MemoryCatalog(Catalog):
         self.state.finished[self.attempt] = failure
 
     def _guard(self) -> None:
-        if self.state.attempt != self.attempt:
+        if self.state.attempt > self.attempt:
             raise Fenced(f"Attempt {self.state.attempt} has taken over from attempt {self.attempt}.")

@@ -1,0 +1,145 @@
+"""Test a pipeline without any service: rows in, epoch by epoch; outputs and state back.
+
+The engine is the real one (coordinator, tasks, state backend, snapshots), on a local Spark; sources and sinks are the
+test's own::
+
+    from epochal.testing import Harness
+
+    with Harness(pipeline) as test:
+        outputs = test.epoch(flights=[{"origin": "JFK", "delay": 12}])
+        assert outputs["out"].to_pylist() == [{"origin": "JFK", "flights": 1}]
+        assert test.state("delays").to_pylist() == [{"origin": "JFK", "flights": 1}]
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from epochal.contracts.identity import EpochScope
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.contracts.source import SliceLimits
+from epochal.engine.bases import PendingBases
+from epochal.engine.commits import CommitQueue, drain
+from epochal.engine.coordinator import Coordinator
+from epochal.engine.job import Participants
+from epochal.engine.operators import plan_pipeline
+from epochal.engine.recovery import Recovery
+from epochal.engine.retention import Retention
+from epochal.engine.session import create_session
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.spark_runner import SparkRunner
+from epochal.errors import InvalidInput, SinkError
+from epochal.pipeline.graph import Graph
+from epochal.pipeline.pipeline import Pipeline
+from epochal.snapshots.base import merged
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.given import CapturingSink, GivenSource
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+
+RowsGiven = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
+
+
+class Harness:
+    """Runs one pipeline in this process. ``spark`` None: a local session is made (or the running one taken)."""
+
+    def __init__(
+        self, pipeline: Pipeline, spark: SparkSession | None = None, configuration: Configuration | None = None
+    ) -> None:
+        self._graph: Graph = pipeline.graph()
+        self._configuration = configuration or Configuration(state_backend="heap", epoch_interval_seconds=0)
+        self._spark = spark or SparkSession.getActiveSession() or create_session("test", self._configuration)
+        self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
+        self._store = SnapshotStore(f"{self._folder.name}/store")
+        self._catalog = MemoryCatalogState()
+        self._sources = {node.name: GivenSource(node.name, node.make().schema(self._spark)) for node in self._graph.sources}
+        self._sinks = {node.name: CapturingSink(node.name, self._folder.name) for node in self._graph.sinks}
+        self._plan = plan_pipeline(self._graph, self._spark, self._sources)
+        self.restart()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove everything that was written. Spark goes on running."""
+        self._folder.cleanup()
+
+    def restart(self) -> None:
+        """Begin a new attempt, as after a crash: recover from the latest prepared snapshot."""
+        attempt = self._catalog.attempt + 1
+        orders = ExecutionOrders(
+            application="test",
+            execution="test",
+            attempt=attempt,
+            artifact="test",
+            configuration=self._configuration,
+            store=self._store.url,
+            cache_directory=f"{self._folder.name}/cache",
+        )
+        make_state = find(STATE_BACKENDS, self._configuration.state_backend)
+        operators = {
+            node.name: make_state(node.name, self._store, orders.cache_directory) for node in self._graph.operators
+        }
+        participants = Participants(self._sources, operators, self._sinks, self._plan.tables)
+        catalog = MemoryCatalog(self._catalog, attempt)
+        self._commits = CommitQueue(catalog, participants, self._configuration.max_uncommitted_epochs)
+        recovery = Recovery(
+            orders, catalog, self._store, participants, self._commits, _no_pause, lambda waiting: None
+        )
+        position = recovery.run()
+        bases = PendingBases()
+        runner = SparkRunner(self._spark, self._graph, participants, self._plan.operators, self._configuration)
+        self._coordinator = Coordinator(
+            orders, catalog, self._store, runner, participants, self._commits, position, bases
+        )
+        self._commits.retain = Retention(
+            self._store,
+            participants,
+            position,
+            bases,
+            self._configuration.compact_after_epochs,
+            self._coordinator.aborted,
+        )
+
+    def epoch(self, **inputs: RowsGiven) -> dict[str, pa.Table]:
+        """Run one epoch over these rows by source, commit it, and return what each sink shows of it.
+
+        Rows are a DataFrame, dicts, or tuples in the order of the source's columns. Raises what aborted the epoch.
+        """
+        for name, rows in inputs.items():
+            if name not in self._sources:
+                raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(self._sources)}.")
+            self._sources[name].give(self._frame(name, rows))
+        slices = self._coordinator.plan_slices(SliceLimits(None))
+        manifest = self._coordinator.run_epoch(slices)
+        drain(self._commits, _no_pause, lambda waiting: None)
+        scope = EpochScope("test", manifest.key, manifest.attempt, None)
+        return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}
+
+    def state(self, table: str) -> pa.Table:
+        """All rows of a state table after the last epoch, by its id: key columns and value columns, in no order."""
+        declared = {item.id: item for item in self._plan.tables}
+        if table not in declared:
+            raise InvalidInput(f"There is no state table {table!r}; state tables are: {', '.join(declared)}.")
+        chain = self._coordinator.position.chains[table]
+        rows = merged(self._store, declared[table], chain, 0, self._configuration.max_parallelism - 1)
+        return rows.drop_columns(["_kg"])
+
+    def _frame(self, name: str, rows: RowsGiven) -> DataFrame:
+        if isinstance(rows, DataFrame):
+            return rows
+        schema = self._sources[name].schema(self._spark)
+        values = [tuple(row.get(c) for c in schema.names) if isinstance(row, Mapping) else row for row in rows]
+        return self._spark.createDataFrame(values, schema)
+
+
+def _no_pause(seconds: float) -> None:
+    raise SinkError("a sink of the test cannot commit")

@@ -1,0 +1,84 @@
+"""The author's harness, and through it the whole engine on a real Spark: chains, shared operators, several sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal import KeyedProcess, MapState, Pipeline, ValueState
+from epochal.connectors import console, generator
+from epochal.engine.settings import Configuration
+from epochal.errors import EpochAborted
+from epochal.testing import Harness
+
+COLUMNS = {"user": "cast(id as string)", "item": "cast(id as string)", "amount": "cast(id as int)"}
+
+
+class Baskets(KeyedProcess):
+    """Counts per item within a user's basket; tells the user's total so far."""
+
+    total = ValueState("total bigint")
+    items = MapState(key="item string", value="amount bigint")
+    output = "user string, total bigint, items int"
+    order_by = "item"
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        for row in rows:
+            if row.amount < 0:
+                raise ValueError(f"negative amount {row.amount}")
+            self.items.put(row.item, self.items.get(row.item, 0) + row.amount)
+            self.total.set((self.total.get() or 0) + row.amount)
+        yield key.user, self.total.get(), len(list(self.items.items()))
+
+
+def build() -> Pipeline:
+    """Two operators in a chain; the first is read by a sink and by the second operator."""
+    pipeline = Pipeline("baskets")
+    events = pipeline.read("events", generator.source(COLUMNS))
+    baskets = events.key_by("user").process(Baskets)
+    baskets.write("baskets", console.sink())
+    sizes = baskets.key_by("items").aggregate("sizes", users="count(*)", best="max(total)")
+    sizes.write("sizes", console.sink())
+    return pipeline
+
+
+def rows(table: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb"])
+def test_a_chain_with_a_shared_operator(spark: SparkSession, backend: str) -> None:
+    with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
+        first = test.epoch(events=[("ann", "tea", 3), ("bob", "rum", 5), ("ann", "jam", 4)])
+        assert rows(first["baskets"]) == [("ann", 7, 2), ("bob", 5, 1)]
+        assert rows(first["sizes"]) == [(1, 1, 5), (2, 1, 7)]
+        second = test.epoch(events=[("bob", "gin", 1)])
+        assert rows(second["baskets"]) == [("bob", 6, 2)]
+        assert rows(second["sizes"]) == [(2, 2, 7)]
+        assert rows(test.state("baskets.total")) == [("ann", 7), ("bob", 6)]
+        assert rows(test.state("baskets.items")) == [("ann", "jam", 4), ("ann", "tea", 3), ("bob", "gin", 1), ("bob", "rum", 5)]
+
+
+def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: SparkSession) -> None:
+    with Harness(build(), spark) as test:
+        test.epoch(events=[("ann", "tea", 3)])
+        with pytest.raises(EpochAborted, match="negative amount -1"):
+            test.epoch(events=[("ann", "tea", -1)])
+        assert rows(test.state("baskets.total")) == [("ann", 3)]
+        test.restart()
+        assert rows(test.state("baskets.total")) == [("ann", 3)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_any_parallelism_gives_the_same(spark: SparkSession, parallelism: int) -> None:
+    """3 does not divide the maximum: the aggregate then needs a shuffle of its own."""
+    configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
+    with Harness(build(), spark, configuration) as test:
+        outputs = test.epoch(events=[(f"user{n % 50}", "tea", n) for n in range(200)])
+        assert len(rows(outputs["baskets"])) == 50
+        assert rows(outputs["sizes"]) == [(1, 50, max(sum(range(u, 200, 50)) for u in range(50)))]
+        empty = test.epoch(events=[])
+        assert rows(empty["baskets"]) == []
