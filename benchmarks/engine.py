@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from pyspark.sql import SparkSession
 
+from benchmarks.sessions import CORES, DRIVER_MEMORY
 from epochal.contracts.catalog import EpochRecord
 from epochal.engine.execution import Hooks, run
 from epochal.engine.session import create_session
@@ -16,23 +18,33 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.catalog.standalone import standalone_catalog
 
-NO_PAUSE = {"epoch_interval_seconds": 0.0, "parallelism": 2}
-SPARK = {"spark.driver.memory": "4g", "spark.log.level": "ERROR"}
+ARTIFACT = "0" * 64
 
 
 @dataclass(frozen=True)
 class EpochTime:
-    """One epoch: its rows and the seconds from its trigger to its commit decision (E1 to E4)."""
+    """One epoch: its rows, and the seconds from its trigger to its commit decision (E1 to E4)."""
 
     rows: int
     seconds: float
 
 
+def configuration(folder: Path, **changes: object) -> Configuration:
+    """As an application on this machine would have it, without a pause between epochs."""
+    spark = {
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    values = {"epoch_interval_seconds": 0.0, "parallelism": CORES, "master": f"local[{CORES}]", "spark": spark}
+    return Configuration.model_validate(values | changes)
+
+
 @contextmanager
-def engine_session(folder: Path, configuration: Configuration) -> Iterator[SparkSession]:
+def engine_session(configuration: Configuration) -> Iterator[SparkSession]:
     """The session that a driver would make."""
-    places = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
-    spark = create_session("benchmark", configuration.model_copy(update={"spark": SPARK | places}))
+    spark = create_session("benchmark", configuration)
     try:
         yield spark
     finally:
@@ -44,26 +56,25 @@ def run_epochs(
 ) -> list[EpochTime]:
     """Run so many epochs, from nothing or from where the last call with this ``folder`` stopped."""
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = standalone_catalog(f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", "0" * 64)
+    catalog = standalone_catalog(f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT)
     orders = ExecutionOrders(
         application="benchmark",
         execution=catalog.execution,
         attempt=catalog.attempt,
-        artifact="0" * 64,
+        artifact=ARTIFACT,
         configuration=configuration,
         store=str(folder / "store"),
         cache_directory=str(folder / "cache"),
     )
     seen: list[int] = []
-    run(
-        orders,
-        pipeline.graph(),
-        spark,
-        catalog,
-        Hooks(lambda manifest: seen.append(manifest.epoch), epochs_limit=epochs),
-    )
-    records = [catalog.epoch(number) for number in seen]
-    return [_time(record) for record in records if record is not None]
+    hooks = Hooks(on_epoch=lambda manifest: seen.append(manifest.epoch), epochs_limit=epochs)
+    run(orders, pipeline.graph(), spark, catalog, hooks)
+    return [_time(record) for record in map(catalog.epoch, seen) if record is not None]
+
+
+def warm(times: list[EpochTime], skip: int = 2) -> float:
+    """The median of the epochs after the first ``skip``, in which a JVM learns its code."""
+    return median(time.seconds for time in times[skip:])
 
 
 def _time(record: EpochRecord) -> EpochTime:

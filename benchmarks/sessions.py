@@ -11,9 +11,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 CORES = 2
+DRIVER_MEMORY = "4g"
 SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.driver.memory": "4g",
+    "spark.driver.memory": DRIVER_MEMORY,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",

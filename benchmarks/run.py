@@ -1,0 +1,121 @@
+"""``make bench``: every measure in a process of its own, one after the other; then ``RESULTS.md``.
+
+python -m benchmarks.run                    all
+python -m benchmarks.run aggregate fork     some, printed only
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import describe
+from benchmarks.result import Result
+
+MEASURES = ("aggregate", "process", "snapshot", "small_epoch", "lookups", "recovery", "fork", "state_size")
+RESULTS = Path(__file__).with_name("RESULTS.md")
+LIMIT_SECONDS = 1800
+
+console = Console(highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.splitlines()[0])
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"some of {', '.join(MEASURES)}; default: all")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one measure
+    options = parser.parse_args()
+    if unknown := set(options.measures) - set(MEASURES):
+        parser.error(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    if options.alone:
+        return _run_alone(options.measures[0], Path(options.alone))
+    chosen = options.measures or list(MEASURES)
+    results, failed = [], []
+    for name in chosen:
+        started = time.monotonic()
+        with console.status(f"[dim]{name}"):
+            found = _run_in_process(name)
+        if found is None:
+            failed.append(name)
+        else:
+            results += found
+            console.print(f"{name} [dim]{time.monotonic() - started:.0f} s")
+    console.print(_table(results))
+    if not options.measures and not failed:
+        RESULTS.write_text(_markdown(results))
+        console.print(
+            f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
+        )
+    return 1 if failed else 0
+
+
+def _run_in_process(name: str) -> list[Result] | None:
+    """A fresh JVM, nothing warm from the measure before."""
+    folder = Path(tempfile.mkdtemp(prefix=f"epochal-bench-{name}-"))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.run", name, "--alone", str(folder)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            console.print(f"[red]{name} failed[/]\n{done.stderr[-3000:]}")
+            return None
+        return [Result(**item) for item in json.loads((folder / "results.json").read_text())]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_alone(name: str, folder: Path) -> int:
+    results = import_module(f"benchmarks.measures.{name}").run(folder)
+    (folder / "results.json").write_text(json.dumps([result.encode() for result in results]))
+    return 0
+
+
+def _table(results: list[Result]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2))
+    for name in ("measure", "measured", "reach", ""):
+        table.add_column(name, justify="right" if name in ("measured", "reach") else "left")
+    marks = {True: "[green]✓", False: "[red]✗", None: ""}
+    for result in results:
+        table.add_row(result.measure, result.measured, result.reach, marks[result.reached])
+    return table
+
+
+def _markdown(results: list[Result]) -> str:
+    machine = "\n".join(f"| {name} | {value} |" for name, value in describe().items())
+    rows = "\n".join(
+        f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
+        for result in results
+    )
+    return f"""# Results
+
+Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine. Ratios travel
+better than seconds.
+
+| measure | measured | to reach | | how |
+|---|---:|---:|---|---|
+{rows}
+
+## The machine
+
+| | |
+|---|---|
+{machine}
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
