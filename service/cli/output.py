@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.text import Text
 
 
@@ -30,6 +32,15 @@ class Output:
     def animated(self) -> bool:
         """May spinners and progress bars be drawn? Only where a person looks, never into a file or a pipe."""
         return sys.stderr.isatty() and not self.as_json
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """A spinner where a person looks, while something takes long."""
+        if not self.animated:
+            yield
+            return
+        with self.notes.status(f"{escape(doing)} .."):
+            yield
 
     def result(self, document: Any, view: RenderableType) -> None:
         """The command's result: the document for programs, or the view for people."""

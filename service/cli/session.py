@@ -19,15 +19,6 @@ class Session:
     client: Client
     output: Output
 
-    @contextmanager
-    def busy(self, doing: str) -> Iterator[None]:
-        """A spinner where a person looks, while one long call is made."""
-        if not self.output.animated:
-            yield
-            return
-        with self.output.notes.status(f"{escape(doing)} .."):
-            yield
-
     def wait(self, operation: Operation, doing: str) -> Operation:
         """Wait for the operation's success, with a spinner where a person looks. Raises what it failed with."""
         if not self.output.animated:

@@ -44,7 +44,7 @@ def submit(
     """Register FILE and make an application of it; it is analysed first, and started."""
     given, configured = parameters(parameter, parameters_file), configuration(setting)
     with connected(url, as_json) as session:
-        with session.busy(f"Analysing {file.name}"):
+        with session.output.busy(f"Analysing {file.name}"):
             artifact = session.client.artifacts.upload(file)
             application = session.client.applications.create(
                 name, artifact.sha256, parameters=given, configuration=configured, start=not no_start
@@ -74,7 +74,7 @@ def fork(
         raise typer.BadParameter("give --epoch or --savepoint, not both.", param_hint="--epoch")
     given, configured = parameters(parameter, parameters_file), configuration(setting)
     with connected(url, as_json) as session:
-        with session.busy(f"Forking {source}"):
+        with session.output.busy(f"Forking {source}"):
             application = session.client.applications.fork(
                 source,
                 name,

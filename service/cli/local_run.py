@@ -1,0 +1,167 @@
+"""One attempt in this process: the engine over a catalog in a SQLite file, and epochs printed as they are decided."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from rich.text import Text
+
+from epochal.engine.execution import Hooks
+from epochal.engine.execution import run as run_attempt
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import OptionError
+from epochal.pipeline.artifact import load
+from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.cli.local_spark import local_spark
+from epochal.service.cli.output import Output
+from epochal.snapshots.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What to run. ``directory`` ``None``: a temporary one."""
+
+    file: Path
+    parameters: Mapping[str, Any]
+    configuration: Mapping[str, Any]
+    shadow: bool
+    epochs_limit: int | None
+    directory: Path | None
+
+
+class LocalEpoch(BaseModel):
+    """One epoch of the run: rows read, written and changed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    epoch: int
+    rows_in: int
+    rows_out: int
+    state_rows: int
+
+
+class LocalOutcome(BaseModel):
+    """How the run ended. ``interrupted``: by Ctrl-C, else its sources ended or the limit was reached."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pipeline: str
+    interrupted: bool
+    epochs: tuple[LocalEpoch, ...]
+
+    @property
+    def rows_in(self) -> int:
+        return sum(epoch.rows_in for epoch in self.epochs)
+
+
+def run_locally(wanted: LocalRun, output: Output) -> LocalOutcome:
+    """Run until the end or SIGINT. Raises what the artifact, the pipeline or an epoch is wrong with."""
+    artifact = load(wanted.file)
+    graph = artifact.graph(wanted.parameters)
+    configuration = _configuration(wanted.configuration)
+    artifact.ship()
+    with contextlib.ExitStack() as stack:
+        folder = wanted.directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epochal-run-")))
+        catalog = standalone_catalog(
+            f"sqlite:///{folder.absolute() / 'catalog.sqlite'}",
+            graph.name,
+            artifact.sha256,
+            wanted.parameters,
+            configuration.model_dump(mode="json"),
+        )
+        catalog.begin_attempt()  # from here on this process has the branch, and an earlier run is fenced
+        orders = ExecutionOrders(
+            application=graph.name,
+            execution=catalog.execution,
+            attempt=catalog.attempt,
+            artifact=artifact.sha256,
+            parameters=dict(wanted.parameters),
+            configuration=configuration,
+            shadow=wanted.shadow,
+            store=str(folder.absolute() / "store"),
+            cache_directory=str(folder.absolute() / "cache"),
+        )
+        with output.busy("Starting Spark"):
+            spark = stack.enter_context(local_spark(graph.name, configuration))
+        if output.as_json:
+            # Console sinks print to standard output, which is to hold one document.
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        progress = _Progress(output)
+        # After Spark's start, which installs a handler of its own.
+        interruption = stack.enter_context(_interruptible(output))
+        hooks = Hooks(progress.show, lambda: interruption.wanted, wanted.epochs_limit)
+        output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
+        run_attempt(orders, graph, spark, catalog, hooks)
+        return LocalOutcome(pipeline=graph.name, interrupted=interruption.wanted, epochs=tuple(progress.epochs))
+
+
+@dataclass
+class _Progress:
+    """Prints each epoch once it is decided, and keeps its counts."""
+
+    output: Output
+    epochs: list[LocalEpoch] = field(default_factory=list)
+    _last: float = field(default_factory=time.monotonic)
+
+    def show(self, manifest: Manifest) -> None:
+        counts = manifest.counts
+        now = time.monotonic()
+        took, self._last = now - self._last, now
+        self.epochs.append(
+            LocalEpoch(
+                epoch=manifest.epoch,
+                rows_in=counts.rows_in,
+                rows_out=counts.rows_out,
+                state_rows=counts.state_rows,
+            )
+        )
+        self.output.note(
+            Text.assemble(
+                ("● ", "green"),
+                (f"epoch {manifest.epoch}", "bold"),
+                f"  {counts.rows_in:,} rows in, {counts.rows_out:,} out, {counts.state_rows:,} changed",
+                (f"  {took:.2f} s", "dim"),
+            )
+        )
+
+
+@dataclass
+class _Interruption:
+    wanted: bool = False
+
+
+@contextmanager
+def _interruptible(output: Output) -> Iterator[_Interruption]:
+    """The first SIGINT or SIGTERM asks for an orderly stop; a second one ends at once, which loses nothing, too."""
+    interruption = _Interruption()
+
+    def ask(_number: int, _frame: Any) -> None:
+        if interruption.wanted:
+            raise KeyboardInterrupt
+        interruption.wanted = True
+        output.note(Text("Stopping after this epoch; Ctrl-C again stops at once.", style="dim"))
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _configuration(given: Mapping[str, Any]) -> Configuration:
+    try:
+        return Configuration.model_validate(dict(given))
+    except ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise OptionError(f"The configuration is not valid: {places}; see --set.") from None

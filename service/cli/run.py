@@ -1,0 +1,66 @@
+"""``run``: the author's loop. One pipeline on a local Spark, without any service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from epochal.service.cli import words
+from epochal.service.cli.options import (
+    File,
+    Json,
+    Parameter,
+    ParametersFile,
+    Setting,
+    configuration,
+    parameters,
+)
+from epochal.service.cli.output import Output
+
+app = typer.Typer()
+
+
+@app.command()
+def run(
+    file: File,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Stop after so many epochs.")] = None,
+    state_backend: Annotated[str, typer.Option(help="Where executors cache state: heap or lmdb.")] = "heap",
+    shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory",
+            metavar="DIR",
+            help="Keep state here, and go on from it next time.  [default: a temporary one, deleted at the end]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run FILE here, epoch by epoch, until its bounded sources end or Ctrl-C; no control plane is needed."""
+    output = Output.make(as_json)
+    given, settings = parameters(parameter, parameters_file), configuration(setting)
+    # Spark and the catalog are imported here only, so that every other command starts quickly.
+    from epochal.service.cli.local_run import LocalRun, run_locally
+    from epochal.service.launchers.java import check_java
+
+    check_java(os.environ)
+    wanted = LocalRun(
+        file=file,
+        parameters=given,
+        configuration={"state_backend": state_backend, **settings},
+        shadow=shadow,
+        epochs_limit=epochs,
+        directory=directory,
+    )
+    outcome = run_locally(wanted, output)
+    kept = "" if directory is None else f"; its state is kept in {directory}"
+    ended = f"after {len(outcome.epochs)} epochs, {words.count(outcome.rows_in)} rows in{kept}."
+    output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}"))
