@@ -19,7 +19,7 @@ from epochal.contracts.state import StateBackend, StateTaskScope, StateTransacti
 from epochal.errors import EpochalError, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
-from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.delta import select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
@@ -52,9 +52,9 @@ class DeltaTransaction(StateTransaction):
         return self._views[table]
 
     def stage(self, table: str, changes: pa.Table) -> None:
-        names = self._tables[table].delta_schema.names
-        if changes.num_rows:
-            self._changes.setdefault(table, []).append(changes.select(names))
+        selected = select_changes(self._tables[table], changes)
+        if selected.num_rows:
+            self._changes.setdefault(table, []).append(selected)
 
     def pre_commit(self) -> Handle:
         if self._ended:

@@ -42,15 +42,22 @@ class SortedChanges:
         return cast(npt.NDArray[np.int32], self.rows.column("_kg").to_numpy())
 
 
+def select_changes(table: StateTable, changes: pa.Table) -> pa.Table:
+    """The columns of a delta, in their order. Raises ``SchemaError`` when one is missing."""
+    names = table.delta_schema.names
+    missing = [name for name in names if name not in changes.column_names]
+    if missing:
+        raise SchemaError(f"Changes of state {table.id!r} lack the columns {', '.join(missing)}.")
+    return changes.select(names)
+
+
 def sort_changes(table: StateTable, changes: pa.Table) -> SortedChanges:
     """Bring changes into a delta's order and types.
 
     Raises ``SchemaError`` when a column is missing, ``InvalidKey`` when a key is null or changes twice.
     """
-    missing = [name for name in table.delta_schema.names if name not in changes.column_names]
-    if missing:
-        raise SchemaError(f"Changes of state {table.id!r} lack the columns {', '.join(missing)}.")
-    arrays = [column(changes, field) for field in table.delta_schema]
+    selected = select_changes(table, changes)
+    arrays = [column(selected, field) for field in table.delta_schema]
     rows = pa.table(arrays, schema=table.delta_schema)
     keys = KeyCodec(table.key_schema).encode_array(rows)
     groups = rows.column("_kg").to_numpy()

@@ -10,5 +10,7 @@ The tests are named after what must hold; a failing one says which promise of :m
 """
 
 from epochal.testing.sink_contract import SinkBackendContract, SinkHarness
+from epochal.testing.state_contract import StateBackendContract
+from epochal.testing.state_world import StateHarness
 
-__all__ = ["SinkBackendContract", "SinkHarness"]
+__all__ = ["SinkBackendContract", "SinkHarness", "StateBackendContract", "StateHarness"]

@@ -1,0 +1,249 @@
+"""A small world for the contract suite of state backends: a lineage of epochs over one operator's state tables."""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
+from epochal.snapshots.base import compact
+from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.lineage import EMPTY
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.access import TableAccess
+from epochal.state.keygroups import key_groups, subtask_of
+from epochal.state.table import Column, StateKind, StateTable
+
+OWNER, GROUPS = "counts", 16
+COUNTS = StateTable(
+    id="counts",
+    operator=OWNER,
+    kind=StateKind.VALUE,
+    key=(Column(name="word", type="string"), Column(name="day", type="date")),
+    value=(Column(name="count", type="bigint"), Column(name="last", type="string")),
+)
+SEEN = StateTable(
+    id="counts.seen",
+    operator=OWNER,
+    kind=StateKind.MAP,
+    key=COUNTS.key,
+    sub_key=(Column(name="place", type="binary"), Column(name="number", type="int")),
+    value=(Column(name="times", type="int"),),
+)
+TABLES = (COUNTS, SEEN)
+
+Row = dict[str, Any]
+Change = Row
+"""A full key and its values; without values it is a delete."""
+
+DAY = date(2013, 1, 1)
+
+
+class StateHarness(ABC):
+    """A store, empty at first, and backends over it."""
+
+    @property
+    @abstractmethod
+    def store(self) -> SnapshotStore:
+        """The store that every backend of this harness writes to."""
+
+    @abstractmethod
+    def make(self) -> StateBackend:
+        """A new instance of the backend for the operator ``counts``."""
+
+    @abstractmethod
+    def new_worker(self) -> None:
+        """Forget what this process keeps in memory, as if Spark had started another Python worker."""
+
+    @abstractmethod
+    def new_machine(self) -> None:
+        """As :meth:`new_worker`, on a machine whose disks hold nothing of the state but the store."""
+
+
+def counted(*numbers: int, count: int = 1) -> list[Change]:
+    """Puts into ``counts``, one key for each number."""
+    return [
+        {"word": f"w\0{number}", "day": DAY + timedelta(days=number % 3), "count": count, "last": f"é{number}"}
+        for number in numbers
+    ]
+
+
+def uncounted(*numbers: int) -> list[Change]:
+    """Deletes of the same keys."""
+    return [{name: change[name] for name in ("word", "day")} for change in counted(*numbers)]
+
+
+def seen(number: int, *places: bytes, times: int | None = 1) -> list[Change]:
+    """Entries of map state for the key of a number."""
+    owner = uncounted(number)[0]
+    return [{**owner, "place": place, "number": -7, "times": times} for place in places]
+
+
+def unseen(number: int, *places: bytes) -> list[Change]:
+    """Deletes of the same entries."""
+    return [{name: value for name, value in entry.items() if name != "times"} for entry in seen(number, *places)]
+
+
+def _key(row: Row, table: StateTable) -> tuple[Any, ...]:
+    return tuple(row[column.name] for column in table.full_key)
+
+
+class World:
+    """The lineage: what was published, and what each state table must hold."""
+
+    def __init__(self, harness: StateHarness, parallelism: int = 2) -> None:
+        self.harness = harness
+        self.parallelism = parallelism
+        self.branch = "main"
+        self.epoch = 0
+        self.chains: dict[str, Chain] = {table.id: EMPTY for table in TABLES}
+        self.expected: dict[str, dict[tuple[Any, ...], Row]] = {table.id: {} for table in TABLES}
+
+    def scope(self, subtask: int, epoch: int | None = None, attempt: int = 1) -> StateTaskScope:
+        """The scope of the epoch after the head."""
+        key = EpochKey(self.branch, self.epoch + 1 if epoch is None else epoch)
+        parent = self.chains[COUNTS.id].at
+        epoch_scope = EpochScope("application", key, attempt, parent)
+        return StateTaskScope(epoch_scope, OWNER, subtask, self.parallelism, GROUPS, TABLES, dict(self.chains))
+
+    def start(self, subtask: int = 0, attempt: int = 1) -> StateTransaction:
+        """A transaction, in an executor's copy of a new backend."""
+        return self.copied().start(self.scope(subtask, attempt=attempt))
+
+    def copied(self) -> StateBackend:
+        copy: StateBackend = pickle.loads(cloudpickle.dumps(self.harness.make()))  # type: ignore[no-untyped-call]
+        return copy
+
+    def pre_commit(self, changes: dict[str, list[Change]] | None = None, attempt: int = 1) -> list[Handle]:
+        """Run the next epoch's tasks up to their handles."""
+        handles = []
+        for subtask in range(self.parallelism):
+            transaction = self.start(subtask, attempt)
+            self.stage(transaction, changes or {}, subtask)
+            handles.append(Handle.decode(transaction.pre_commit().encode()))
+        return handles
+
+    def stage(self, transaction: StateTransaction, changes: dict[str, list[Change]], subtask: int) -> None:
+        """Stage those of the changes that are the subtask's."""
+        for table in TABLES:
+            rows = changes_of(table, changes.get(table.id, []))
+            transaction.stage(table.id, _of_subtask(rows, subtask, self.parallelism))
+
+    def publish(self, handles: Sequence[Handle], changes: dict[str, list[Change]] | None = None) -> None:
+        """E4: the epoch is the head now."""
+        backend = self.harness.make()
+        self._append([delta for handle in handles for delta in backend.deltas(handle)], changes or {})
+
+    def _append(self, deltas: Sequence[DeltaFile], changes: dict[str, list[Change]]) -> None:
+        self.epoch += 1
+        for table in TABLES:
+            chain = self.chains[table.id]
+            link = Link(EpochKey(self.branch, self.epoch), _of(deltas, table))
+            self.chains[table.id] = Chain(chain.base_at, chain.bases, (*chain.links, link))
+            rows = dict(self.expected[table.id])
+            for change in changes.get(table.id, []):
+                key = _key(change, table)
+                if is_delete(change, table):
+                    rows.pop(key, None)
+                else:
+                    rows[key] = change
+            self.expected[table.id] = rows
+
+    def run(self, **changes: list[Change]) -> list[Handle]:
+        """One whole epoch. ``counts=..`` and ``seen=..`` are the changes of the two state tables."""
+        named = {COUNTS.id: changes.get("counts", []), SEEN.id: changes.get("seen", [])}
+        handles = self.pre_commit(named)
+        self.publish(handles, named)
+        return handles
+
+    def run_elsewhere(self, **changes: list[Change]) -> None:
+        """One whole epoch, on executors of other machines: the local store hears nothing of it."""
+        named = {COUNTS.id: changes.get("counts", []), SEEN.id: changes.get("seen", [])}
+        key, deltas = EpochKey(self.branch, self.epoch + 1), []
+        for table in TABLES:
+            rows = changes_of(table, named[table.id])
+            for subtask in range(self.parallelism):
+                mine = _of_subtask(rows, subtask, self.parallelism)
+                if mine.num_rows:
+                    written = write_delta(self.harness.store, sort_changes(table, mine), key, subtask, self.parallelism)
+                    deltas.append(written)
+        self._append(deltas, named)
+
+    def compact(self) -> None:
+        """E7: bases at the head, and nothing before them."""
+        for table in TABLES:
+            chain = self.chains[table.id]
+            bases = compact(self.harness.store, table, chain, GROUPS, ranges=3)
+            self.chains[table.id] = Chain(chain.at, bases, ())
+
+    def fork(self, branch: str) -> World:
+        """A new branch on the head."""
+        other = World(self.harness, self.parallelism)
+        other.branch, other.epoch = branch, self.epoch
+        other.chains, other.expected = dict(self.chains), dict(self.expected)
+        return other
+
+    def check(self) -> None:
+        """What the next epoch's tasks see is exactly what was published."""
+        for subtask in range(self.parallelism):
+            transaction = self.start(subtask)
+            check_view(self, transaction, subtask)
+            transaction.discard()
+
+
+def check_view(world: World, transaction: StateTransaction, subtask: int) -> None:
+    """The transaction sees all of the world's rows that are its subtask's, by look-ups and by scans, and no others."""
+    for table in TABLES:
+        rows = changes_of(table, list(world.expected[table.id].values()))
+        rows = _of_subtask(rows, subtask, world.parallelism)
+        view = transaction.view(table.id)
+        found, values = TableAccess(table, view, GROUPS).get(rows)
+        assert found.all(), f"{table.id} lacks {int((~found).sum())} rows of subtask {subtask}"
+        assert values.to_pylist() == rows.select(values.column_names).to_pylist()
+        there = sum(len(view.scan(group, b"")) for group in range(subtask, GROUPS, world.parallelism))
+        assert there == rows.num_rows, f"{table.id} has {there} rows of subtask {subtask}, not {rows.num_rows}"
+
+
+def changes_of(table: StateTable, changes: Sequence[Change]) -> pa.Table:
+    """Changes as ``StateTransaction.stage`` takes them."""
+    keys = pa.Table.from_pylist(
+        [{name: row[name] for name in table.key_schema.names} for row in changes], table.key_schema
+    )
+    owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
+    columns = {
+        "_kg": key_groups(keys, owner, GROUPS),
+        "_op": pa.array(["delete" if is_delete(row, table) else "put" for row in changes], pa.string()),
+        **{name: keys.column(name) for name in keys.column_names},
+    }
+    for field in table.value_schema:
+        columns[field.name] = pa.array([row.get(field.name) for row in changes], field.type)
+    return pa.table(columns)
+
+
+def is_delete(change: Change, table: StateTable) -> bool:
+    return not any(column.name in change for column in table.value)
+
+
+def encoded_groups(table: StateTable, changes: Sequence[Change]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The key group of each change."""
+    groups: np.ndarray[Any, np.dtype[np.int32]] = changes_of(table, changes).column("_kg").to_numpy()
+    return groups
+
+
+def _of_subtask(rows: pa.Table, subtask: int, parallelism: int) -> pa.Table:
+    return rows.filter(pa.array(subtask_of(rows.column("_kg").to_numpy(), parallelism) == subtask))
+
+
+def _of(deltas: Sequence[DeltaFile], table: StateTable) -> tuple[DeltaFile, ...]:
+    return tuple(delta for delta in deltas if delta.table == table.id)

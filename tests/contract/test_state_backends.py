@@ -1,0 +1,63 @@
+"""Heap and LMDB keep the contract of state backends."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from epochal.backends import heap, lmdb, recent
+from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.contracts.state import StateBackend
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.contract import StateBackendContract, StateHarness
+from epochal.testing.state_world import OWNER
+
+
+class Harness(StateHarness):
+    def __init__(self, backend: type[HeapBackend | LmdbBackend], url: str, folder: Path) -> None:
+        self._backend = backend
+        self._store = SnapshotStore(url)
+        self.cache = folder / "cache"
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    def make(self) -> StateBackend:
+        return self._backend(OWNER, self.store, str(self.cache))
+
+    def new_worker(self) -> None:
+        for module in (heap, lmdb, recent):
+            module.forget()
+
+    def new_machine(self) -> None:
+        self.new_worker()
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+
+class TestHeap(StateBackendContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> Harness:
+        return Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+
+
+class TestLmdb(StateBackendContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> Harness:
+        return Harness(LmdbBackend, (tmp_path / "store").as_uri(), tmp_path)
+
+
+class TestHeapOverAnObjectStore(StateBackendContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> Harness:
+        return Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
+
+
+@pytest.mark.parametrize(("name", "backend"), [("heap", HeapBackend), ("lmdb", LmdbBackend)])
+def test_they_are_found_by_their_names(name: str, backend: type[HeapBackend | LmdbBackend], tmp_path: Path) -> None:
+    assert find(STATE_BACKENDS, name) is backend
+    assert backend(OWNER, SnapshotStore(str(tmp_path)), str(tmp_path)).kind == name
