@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import signal
 import sys
 import tempfile
@@ -18,8 +20,9 @@ from rich.text import Text
 
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
+from epochal.engine.failures import failure_of
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.errors import OptionError
+from epochal.errors import AuthorError, EpochalError, OptionError
 from epochal.pipeline.artifact import load
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.cli.local_spark import local_spark
@@ -101,7 +104,14 @@ def run_locally(wanted: LocalRun, output: Output) -> LocalOutcome:
         interruption = stack.enter_context(_interruptible(output))
         hooks = Hooks(progress.show, lambda: interruption.wanted, wanted.epochs_limit)
         output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
-        run_attempt(orders, graph, spark, catalog, hooks)
+        stack.enter_context(_told(output))
+        try:
+            run_attempt(orders, graph, spark, catalog, hooks)
+        except EpochalError as error:
+            failure = failure_of(error)
+            if failure.traceback is None:
+                raise
+            raise AuthorError(f"{failure.message}\n{failure.traceback}") from error
         return LocalOutcome(pipeline=graph.name, interrupted=interruption.wanted, epochs=tuple(progress.epochs))
 
 
@@ -133,6 +143,30 @@ class _Progress:
                 (f"  {took:.2f} s", "dim"),
             )
         )
+
+
+class _Warnings(logging.Handler):
+    """The engine's warnings (an aborted epoch, a sink that has to wait) as notes; its errors come as exceptions."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.ERROR:
+            self._output.note(Text.assemble(("● ", "yellow"), record.getMessage().partition("\n")[0]))
+
+
+@contextmanager
+def _told(output: Output) -> Iterator[None]:
+    logger, handler = logging.getLogger("epochal"), _Warnings(output)
+    logger.addHandler(handler)
+    propagated, logger.propagate = logger.propagate, bool(os.environ.get("EPOCHAL_DEBUG"))
+    try:
+        yield
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(handler)
 
 
 @dataclass
