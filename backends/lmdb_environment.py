@@ -30,6 +30,8 @@ LONGEST = 511
 """Bytes from which on a key is shortened."""
 _KEPT = LONGEST - 32
 _MARK = b"mark"
+_LOCK_BYTES = 3 * 4096
+"""Enough for 126 readers."""
 _DAMAGED = (
     lmdb.InvalidError,
     lmdb.CorruptedError,
@@ -196,11 +198,12 @@ def throw_away(folder: Path) -> None:
 
 
 def _open(folder: Path) -> lmdb.Environment:
+    _reserve(folder / "lock.mdb")
     environment = lmdb.open(
         str(folder),
         map_size=FIRST_MAP_BYTES,
         max_dbs=64,
-        max_readers=512,
+        max_readers=126,
         sync=False,
         metasync=False,
         writemap=False,
@@ -213,6 +216,16 @@ def _open(folder: Path) -> lmdb.Environment:
         environment.close()  # reading past the end would kill the process
         raise lmdb.CorruptedError(f"{data} is shorter than its own last page")
     return environment
+
+
+def _reserve(lock: Path) -> None:
+    """LMDB writes to this file through memory: where the disk is full, that would kill the process."""
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        if os.fstat(descriptor).st_blocks * 512 < _LOCK_BYTES and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
