@@ -6,7 +6,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,12 +82,14 @@ class FilesTransaction(SinkTransaction):
         )
 
     def discard(self) -> None:
-        try:
+        # What cannot be closed or removed now is found by the sweep.
+        with suppress(OSError, ValueError, pa.ArrowException):
+            if self._writer is not None:
+                self._writer.finish()
+        with suppress(OSError):
             if self._file is not None:
                 self._file.close()
             self._staged.unlink(missing_ok=True)
-        except OSError:
-            return  # the sweep finds it
 
 
 def synchronise(path: Path) -> None:

@@ -171,7 +171,6 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    files = list_files(location)
     if reader.schema is not None:
         try:
             schema = StructType.fromDDL(reader.schema)
@@ -180,6 +179,7 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
         if not isinstance(schema, StructType):
             raise SchemaError(f"The schema of {location} is {reader.schema!r}: write 'column type, ..'.")
         return schema
+    files = list_files(location)
     if not files:
         raise SourceError(
             f"There is no file at {location} to learn the columns from. Add one, or give schema='column type, ..'."

@@ -106,7 +106,10 @@ class SinkBackend(Backend[SinkTransaction]):
     @property
     @abstractmethod
     def target(self) -> str:
-        """Where the rows go, comparable, without secrets (``files:/data/out``): a fork must name another."""
+        """Where the rows go, comparable, without secrets (``files:/data/out``): a fork must name another.
+
+        A target that ends with its colon (``console:``) names no place, and may be shared.
+        """
 
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:

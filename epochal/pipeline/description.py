@@ -56,6 +56,11 @@ def describe(graph: Graph) -> GraphDescription:
     )
 
 
+def names_place(target: str) -> bool:
+    """Whether a sink's target is a place of its own; ``console:`` is not, and may be shared."""
+    return not target.endswith(":")
+
+
 def _described(node: Node) -> NodeDescription:
     name = node.label if isinstance(node, TransformNode) else node.name
     return NodeDescription(id=node.id, name=name, type=_type(node), inputs=inputs(node), description=_details(node))

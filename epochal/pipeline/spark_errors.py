@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,20 @@ def at(where: str) -> Iterator[None]:
         raise type(error)(message if message.startswith(where) else f"{where}: {message}") from error
     except Exception as error:
         raise PipelineError(f"{where}: {explained(error)}") from error
+
+
+@contextmanager
+def without_query_log() -> Iterator[None]:
+    """Spark's Python side logs each refused query with the JVM's whole stack; here the error itself says it all."""
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def explained(error: Exception) -> str:

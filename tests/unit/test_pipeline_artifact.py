@@ -1,0 +1,194 @@
+"""Artifacts: files and archives, parameters, and errors in the author's own lines."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from epochal.errors import ArtifactError, OptionError, ParameterError, PipelineError
+from epochal.pipeline.artifact import load, load_graph
+
+GOOD = """
+from pydantic import BaseModel, Field
+from epochal import Pipeline
+from epochal.connectors import console, generator
+
+class Parameters(BaseModel):
+    rows: int = Field(ge=1)
+    label: str = "x"
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("made")
+    pipeline.read("rows", generator.source({"a": "id"}, bound=parameters.rows)).write("out", console.sink())
+    return pipeline
+"""
+
+
+def file(folder: Path, code: str, name: str = "made.py") -> Path:
+    path = folder / name
+    path.write_text(dedent(code))
+    return path
+
+
+def archive(folder: Path, **members: str) -> Path:
+    path = folder / "made.zip"
+    with zipfile.ZipFile(path, "w") as opened:
+        for name, text in members.items():
+            opened.writestr(name.replace("__", "/") + ".py", dedent(text))
+    return path
+
+
+def refusal(path: Path, parameters: dict[str, object] | None = None) -> str:
+    with pytest.raises((ArtifactError, ParameterError, PipelineError, OptionError)) as caught:
+        load(path).graph(parameters)
+    return caught.value.message
+
+
+def test_a_file_with_parameters(tmp_path: Path) -> None:
+    path = file(tmp_path, GOOD)
+    artifact = load(path)
+    graph = artifact.graph({"rows": "7"})
+    assert graph.sources[0].description["bound"] == 7
+    assert artifact.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_archive_with_modules_of_its_own(tmp_path: Path) -> None:
+    path = archive(tmp_path, pipeline="from .parts.build import build", parts__build=GOOD, parts____init__="")
+    assert load(path).graph({"rows": 3}).name == "made"
+
+
+def test_two_versions_do_not_meet(tmp_path: Path) -> None:
+    one = load(file(tmp_path, GOOD, "one.py"))
+    two = load(file(tmp_path, GOOD.replace('"made"', '"other"'), "two.py"))
+    assert (one.graph({"rows": 1}).name, two.graph({"rows": 1}).name) == ("made", "other")
+
+
+def test_functions_travel_by_value(tmp_path: Path) -> None:
+    """In a process that has never seen the artifact, what was pickled here works."""
+    import subprocess
+    import sys
+
+    from pyspark import cloudpickle
+
+    path = archive(
+        tmp_path,
+        pipeline=GOOD + "\nfrom .tools import double\ndef quadruple(x):\n    return double(double(x))\n",
+        tools="def double(x):\n    return 2 * x\n",
+    )
+    artifact = load(path)
+    artifact.ship()
+    pickled = tmp_path / "function"
+    pickled.write_bytes(cloudpickle.dumps(artifact.module.quadruple))  # type: ignore[no-untyped-call]
+    code = f"import pickle; print(pickle.loads(open({str(pickled)!r}, 'rb').read())(10))"
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert answer.stdout.strip() == "40"
+
+
+def test_load_graph_is_ready_for_executors(tmp_path: Path) -> None:
+    from pyspark import cloudpickle
+
+    assert load_graph(file(tmp_path, GOOD), {"rows": 2}).name == "made"
+    module = load(tmp_path / "made.py").package
+    assert module in cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+
+
+def test_every_wrong_parameter_is_listed_without_its_value(tmp_path: Path) -> None:
+    message = refusal(file(tmp_path, GOOD), {"row": "secret", "label": 3})
+    assert "row: there is no such parameter. Did you mean 'rows'?" in message
+    assert "rows: Field required." in message
+    assert "label: Input should be a valid string." in message
+    assert "secret" not in message
+
+
+def test_parameters_for_a_pipeline_without(tmp_path: Path) -> None:
+    code = GOOD.replace("parameters: Parameters", "").replace("parameters.rows", "3")
+    path = file(tmp_path, code)
+    assert load(path).graph().name == "made"
+    assert "takes no parameters" in refusal(path, {"rows": 3})
+
+
+@pytest.mark.parametrize(
+    ("code", "parts"),
+    [
+        ("x = (1,\ny = 2\n", ["made.py, line 1", "never closed"]),
+        ("import nothing_of_this_name\n", ["made.py, line 1", "ModuleNotFoundError"]),
+        ("def f():\n    return 1 / 0\nf()\n", ["made.py, line 2, in f", "ZeroDivisionError: division by zero"]),
+        ("x = 3\n", ["defines no pipeline", "def build"]),
+        ("pipeline = 3\n", ["`pipeline` is int"]),
+        ("def build():\n    return None\n", ["what build() returns is NoneType"]),
+        ("def build(parameters):\n    return None\n", ["does not say what its parameters are", "BaseModel"]),
+        ("def build(a: int, b: int):\n    return None\n", ["takes 2 arguments"]),
+        ("build = 3\n", ["not a function"]),
+        ("import sys\nsys.exit(3)\n", ["made.py, line 2", "ends the process"]),
+        ("from .other import x\n", ["made.py, line 1", "submit other.py and the pipeline as one"]),
+        (
+            "import pyspark.sql.functions as F\nx = F.count('*')\n",
+            ["made.py, line 2", "from epochal import functions as F"],
+        ),
+        (
+            "import pyspark.sql.functions as F\nx = F.col('a')\n",
+            ["made.py, line 2", "from epochal import functions as F"],
+        ),
+        ("from epochal import Pipeline\npipeline = Pipeline('Bad Name')\n", ["'Bad Name'", "(made.py, line 2)"]),
+    ],
+)
+def test_errors_name_the_authors_own_line(tmp_path: Path, code: str, parts: list[str]) -> None:
+    import subprocess
+    import sys
+
+    # In a process of its own: whether pyspark can make columns depends on what ran before in this one.
+    path = file(tmp_path, code)
+    script = (
+        "import sys\nfrom epochal.errors import EpochalError\nfrom epochal.pipeline.artifact import load\n"
+        "try:\n    load(sys.argv[1]).graph()\nexcept EpochalError as error:\n    print(error.message)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    for part in parts:
+        assert part in answer.stdout
+    assert "epochal/" not in answer.stdout
+
+
+def test_what_is_no_artifact(tmp_path: Path) -> None:
+    assert "There is no file" in refusal(tmp_path / "missing.py")
+    assert "neither a .py file nor a .zip" in refusal(file(tmp_path, "", "made.txt"))
+    assert "not a zip archive" in refusal(file(tmp_path, "nonsense", "made.zip"))
+    assert "archive the contents of inner/" in refusal(archive(tmp_path, inner__pipeline=GOOD))
+
+
+def test_an_absolute_import_of_a_sibling_is_answered_with_the_relative_one(tmp_path: Path) -> None:
+    message = refusal(archive(tmp_path, pipeline="import airline_lists\n", airline_lists=""))
+    assert "pipeline.py, line 1" in message
+    assert "from .airline_lists import" in message
+
+
+@pytest.mark.parametrize("name", ["../outside.py", "/outside.py", "a/../../outside.py", "a\\..\\outside.py"])
+def test_no_path_leaves_the_archives_folder(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "made.zip"
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr("pipeline.py", GOOD)
+        entry = zipfile.ZipInfo("x")
+        entry.filename = name
+        opened.writestr(entry, "stolen")
+    assert "path out of the archive" in refusal(path)
+
+
+def test_a_link_in_an_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "made.zip"
+    with zipfile.ZipFile(path, "w") as opened:
+        entry = zipfile.ZipInfo("pipeline.py")
+        entry.external_attr = 0o120777 << 16
+        opened.writestr(entry, "/etc/passwd")
+    assert "link" in refusal(path)
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from epochal.pipeline import unpacking
+
+    monkeypatch.setattr(unpacking, "LARGEST_ARCHIVE", 1000)
+    path = archive(tmp_path, pipeline=GOOD, large="#" * 5000)
+    assert "unpacks to over" in refusal(path)

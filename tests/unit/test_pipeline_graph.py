@@ -1,0 +1,166 @@
+"""Building a pipeline: nodes, names, and what is refused at once. Without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from epochal import BatchFunction, KeyedProcess, MapState, Pipeline, Stream, ValueState
+from epochal import functions as F
+from epochal.connectors import console, generator
+from epochal.errors import PipelineError, SchemaError
+from epochal.pipeline.description import describe
+from epochal.pipeline.graph import AggregateNode, ProcessBatchNode, ProcessNode, SinkNode, TransformNode, inputs
+
+
+class LateStreaks(KeyedProcess):
+    minutes = 15
+    current = ValueState("streak int, since timestamp")
+    carriers = MapState(key="carrier string", value="late long")
+    output = "tail string, streak int"
+    order_by = "time"
+
+    def process(self, key, rows, ctx):  # type: ignore[no-untyped-def]
+        yield key.tail, self.minutes
+
+
+class Totals(BatchFunction):
+    totals = ValueState("total bigint")
+    output = "tail string, total bigint"
+
+    def process_batch(self, batch, states, ctx):  # type: ignore[no-untyped-def]
+        return batch
+
+
+def started() -> tuple[Pipeline, Stream]:
+    pipeline = Pipeline("flights")
+    return pipeline, pipeline.read("flights", generator.source({"tail": "id", "delay": "id"}))
+
+
+def test_the_graph_has_the_authors_nodes_in_order() -> None:
+    pipeline, flights = started()
+    late = flights.where(F.col("delay") > 15)
+    delays = late.key_by("tail").aggregate("delays", flights=F.count("*"), worst="max(delay)")
+    late.key_by("tail").process(LateStreaks, minutes=30).write("alerts", console.sink())
+    delays.write("out", console.sink())
+    late.key_by("tail").process_batch(Totals, name="totals")
+    graph = pipeline.graph()
+    assert [node.name for node in graph.sources] == ["flights"]
+    assert [node.name for node in graph.operators] == ["delays", "late_streaks", "totals"]
+    assert [node.name for node in graph.sinks] == ["alerts", "out"]
+    transform = next(node for node in graph.nodes if isinstance(node, TransformNode))
+    assert transform.label == "where((delay > 15))"
+    assert len(graph.consumers(transform.id)) == 3
+    assert all(id < node.id for node in graph.nodes for id in inputs(node))
+    kinds = {type(node) for node in graph.nodes}
+    assert kinds >= {AggregateNode, ProcessNode, ProcessBatchNode, SinkNode}
+
+
+def test_settings_make_a_class_of_their_own_and_leave_the_authors_alone() -> None:
+    pipeline, flights = started()
+    flights.key_by("tail").process(LateStreaks, minutes=30)
+    process = next(node.process for node in pipeline.graph().operators if isinstance(node, ProcessNode))
+    assert (process.minutes, LateStreaks.minutes) == (30, 15)  # type: ignore[attr-defined]
+    assert issubclass(process, LateStreaks)
+
+
+def test_description_is_plain_data_with_targets() -> None:
+    pipeline, flights = started()
+    flights.key_by("tail").aggregate("delays", mean=F.avg("delay")).write("out", console.sink())
+    description = describe(pipeline.graph())
+    assert description.sinks == {"out": "console:"}
+    aggregate = next(node for node in description.nodes if node.type == "aggregate")
+    assert aggregate.description == {"keys": ["tail"], "columns": {"mean": "avg(delay)"}}
+    assert type(description).model_validate_json(description.model_dump_json()) == description
+
+
+def test_building_and_describing_needs_neither_pyspark_nor_java() -> None:
+    code = """
+import sys
+from epochal import Pipeline, functions as F
+from epochal.connectors import files
+from epochal.pipeline.description import describe
+pipeline = Pipeline("p")
+stream = pipeline.read("s", files.source("data", format="json", schema="k string, x int"))
+stream.key_by("k").aggregate("a", mean=F.avg("x")).write("out", files.sink("out"))
+assert describe(pipeline.graph()).sinks["out"].endswith("/out")
+assert "pyspark" not in sys.modules, "pyspark was imported"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def refused(build: Callable[[Pipeline, Stream], object]) -> str:
+    pipeline, flights = started()
+    with pytest.raises((PipelineError, SchemaError)) as caught:
+        build(pipeline, flights)
+        pipeline.graph()
+    return caught.value.message
+
+
+def test_names_are_unique_and_well_formed() -> None:
+    source = generator.source({"a": "id"})
+    assert "two sources named 'flights'" in refused(lambda p, s: p.read("flights", source))
+    assert "two operators named 'x'" in refused(
+        lambda p, s: [s.key_by("tail").aggregate("x", n="count(*)") for _ in range(2)]
+    )
+    assert "two sinks named 'x'" in refused(lambda p, s: [s.write("x", console.sink()) for _ in range(2)])
+    for name in ("Big", "1st", "with space", "", "a" * 64):
+        assert "cannot be the name of a sink" in refused(lambda p, s, name=name: s.write(name, console.sink()))  # type: ignore[misc]
+
+
+def test_a_pipeline_that_does_nothing_is_refused() -> None:
+    assert "neither keeps state nor writes" in refused(lambda p, s: s.where("delay > 1"))
+    assert "has no source" in refused(lambda p, s: Pipeline("empty").graph())
+    unused = generator.source({"a": "id"})
+    assert "Nothing reads source 'other'" in refused(
+        lambda p, s: (s.write("out", console.sink()), p.read("other", unused))
+    )
+
+
+def test_keys_are_names_of_columns() -> None:
+    assert "at least one column" in refused(lambda p, s: s.key_by())
+    assert "twice" in refused(lambda p, s: s.key_by("tail", "TAIL"))
+    assert "with_columns()" in refused(lambda p, s: s.key_by(F.col("tail")))  # type: ignore[arg-type]
+
+
+def test_wrong_arguments_are_answered_with_the_fix() -> None:
+    assert "connectors" in refused(lambda p, s: s.write("out", "folder"))  # type: ignore[arg-type]
+    assert "connectors" in refused(lambda p, s: p.read("other", "folder"))  # type: ignore[arg-type]
+    assert "pipeline.table" in refused(lambda p, s: s.join(s, on="tail"))  # type: ignore[arg-type]
+    assert "same pipeline" in refused(lambda p, s: s.union(started()[1]))
+    assert "give SQL text" in refused(lambda p, s: s.where(3))  # type: ignore[arg-type]
+    assert "is empty" in refused(lambda p, s: s.with_columns(x=" "))
+
+
+def test_process_classes_are_checked_when_they_are_given() -> None:
+    class NoOutput(KeyedProcess):
+        def process(self, key, rows, ctx):  # type: ignore[no-untyped-def]
+            return []
+
+    class NoProcess(KeyedProcess):
+        output = "a int"
+
+    class NestedState(LateStreaks):
+        current = ValueState("xs array<int>")
+
+    class BadState(LateStreaks):
+        current = ValueState("streak")
+
+    def given(process: object, **settings: object) -> str:
+        return refused(lambda p, s: s.key_by("tail").process(process, **settings))  # type: ignore[arg-type]
+
+    assert "Operator 'no_output'" in given(NoOutput)
+    assert "define it" in given(NoProcess)
+    assert "ListState" in given(NestedState)
+    assert "'streak' is not a column" in given(BadState)
+    assert "Give the class itself" in given(LateStreaks())
+    assert "Did you mean 'minutes'?" in given(LateStreaks, minute=3)
+    assert "no setting 'current'" in given(LateStreaks, current=3)
+
+
+def test_state_is_reachable_only_where_a_key_is() -> None:
+    with pytest.raises(PipelineError, match="belongs to the current key"):
+        _ = LateStreaks().current
