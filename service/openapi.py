@@ -24,8 +24,8 @@ _IDEMPOTENCY_KEY = {
 _DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of epochs.
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
-`X-Request-Id`, under which the control plane's log has it. Scopes: read < operate < admin; submitting code needs operate,
-and is code execution.
+`X-Request-Id`, under which the control plane's log has it. Scopes: read < operate < admin; submitting code needs
+operate, and is code execution.
 """
 
 

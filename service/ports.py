@@ -25,13 +25,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from epochal.contracts.catalog import EpochRecord, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.service.settings import Settings
-from epochal.state.table import StateTable
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
 ApplicationState = Literal["created", "starting", "running", "stopping", "stopped", "failed"]
@@ -51,36 +49,10 @@ class Part(Protocol):
 # Builder.
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class GraphNode(_Value):
-    """One node for people: ``type`` is ``source``, ``static``, ``transform``, ``aggregate``, ``process``,
-    ``process_batch`` or ``sink``; ``columns`` (name -> Spark type) only after a full analysis."""
-
-    id: int
-    name: str
-    type: str
-    inputs: tuple[int, ...] = ()
-    description: dict[str, Any] = {}
-    columns: dict[str, str] | None = None
-
-
-class GraphDescription(_Value):
-    """What an artifact contains, without secrets. ``sinks``: name -> target as in ``SinkBackend.target``.
-
-    ``tables`` is ``None`` where finding the state tables needs Spark (``Builder.describe``).
-    """
-
-    name: str
-    nodes: tuple[GraphNode, ...]
-    sinks: dict[str, str]
-    tables: tuple[StateTable, ...] | None = None
-
-
 class Builder(Part, Protocol):
     """Builds pipelines in subprocesses: no author's code ever runs in the control plane.
+
+    ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
 
     Both raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError``, .. naming operator and fix.
     """

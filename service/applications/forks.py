@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, InvalidInput, OptionError
+from epochal.pipeline.description import GraphDescription, names_place
 from epochal.service.applications.configuration import ApplicationConfiguration, check_configuration
 from epochal.service.applications.lifecycle import Lifecycle, changes, start_operation
 from epochal.service.applications.repository import ApplicationRepository, check_one_of
@@ -22,7 +23,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Artifact, Version
-from epochal.service.ports import Builder, ControlEvent, GraphDescription
+from epochal.service.ports import Builder, ControlEvent
 from epochal.service.settings import Settings
 from epochal.service.snapshots.repository import SnapshotRepository
 from epochal.service.versions.repository import VersionRepository
@@ -89,9 +90,7 @@ class ForkService:
     ) -> tuple[Application, list[ControlEvent]]:
         origin = BranchOrigin("fork", plan.base, request.message)
         row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
-        VersionRepository(session).add(
-            row, 1, plan.artifact.sha256, plan.parameters, plan.configuration, graph, by
-        )
+        VersionRepository(session).add(row, 1, plan.artifact.sha256, plan.parameters, plan.configuration, graph, by)
         events: list[ControlEvent] = []
         if request.start:
             events.append(operation_changed(row.name, start_operation(session, row, by)))
@@ -131,7 +130,7 @@ def _merged(source: dict[str, Any], given: dict[str, Any]) -> ApplicationConfigu
 
 def _check_targets(source: str, before: GraphDescription, after: GraphDescription) -> None:
     taken = set(before.sinks.values())
-    shared = sorted(name for name, target in after.sinks.items() if target in taken)
+    shared = sorted(name for name, target in after.sinks.items() if target in taken and names_place(target))
     if shared:
         targets = ", ".join(f"{name!r} ({after.sinks[name]})" for name in shared)
         raise SharedTargets(

@@ -144,5 +144,3 @@ def _ask_to_stop(operations: OperationRepository, execution: Execution, operatio
     execution.state = "stopping"
     execution.stop_requested_at = now()
     operations.direct(execution, operation, "stop", {})
-
-

@@ -12,7 +12,7 @@ from epochal.service.applications.schemas import ApplicationAnswer, Head, Parent
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Attempt, Epoch, Execution
-from epochal.service.catalog.records import failure_of
+from epochal.service.catalog.records import failure_of, key_of
 from epochal.service.ports import ApplicationState
 
 
@@ -65,5 +65,6 @@ def _parent(repository: ApplicationRepository, row: Application) -> Parent | Non
     if origin is None:
         return None
     branch, application = origin
-    assert branch.parent_branch is not None and branch.parent_epoch is not None  # a fork always has a parent
-    return Parent(application=application.name, branch=branch.parent_branch, epoch=branch.parent_epoch)
+    parent = key_of(branch.parent_branch, branch.parent_epoch)
+    assert parent is not None  # a fork always has one
+    return Parent(application=application.name, branch=parent.branch, epoch=parent.epoch)

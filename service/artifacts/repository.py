@@ -24,9 +24,7 @@ class ArtifactRepository:
 
     def page(self, page: PageRequest) -> Part:
         """Newest first."""
-        return paginate(
-            self._session, select(Artifact), page, [Artifact.created_at, Artifact.sha256], descending=True
-        )
+        return paginate(self._session, select(Artifact), page, [Artifact.created_at, Artifact.sha256], descending=True)
 
     def add(self, sha256: str, filename: str, size: int, by: str) -> Artifact:
         row = Artifact(sha256=sha256, filename=filename, bytes=size, created_at=now(), created_by=by)

@@ -17,11 +17,17 @@ router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
 
 Filename = Annotated[
     str,
-    Query(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$", description="`flights.py` or `flights.zip`.", examples=["flights.py"]),
+    Query(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$",
+        description="`flights.py` or `flights.zip`.",
+        examples=["flights.py"],
+    ),
 ]
 
 
-@router.post("", status_code=status.HTTP_201_CREATED, responses={200: {"model": ArtifactAnswer}}, openapi_extra=BINARY_BODY)
+@router.post(
+    "", status_code=status.HTTP_201_CREATED, responses={200: {"model": ArtifactAnswer}}, openapi_extra=BINARY_BODY
+)
 @requires(Scope.OPERATE)
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller

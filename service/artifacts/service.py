@@ -19,7 +19,7 @@ class ArtifactService:
         self._database = database
 
     def register(self, filename: str, content: bytes, by: str) -> tuple[ArtifactAnswer, bool]:
-        """The artifact, and whether it is new. Raises ``ArtifactError``, ``EnvironmentProblem`` when it cannot be kept."""
+        """The artifact, and whether it is new. ``ArtifactError``; ``EnvironmentProblem`` when it cannot be kept."""
         check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
         sha256 = hashlib.sha256(content).hexdigest()
         with self._database.reading() as session:

@@ -16,11 +16,11 @@ router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"
 @requires(Scope.READ)
 def list_snapshots(name: str, page: Paging, control: Control) -> Page[EpochRecord]:
     """Prepared and committed epochs of the lineage, newest first."""
-    return control.snapshots.page(name, page)
+    return control.manifests.page(name, page)
 
 
 @router.get("/{epoch}")
 @requires(Scope.READ)
 def get_snapshot(name: str, epoch: EpochNumber, control: Control) -> SnapshotAnswer:
     """The manifest: what the epoch read, changed and wrote, and the files that hold it."""
-    return control.snapshots.get(name, epoch)
+    return control.manifests.get(name, epoch)

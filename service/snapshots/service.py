@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from epochal.contracts.catalog import EpochRecord, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.applications.repository import ApplicationRepository
@@ -17,8 +20,6 @@ from epochal.service.schema import Page
 from epochal.service.snapshots.repository import SNAPSHOTS, SnapshotRepository
 from epochal.service.snapshots.schemas import SnapshotAnswer
 from epochal.snapshots.store import SnapshotStore
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 
 class SnapshotDirectory:
@@ -36,9 +37,7 @@ class SnapshotDirectory:
         with self._database.reading() as session:
             return _head(session, ApplicationRepository(session).named(application))
 
-    def resolve(
-        self, application: str, *, epoch: int | None = None, savepoint: str | None = None
-    ) -> ManifestReference:
+    def resolve(self, application: str, *, epoch: int | None = None, savepoint: str | None = None) -> ManifestReference:
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             return SnapshotRepository(session).resolve(row, epoch, savepoint)
@@ -70,7 +69,7 @@ class SnapshotService:
     def get(self, application: str, epoch: int) -> SnapshotAnswer:
         """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
         reference = self._directory.resolve(application, epoch=epoch)
-        manifest = self._store.manifest(reference)
+        manifest = self._store.read_manifest(reference)
         return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference)
 
 

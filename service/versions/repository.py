@@ -4,12 +4,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import ArtifactError, NotFound
+from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.types import now
 from epochal.service.pagination import PageRequest, Part, paginate
-from epochal.service.ports import GraphDescription
 
 
 class VersionRepository:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration
-from epochal.service.ports import GraphDescription
 from epochal.service.schema import Answer, Body, Sha256
 
 

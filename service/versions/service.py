@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from epochal.errors import Conflict, OptionError
+from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration, check_configuration
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.artifacts.files import artifact_path
@@ -10,7 +11,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Version
 from epochal.service.pagination import PageRequest
-from epochal.service.ports import Builder, GraphDescription
+from epochal.service.ports import Builder
 from epochal.service.schema import Page
 from epochal.service.settings import Settings
 from epochal.service.versions.repository import VersionRepository
@@ -47,7 +48,9 @@ class VersionService:
             row = applications.named(application, lock=True)
             execution = applications.execution(row)
             if execution is not None and execution.state not in ENDED:
-                raise Conflict(f"Application {application!r} is {execution.state}; stop it before giving it a new version.")
+                raise Conflict(
+                    f"Application {application!r} is {execution.state}; stop it before giving it a new version."
+                )
             number = versions.latest(row).number + 1
             return version_answer(versions.add(row, number, artifact.sha256, parameters, configuration, graph, by))
 

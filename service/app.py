@@ -1,0 +1,118 @@
+"""The app factory: one FastAPI app for one control plane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import Depends, FastAPI
+from starlette.concurrency import run_in_threadpool
+
+import epochal
+from epochal.service import openapi, problem_handlers
+from epochal.service.applications.routes import router as applications
+from epochal.service.artifacts.routes import router as artifacts
+from epochal.service.audit.middleware import Audit
+from epochal.service.audit.routes import router as audit
+from epochal.service.catalog.migration import migrate_database
+from epochal.service.composition import compose
+from epochal.service.context import ControlPlane
+from epochal.service.epochs.routes import router as epochs
+from epochal.service.events.routes import router as events
+from epochal.service.executions.routes import router as executions
+from epochal.service.health.routes import router as health
+from epochal.service.idempotency import Idempotency
+from epochal.service.internal.routes import router as internal
+from epochal.service.lineage.routes import router as lineage
+from epochal.service.operations.routes import router as operations
+from epochal.service.parts import FACTORIES
+from epochal.service.ports import PortFactories
+from epochal.service.replicas.part import Replicas
+from epochal.service.savepoints.routes import router as savepoints
+from epochal.service.security.admin import ensure_admin_token
+from epochal.service.security.gate import Gate, check_binding
+from epochal.service.settings import Settings
+from epochal.service.snapshots.routes import router as snapshots
+from epochal.service.state.fast_path import FastLookups
+from epochal.service.state.routes import router as state
+from epochal.service.tokens.routes import router as tokens
+from epochal.service.transport import Transport
+from epochal.service.versions.routes import router as versions
+
+ROUTERS = (
+    health,
+    artifacts,
+    applications,
+    versions,
+    operations,
+    executions,
+    epochs,
+    savepoints,
+    snapshots,
+    lineage,
+    state,
+    events,
+    tokens,
+    audit,
+    internal,
+)
+
+
+def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
+    """An app that migrates its catalog, makes the admin token and opens its parts when it starts.
+
+    Raises ``OptionError`` for settings that would be unsafe or cannot work; starting
+    it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``.
+    """
+    check_binding(settings)
+    control = compose(settings, ports)
+    app = FastAPI(
+        lifespan=_lifespan,
+        dependencies=[Depends(Gate(control.authenticator))],
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.control_plane = control
+    problem_handlers.install(app)
+    openapi.install(app, epochal.__version__)
+    for router in ROUTERS:
+        app.include_router(router)
+    limits = settings.limits
+    # The last one added is the outermost.
+    app.add_middleware(
+        Idempotency, database=control.database, authenticator=control.authenticator, hours=limits.idempotency_hours
+    )
+    app.add_middleware(Audit, database=control.database)
+    app.add_middleware(
+        Transport,
+        limit_of=lambda path: limits.artifact_bytes if path == "/v1/artifacts" else limits.body_bytes,
+        observe=control.metrics.observe,
+    )
+    if isinstance(control.replicas, Replicas):
+        app.add_middleware(
+            FastLookups,
+            replicas=control.replicas,
+            authenticator=control.authenticator,
+            observe=control.metrics.observe,
+        )
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    control: ControlPlane = app.state.control_plane
+    await run_in_threadpool(_prepare, control)
+    async with AsyncExitStack() as stack:
+        stack.callback(control.database.close)
+        for part in control.parts:
+            await run_in_threadpool(part.open)
+            stack.push_async_callback(run_in_threadpool, part.close)
+        yield
+
+
+def _prepare(control: ControlPlane) -> None:
+    control.settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    migrate_database(control.database)
+    if control.settings.authentication:
+        ensure_admin_token(control.database, control.settings.admin_token_file)

@@ -1,0 +1,84 @@
+"""Putting a control plane together from its settings and the factories of its moving parts."""
+
+from __future__ import annotations
+
+from epochal.service.applications.forks import ForkService
+from epochal.service.applications.lifecycle import Lifecycle
+from epochal.service.applications.service import ApplicationService
+from epochal.service.artifacts.service import ArtifactService
+from epochal.service.audit.service import AuditService
+from epochal.service.catalog.database import Database
+from epochal.service.context import ControlPlane
+from epochal.service.epochs.service import EpochService
+from epochal.service.executions.ledger import ExecutionLedger
+from epochal.service.executions.service import ExecutionService
+from epochal.service.health.metrics import Metrics
+from epochal.service.internal.service import DriverService
+from epochal.service.lineage.service import LineageService
+from epochal.service.operations.service import OperationService
+from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
+from epochal.service.savepoints.service import SavepointService
+from epochal.service.security.authenticator import Authenticator
+from epochal.service.settings import Settings
+from epochal.service.snapshots.service import SnapshotDirectory, SnapshotService
+from epochal.service.tokens.service import TokenService
+from epochal.service.versions.service import VersionService
+from epochal.snapshots.store import SnapshotStore
+
+
+def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
+    """Nothing is opened, no connection made: see ``create_app``."""
+    database = Database(settings.database_url)
+    store = SnapshotStore(settings.store_url)
+    authenticator = Authenticator(database, settings.authentication)
+    directory = SnapshotDirectory(database)
+    forwarding = _Forwarding()
+    ledger = ExecutionLedger(settings, database, forwarding)
+    surroundings = Surroundings(settings, ledger, directory)
+    events = forwarding.sink = ports.events(surroundings)
+    builder = ports.builder(surroundings)
+    replicas = ports.replicas(surroundings, events)
+    supervisor = ports.supervisor(surroundings, events)
+    lifecycle = Lifecycle(database, events, supervisor)
+    return ControlPlane(
+        settings=settings,
+        database=database,
+        store=store,
+        authenticator=authenticator,
+        metrics=Metrics(database),
+        ledger=ledger,
+        snapshots=directory,
+        events=events,
+        builder=builder,
+        replicas=replicas,
+        supervisor=supervisor,
+        artifacts=ArtifactService(settings, database),
+        applications=ApplicationService(settings, database, builder, lifecycle),
+        forks=ForkService(settings, database, builder, lifecycle),
+        lifecycle=lifecycle,
+        versions=VersionService(settings, database, builder),
+        operations=OperationService(database),
+        executions=ExecutionService(database),
+        epochs=EpochService(database),
+        savepoints=SavepointService(database, lifecycle),
+        manifests=SnapshotService(database, directory, store),
+        lineage=LineageService(database),
+        tokens=TokenService(database, authenticator),
+        audit=AuditService(database),
+        drivers=DriverService(database, events, supervisor),
+    )
+
+
+class _Forwarding:
+    """The ledger publishes to the event sink, whose factory may look at the ledger: one has to come first."""
+
+    sink: EventSink
+
+    def publish(self, event: ControlEvent) -> None:
+        self.sink.publish(event)
+
+    def open(self) -> None:
+        """The sink itself is opened."""
+
+    def close(self) -> None:
+        """The sink itself is closed."""

@@ -1,0 +1,78 @@
+"""The composed control plane, as endpoints reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from epochal.service.applications.forks import ForkService
+from epochal.service.applications.lifecycle import Lifecycle
+from epochal.service.applications.service import ApplicationService
+from epochal.service.artifacts.service import ArtifactService
+from epochal.service.audit.service import AuditService
+from epochal.service.catalog.database import Database
+from epochal.service.epochs.service import EpochService
+from epochal.service.executions.service import ExecutionService
+from epochal.service.health.metrics import Metrics
+from epochal.service.internal.service import DriverService
+from epochal.service.lineage.service import LineageService
+from epochal.service.operations.service import OperationService
+from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
+from epochal.service.savepoints.service import SavepointService
+from epochal.service.security.authenticator import Authenticator
+from epochal.service.settings import Settings
+from epochal.service.snapshots.service import SnapshotService
+from epochal.service.tokens.service import TokenService
+from epochal.service.versions.service import VersionService
+from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """What a control plane consists of: surroundings, moving parts, and one service per resource."""
+
+    settings: Settings
+    database: Database
+    store: SnapshotStore
+    authenticator: Authenticator
+    metrics: Metrics
+
+    ledger: Executions
+    snapshots: Snapshots
+    events: EventSink
+    builder: Builder
+    replicas: Part
+    supervisor: Supervisor
+
+    artifacts: ArtifactService
+    applications: ApplicationService
+    forks: ForkService
+    lifecycle: Lifecycle
+    versions: VersionService
+    operations: OperationService
+    executions: ExecutionService
+    epochs: EpochService
+    savepoints: SavepointService
+    manifests: SnapshotService
+    lineage: LineageService
+    tokens: TokenService
+    audit: AuditService
+    drivers: DriverService
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """In the order in which they are opened."""
+        return (self.events, self.builder, self.replicas, self.supervisor)
+
+
+def control_plane(connection: HTTPConnection) -> ControlPlane:
+    """The control plane that answers this request."""
+    control = connection.app.state.control_plane
+    assert isinstance(control, ControlPlane)  # the app factory has put it there
+    return control
+
+
+Control = Annotated[ControlPlane, Depends(control_plane)]

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.errors import NotFound
+from epochal.service.catalog.executions import ENDED
+from epochal.service.catalog.models import Application, Artifact, Attempt, Execution, Version
+from epochal.service.pagination import PageRequest, Part, paginate
+
+
+class ExecutionRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get(self, id: str) -> Execution:
+        row = self._session.get(Execution, id)
+        if row is None:
+            raise NotFound(f"There is no execution {id!r}.")
+        return row
+
+    def of(self, application: Application, id: str) -> Execution:
+        """Raises ``NotFound`` also for executions of others."""
+        row = self._session.get(Execution, id)
+        if row is None or row.application != application.id:
+            raise NotFound(f"Application {application.name!r} has no execution {id!r}.")
+        return row
+
+    def page(self, application: Application, page: PageRequest) -> Part:
+        """Newest first."""
+        query = select(Execution).where(Execution.application == application.id)
+        return paginate(self._session, query, page, [Execution.id], descending=True)
+
+    def not_over(self) -> Sequence[Execution]:
+        query = select(Execution).where(Execution.state.not_in(ENDED)).order_by(Execution.id)
+        return self._session.scalars(query).all()
+
+    def attempts(self, execution: Execution) -> Sequence[Attempt]:
+        """Oldest first."""
+        query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number)
+        return self._session.scalars(query.execution_options(populate_existing=True)).all()
+
+    def attempt(self, execution: Execution, number: int) -> Attempt:
+        row = self._session.get(Attempt, (execution.id, number))
+        if row is None:
+            raise NotFound(f"Execution {execution.id} has no attempt {number}.")
+        return row
+
+    def application(self, execution: Execution) -> Application:
+        return self._session.get_one(Application, execution.application)
+
+    def version(self, execution: Execution) -> Version:
+        return self._session.get_one(Version, (execution.application, execution.version))
+
+    def artifact(self, version: Version) -> Artifact:
+        return self._session.get_one(Artifact, version.artifact)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from epochal.service.context import Control
+from epochal.service.executions.schemas import ExecutionAnswer
+from epochal.service.pagination import Paging
+from epochal.service.schema import Page
+from epochal.service.security import Scope, requires
+
+router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["executions"])
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_executions(name: str, page: Paging, control: Control) -> Page[ExecutionAnswer]:
+    """Newest first."""
+    return control.executions.page(name, page)
+
+
+@router.get("/{id}")
+@requires(Scope.READ)
+def get_execution(name: str, id: str, control: Control) -> ExecutionAnswer:
+    """With its attempts, and why each of them ended."""
+    return control.executions.get(name, id)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, status
+
+from epochal.service.context import Control
+from epochal.service.idempotency import STORED_ANSWER
+from epochal.service.pagination import Paging
+from epochal.service.schema import Page
+from epochal.service.security import Scope, requires
+from epochal.service.security.gate import Caller
+from epochal.service.tokens.schemas import CreateToken, NewTokenAnswer, TokenAnswer
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+@requires(Scope.ADMIN)
+def create_token(body: CreateToken, request: Request, control: Control, caller: Caller) -> NewTokenAnswer:
+    """The token is in this answer, and never again."""
+    answer = control.tokens.create(body, caller.name)
+    setattr(request.state, STORED_ANSWER, answer.model_copy(update={"token": None}).model_dump_json().encode())
+    return answer
+
+
+@router.get("")
+@requires(Scope.ADMIN)
+def list_tokens(page: Paging, control: Control) -> Page[TokenAnswer]:
+    """By name, without the tokens themselves."""
+    return control.tokens.page(page)
+
+
+@router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.ADMIN)
+def delete_token(id: str, control: Control) -> None:
+    """It stops working at once in this control plane, within seconds in others."""
+    control.tokens.delete(id)
