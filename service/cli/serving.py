@@ -1,15 +1,17 @@
-"""The web server below ``up``: its socket, its signals, and the moment when it is ready."""
+"""The web server below ``up``: its socket, its signals, the moment when it is ready, and why it could not start."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.app import create_app
@@ -24,9 +26,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise OptionError(
-            f"{host!r} is not an address of this machine ({error.strerror}); choose another --host."
-        ) from None
+        raise OptionError(f"{host!r} is no address of this machine; choose another --host.") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,16 +41,18 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM; ``ready`` is called when requests are answered.
 
-    Raises what making the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``).
+    Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
     """
-    config = uvicorn.Config(
-        create_app(settings),
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
+    app = create_app(settings)
+    failures = _remember_failures(app)
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _signals_end_quietly():
         _Server(config, ready).run(sockets=[listener])
+    if failures:
+        raise failures[0]
 
 
 class _Server(uvicorn.Server):
@@ -61,7 +63,26 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
             self._ready()
+
+
+def _remember_failures(app: FastAPI) -> list[Exception]:
+    """uvicorn keeps to itself why an app could not start: what its lifespan raises goes into this list, too."""
+    failures: list[Exception] = []
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def remembering(started: Any) -> AsyncIterator[Any]:
+        try:
+            async with lifespan(started) as state:
+                yield state
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    app.router.lifespan_context = remembering
+    return failures
 
 
 @contextmanager

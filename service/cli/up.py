@@ -10,9 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.location import DEFAULT_URL, is_loopback
+from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
-from epochal.errors import OptionError
 from epochal.service.cli.options import Json
 from epochal.service.cli.output import Output
 
@@ -48,11 +47,6 @@ def up(
     from epochal.service.settings import Settings, default_data_directory
 
     output = Output.make(as_json)
-    if not authentication and not is_loopback(host):
-        raise OptionError(
-            f"A control plane runs code for whoever reaches it, and cannot listen on {host} without authentication; "
-            "leave --no-authentication out, or listen on 127.0.0.1."
-        )
     check_java(os.environ)
     with listen(host, port) as listener:
         settings = Settings(
