@@ -20,6 +20,7 @@ from epochal.service.state.lookups import PointAnswer, etag
 from epochal.service.transport import REQUEST_ID, Observe
 
 ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
+_REQUEST_ID = REQUEST_ID.encode()
 _BEGINNING = b"/v1/applications/"
 _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
 
@@ -51,6 +52,7 @@ class FastLookups:
             await self._app(scope, receive, send)
             return
         headers, body = answer
+        headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
         self._observe("GET", ROUTE, 200, time.perf_counter() - began)
@@ -76,7 +78,7 @@ class FastLookups:
         if found is None:
             return None
         headers = point_headers(found)
-        headers.append((REQUEST_ID.encode(), secrets.token_hex(8).encode()))
+        headers.append((_REQUEST_ID, secrets.token_hex(8).encode()))
         return headers, point_body(followed.table.id, found, "read_committed")
 
 

@@ -18,7 +18,8 @@ from epochal.service.replicas.part import Replicas
 from epochal.service.replicas.row_format import RowFormat
 from epochal.service.state.readers import CommittedReader, Reader, UncommittedReader
 from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, ReadFrom
-from epochal.service.state.time_travel import SnapshotReader, past_table
+from epochal.service.state.time_travel import PastReader, past_table
+from epochal.snapshots.reader import SnapshotReader
 from epochal.state.table import StateTable
 
 _UNCOMMITTED_POLL_SECONDS = 0.05
@@ -45,7 +46,7 @@ class PointAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """``values``: one JSON object, or ``null``, for each key asked for."""
+    """``values``: a JSON array in parts (their elements after one another), an object or ``null`` for each key."""
 
     at: EpochKey
     values: list[bytes]
@@ -123,9 +124,10 @@ class Lookups:
         return followed.format, CommittedReader(followed)
 
     def _past(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
-        snapshot = self._snapshots.resolve(application, epoch=read.epoch, savepoint=read.savepoint)
-        declared = past_table(self._replicas.store, snapshot, application, table)
-        return RowFormat(declared), SnapshotReader(self._replicas.store, snapshot, declared)
+        reference = self._snapshots.resolve(application, epoch=read.epoch, savepoint=read.savepoint)
+        snapshot = SnapshotReader(self._replicas.store, reference)
+        declared = past_table(snapshot, application, table)
+        return RowFormat(declared), PastReader(snapshot, declared)
 
     async def _find(self, application: str, table: str, wait_seconds: float) -> FollowedTable:
         """A table that is not followed: it does not exist, or its replica is not there yet."""
@@ -198,7 +200,7 @@ def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) ->
     for start in range(0, len(keys), _KEYS_AT_ONCE):
         encoded += format.encode_keys(keys[start : start + _KEYS_AT_ONCE])
     found = reader.get_many(encoded)
-    values: list[bytes] = []
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        values += format.values_json(found.values[start : start + _KEYS_AT_ONCE])
-    return BatchAnswer(found.at, values)
+    starts = range(0, len(keys), _KEYS_AT_ONCE)
+    return BatchAnswer(
+        found.at, [format.values_json(found.values[start : start + _KEYS_AT_ONCE])[1:-1] for start in starts]
+    )

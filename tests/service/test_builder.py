@@ -1,0 +1,153 @@
+"""The builder with real subprocesses: what it says of good and bad artifacts, and what it survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from epochal.engine.settings import Configuration
+from epochal.errors import ArtifactError, ParameterError, PipelineError
+from epochal.service.builder import subprocess_builder
+from epochal.service.builder.subprocess_builder import SubprocessBuilder
+
+PIPELINE = """
+    from pydantic import BaseModel
+    from epochal import Pipeline
+    from epochal.connectors import files
+
+    class Parameters(BaseModel):
+        input: str
+        output: str
+
+    def build(parameters: Parameters) -> Pipeline:
+        pipeline = Pipeline("words")
+        words = pipeline.read("words", files.source(parameters.input, format="json", schema="word string, n int"))
+        words.key_by("word").aggregate("counts", n="sum(n)").write("out", files.sink(parameters.output))
+        return pipeline
+"""
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[SubprocessBuilder]:
+    made = SubprocessBuilder()
+    made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    return write(tmp_path, PIPELINE)
+
+
+def write(folder: Path, code: str) -> Path:
+    path = folder / "pipeline.py"
+    path.write_text(dedent(code))
+    return path
+
+
+def parameters(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "in").mkdir(exist_ok=True)
+    return {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+
+
+def test_describe_says_what_a_pipeline_contains(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
+    graph = builder.describe(artifact, parameters(tmp_path))
+    assert graph.name == "words"
+    assert [node.type for node in graph.nodes] == ["source", "aggregate", "sink"]
+    assert graph.sinks == {"out": f"files:{tmp_path / 'out'}"}
+    assert graph.tables is None
+
+
+@pytest.mark.slow
+def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
+    graph = builder.analyse(artifact, parameters(tmp_path), Configuration())
+    assert graph.tables is not None
+    assert [(table.id, [column.type for column in table.value]) for table in graph.tables] == [("counts", ["bigint"])]
+    wrong = write(tmp_path, PIPELINE.replace('key_by("word")', 'key_by("wrod")'))
+    with pytest.raises(PipelineError, match="wrod"):
+        builder.analyse(wrong, parameters(tmp_path), Configuration())
+
+
+def test_wrong_parameters_are_named(builder: SubprocessBuilder, artifact: Path) -> None:
+    with pytest.raises(ParameterError, match="output"):
+        builder.describe(artifact, {"input": "somewhere"})
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("x = 1", "defines no pipeline"),
+        ("def build(:", "line 1"),
+        ("1 / 0", "line 1: ZeroDivisionError"),
+        ("import no_such_module_at_all", "no_such_module_at_all"),
+        ("raise SystemExit(3)", "ends the process"),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_said_with_its_line(
+    builder: SubprocessBuilder, tmp_path: Path, code: str, said: str
+) -> None:
+    with pytest.raises(ArtifactError, match=said):
+        builder.describe(write(tmp_path, code), {})
+
+
+def test_a_missing_artifact_is_said(builder: SubprocessBuilder, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no file"):
+        builder.describe(tmp_path / "none.py", {})
+
+
+def test_code_that_prints_does_not_disturb(builder: SubprocessBuilder, tmp_path: Path) -> None:
+    path = write(tmp_path, "print('{}' * 1000)\n" + dedent(PIPELINE))
+    assert builder.describe(path, parameters(tmp_path)).name == "words"
+
+
+def test_code_that_ends_or_hangs_its_process_hurts_nobody_else(
+    builder: SubprocessBuilder, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    with pytest.raises(PipelineError, match="ended its process"):
+        builder.describe(write(bad, "import os; os._exit(9)"), {})
+    monkeypatch.setattr(subprocess_builder, "DESCRIBE_SECONDS", 0.5)
+    with pytest.raises(PipelineError, match="took over"):
+        builder.describe(write(bad, "while True: pass"), {})
+    monkeypatch.undo()
+    assert builder.describe(artifact, parameters(tmp_path)).name == "words"
+
+
+def test_code_cannot_take_all_memory(builder: SubprocessBuilder, tmp_path: Path) -> None:
+    with pytest.raises((ArtifactError, PipelineError), match=r"[Mm]emory"):
+        builder.describe(write(tmp_path, f"x = bytearray({8 << 30})"), {})
+
+
+def test_the_author_sees_none_of_the_control_planes_secrets(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPOCHAL_DATABASE_PASSWORD", "secret")
+    made = SubprocessBuilder()
+    made.open()
+    try:
+        with pytest.raises(ArtifactError, match="seen: False"):
+            made.describe(
+                write(tmp_path, "import os\nraise ValueError(f\"seen: {'secret' in os.environ.values()}\")"), {}
+            )
+    finally:
+        made.close()
+
+
+def test_a_builder_process_that_was_killed_is_started_again(artifact: Path, tmp_path: Path) -> None:
+    made = SubprocessBuilder()
+    made.open()
+    try:
+        assert made.describe(artifact, parameters(tmp_path)).name == "words"
+        assert made._process is not None
+        os.kill(made._process.pid, signal.SIGKILL)
+        made._process.wait()
+        assert made.describe(artifact, parameters(tmp_path)).name == "words"
+    finally:
+        made.close()

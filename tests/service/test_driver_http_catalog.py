@@ -1,0 +1,224 @@
+"""The driver's catalog over a real socket, with a control plane that loses answers, goes away, and comes back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced
+from epochal.service.driver.heartbeat import HeartbeatingCatalog
+from epochal.service.driver.http_catalog import HttpCatalog
+
+RUNNING = DriverStatus(phase="running", epoch=3)
+MANIFEST = ManifestReference(branch="main", epoch=4, path="main/manifests/4.json", sha256="a" * 64)
+PREFIX = "/internal/v1/executions/e1/attempts/2/"
+
+
+@dataclass
+class Reply:
+    """``status`` and JSON body; ``lost``: the request is taken, and the connection closed without an answer."""
+
+    status: int = 204
+    body: Any = None
+    lost: bool = False
+
+
+def problem(status: int, slug: str, detail: str = "said so") -> Reply:
+    return Reply(status, {"type": f"urn:epochal:problem:{slug}", "title": slug, "status": status, "detail": detail})
+
+
+@dataclass
+class Script:
+    """What the control plane answers, call by call; the last reply is repeated. Remembers what it was asked."""
+
+    replies: list[Reply]
+    asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    tokens: set[str | None] = field(default_factory=set)
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def control_plane(script: Script, port: int = 0) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            script.asked.append((self.command, self.path.removeprefix(PREFIX), json.loads(text) if text else None))
+            script.tokens.add(self.headers.get("Authorization"))
+            reply = script.replies.pop(0) if len(script.replies) > 1 else script.replies[0]
+            if reply.lost:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            body = b"" if reply.body is None else json.dumps(reply.body).encode()
+            self.send_response(reply.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            script.answered.set()
+
+        do_GET = do_POST = _answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def catalog(url: str, patience: float | None = 20.0) -> HttpCatalog:
+    return HttpCatalog(url, "secret", "e1", 2, patience_seconds=patience)
+
+
+CALLS: list[tuple[Callable[[HttpCatalog], Any], tuple[str, str, Any]]] = [
+    (
+        lambda it: it.open_epoch(4, EpochKey("main", 3)),
+        ("POST", "epochs", {"epoch": 4, "parent": {"branch": "main", "epoch": 3}}),
+    ),
+    (
+        lambda it: it.prepare_epoch(4, None, MANIFEST, EpochCounts(rows_in=7)),
+        (
+            "POST",
+            "epochs/4/prepare",
+            {
+                "parent": None,
+                "manifest": MANIFEST.model_dump(),
+                "counts": {"rows_in": 7, "rows_out": 0, "state_rows": 0, "state_bytes": 0},
+            },
+        ),
+    ),
+    (lambda it: it.commit_epoch(4), ("POST", "epochs/4/commit", None)),
+    (
+        lambda it: it.abort_epoch(4, Failure(type="source-error", message="gone")),
+        (
+            "POST",
+            "epochs/4/abort",
+            {"failure": {"type": "source-error", "message": "gone", "step": None, "traceback": None}},
+        ),
+    ),
+    (
+        lambda it: it.complete("d1", MANIFEST),
+        ("POST", "directives/d1", {"head": MANIFEST.model_dump(), "failure": None}),
+    ),
+    (lambda it: it.finish(None), ("POST", "finish", {"failure": None})),
+]
+
+
+@pytest.mark.parametrize(("call", "expected"), CALLS, ids=[expected[1] for _, expected in CALLS])
+def test_an_answer_that_is_lost_is_asked_for_again(
+    call: Callable[[HttpCatalog], Any], expected: tuple[str, str, Any]
+) -> None:
+    script = Script([Reply(lost=True), Reply(503), Reply()])
+    with control_plane(script) as url:
+        call(catalog(url))
+    assert script.asked == [expected] * 3
+    assert script.tokens == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (problem(409, "fenced", "attempt 3 owns the branch"), Fenced),
+        (problem(409, "conflict"), Conflict),
+        (problem(418, "a-new-one"), EpochalError),
+        (Reply(400, ["no problem document"]), EpochalError),
+    ],
+)
+def test_a_problem_comes_back_as_the_error_that_it_was_made_from(reply: Reply, error: type[EpochalError]) -> None:
+    script = Script([reply])
+    with control_plane(script) as url, pytest.raises(error) as raised:
+        catalog(url).commit_epoch(4)
+    assert type(raised.value) is error
+    assert len(script.asked) == 1
+    if error is Fenced:
+        assert raised.value.message == "attempt 3 owns the branch"
+
+
+@pytest.mark.parametrize("slug", ["outcome-unknown", "catalog-unavailable"])
+def test_what_the_control_plane_does_not_know_is_asked_again(slug: str) -> None:
+    script = Script([problem(503, slug), Reply()])
+    with control_plane(script) as url:
+        catalog(url).commit_epoch(4)
+    assert len(script.asked) == 2
+
+
+def test_a_control_plane_that_is_away_is_waited_for_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    it = catalog(f"http://127.0.0.1:{port}", patience=None)
+    caplog.set_level(logging.WARNING, "epochal.driver")
+    done = threading.Event()
+
+    def commit() -> None:
+        it.commit_epoch(4)
+        done.set()
+
+    thread = threading.Thread(target=commit, daemon=True)
+    thread.start()
+    assert not done.wait(0.6)
+    with control_plane(Script([Reply()]), port):
+        assert done.wait(20)
+    thread.join()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and "away" in said[0] and "back" in said[1]
+
+
+def test_patience_ends_with_a_sentence() -> None:
+    with pytest.raises(CatalogUnavailable, match="Is it up"):
+        catalog("http://127.0.0.1:9", patience=0.3).commit_epoch(4)
+
+
+def test_an_epoch_that_is_not_there_is_none() -> None:
+    with control_plane(Script([problem(404, "not-found")])) as url:
+        assert catalog(url).epoch(9) is None
+
+
+def test_heartbeats_go_on_while_the_epoch_loop_is_busy_and_directives_wait_for_it() -> None:
+    stop = {"id": "d1", "kind": "stop", "arguments": {}}
+    script = Script([Reply(200, {"directives": [stop]})])
+    with control_plane(script) as url:
+        it = HeartbeatingCatalog(catalog(url), lambda: None, interval_seconds=0.01)
+        it.start()
+        while len(script.asked) < 5:
+            assert script.answered.wait(20)
+        (directive,) = it.heartbeat(RUNNING)
+        assert directive.kind == "stop"
+        script.replies = [Reply(200, {"directives": []})]
+        it.complete("d1", None)
+        assert it.heartbeat(RUNNING) == ()
+        while ("POST", "heartbeat", RUNNING.model_dump()) not in script.asked:
+            script.answered.clear()
+            assert script.answered.wait(20)
+        it.stop()
+
+
+def test_a_fenced_heartbeat_ends_everything() -> None:
+    ended = threading.Event()
+    with control_plane(Script([problem(409, "fenced")])) as url:
+        it = HeartbeatingCatalog(catalog(url), ended.set, interval_seconds=0.01)
+        it.start()
+        assert ended.wait(20)
+        with pytest.raises(Fenced):
+            it.open_epoch(4, None)
+        with pytest.raises(Fenced):
+            it.heartbeat(RUNNING)

@@ -1,0 +1,184 @@
+"""The local launcher with real processes: what they see, whom it signals, what outlives what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import EnvironmentProblem
+from epochal.service.driver.orders import ArtifactFile, DriverOrders
+from epochal.service.launchers.base import ProcessReference
+from epochal.service.launchers.java import check_java
+from epochal.service.launchers.local import LocalLauncher, driver_environment
+from epochal.service.launchers.processes import LocalProcess
+from epochal.service.logs.files import appended, last_lines, log_path, tail
+
+
+def orders(tmp_path: Path) -> DriverOrders:
+    return DriverOrders(
+        control_plane="http://127.0.0.1:1",
+        token="secret-token",
+        execution="e1",
+        attempt=1,
+        application="flights",
+        artifact=ArtifactFile(path=tmp_path / "pipeline.py", sha256="0" * 64),
+        store=str(tmp_path / "store"),
+        work_directory=tmp_path / "work",
+    )
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "did not come true"
+        time.sleep(0.02)
+
+
+class Drivers:
+    """Launches scripts in place of drivers, and ends what is left of them."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._tmp_path = tmp_path
+        self._launched: list[tuple[LocalLauncher, ProcessReference]] = []
+        self.log = log_path(tmp_path / "logs", "flights", "e1", 1)
+
+    def launch(self, script: str) -> tuple[LocalLauncher, ProcessReference]:
+        launcher = LocalLauncher(self._tmp_path / "logs", (sys.executable, "-c", script))
+        reference = launcher.launch(orders(self._tmp_path))
+        self._launched.append((launcher, reference))
+        return launcher, reference
+
+    def end(self) -> None:
+        for launcher, reference in self._launched:
+            launcher.terminate(reference, kill=True)
+            eventually(lambda launcher=launcher, reference=reference: not launcher.alive(reference))  # type: ignore[misc]
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Drivers]:
+    made = Drivers(tmp_path)
+    yield made
+    made.end()
+
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def test_orders_come_over_standard_input_and_output_goes_to_the_log(drivers: Drivers) -> None:
+    launcher, reference = drivers.launch(
+        "import sys, json; orders = json.load(sys.stdin)\n"
+        "print(orders['token'], orders['attempt']); print('to stderr', file=sys.stderr)"
+    )
+    eventually(lambda: not launcher.alive(reference))
+    assert launcher.exit_code(reference) == 0
+    assert sorted(last_lines(drivers.log, 10).splitlines()) == ["secret-token 1", "to stderr"]
+
+
+def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_DATABASE_PASSWORD", "secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    seen = driver_environment(os.environ)
+    assert "secret" not in seen.values()
+    assert seen["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert seen["PYSPARK_PYTHON"] == sys.executable
+    assert seen["PATH"] == os.environ["PATH"]
+
+
+def test_a_driver_outlives_its_control_plane_and_is_found_again(tmp_path: Path) -> None:
+    launching = f"""
+import sys; sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from epochal.service.driver.orders import DriverOrders
+from epochal.service.launchers.local import LocalLauncher
+launcher = LocalLauncher(Path({str(tmp_path / "logs")!r}), (sys.executable, "-c", {SLEEP!r}))
+print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush=True)
+"""
+    control_plane = subprocess.run(
+        [sys.executable, "-c", launching],
+        input=orders(tmp_path).model_dump_json(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    reference = ProcessReference.parse(control_plane.stdout.strip())
+    successor = LocalLauncher(tmp_path / "logs")
+    assert successor.alive(reference)
+    successor.terminate(reference, kill=True)
+    eventually(lambda: not successor.alive(reference))
+
+
+def test_a_process_id_that_is_used_again_is_not_signalled(drivers: Drivers) -> None:
+    launcher, reference = drivers.launch(SLEEP)
+    process = LocalProcess.parse(reference.identity)
+    earlier = ProcessReference(launcher="local", identity=str(LocalProcess(process.pid, process.started + "0")))
+    assert not launcher.alive(earlier)
+    launcher.terminate(earlier, kill=True)
+    assert launcher.alive(reference)
+
+
+def test_killing_takes_the_whole_group(drivers: Drivers, tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    launcher, reference = drivers.launch(
+        f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]);"
+        f"open({str(note)!r}, 'w').write(str(c.pid)); c.wait()"
+    )
+    eventually(lambda: note.exists() and note.read_text() != "")
+    child = LocalProcess.find(int(note.read_text()))
+    assert child is not None
+    launcher.terminate(reference, kill=True)
+    eventually(lambda: not launcher.alive(reference) and not child.exists())
+    assert launcher.exit_code(reference) == -signal.SIGKILL
+
+
+def test_a_stopped_process_is_alive(drivers: Drivers) -> None:
+    launcher, reference = drivers.launch(SLEEP)
+    os.kill(LocalProcess.parse(reference.identity).pid, signal.SIGSTOP)
+    assert launcher.alive(reference)
+
+
+def _java(folder: Path, version: str) -> dict[str, str]:
+    command = folder / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    command.chmod(0o755)
+    return {"JAVA_HOME": str(folder), "PATH": os.environ["PATH"]}
+
+
+@pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21", 21), ("25-ea", 25)])
+def test_java_is_recognised(tmp_path: Path, version: str, major: int) -> None:
+    assert check_java(_java(tmp_path / "java", version)) == major
+
+
+def test_java_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"is Java 8\. Install Java 17"):
+        check_java(_java(tmp_path / "java", "1.8.0_402"))
+
+
+def test_no_java_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="no `java` on the PATH"):
+        check_java({"PATH": str(tmp_path)})
+    with pytest.raises(EnvironmentProblem, match="JAVA_HOME"):
+        check_java({"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path)})
+
+
+def test_a_log_is_tailed_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    lines = [f"line {number} {'x' * (number % 300)}\n".encode() for number in range(5000)]
+    log.write_bytes(b"".join(lines) + b"unfinished")
+    text, position = tail(log, 3)
+    assert text == lines[-2] + lines[-1] + b"unfinished"
+    assert position == log.stat().st_size
+    with log.open("ab") as more:
+        more.write(b" and more\n")
+    assert b"".join(appended(log, position)) == b" and more\n"
+    assert tail(log, 100_000)[0] == log.read_bytes()
+    assert tail(log, 0)[0] == b""
+    assert tail(tmp_path / "none", 5) == (b"", 0)
