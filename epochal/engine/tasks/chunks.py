@@ -26,7 +26,7 @@ class Chunk:
         return [*self.starts[1:].tolist(), self.rows.num_rows]
 
 
-def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: int = CHUNK_ROWS) -> Iterator[Chunk]:
+def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: int) -> Iterator[Chunk]:
     """Chunks of about ``wanted`` rows; larger only where a single key has more rows than that."""
     pending: list[pa.RecordBatch] = []
     rows, enough = 0, wanted

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from epochal.engine.tasks.calls import KEY_GROUP
-from epochal.engine.tasks.chunks import Chunk, whole_keys
+from epochal.engine.tasks.chunks import CHUNK_ROWS, Chunk, whole_keys
 from epochal.engine.tasks.keyed_state import Cursor
 from epochal.engine.tasks.keys import KeyChunk, named_rows
 from epochal.engine.tasks.list_state import KeyedList
@@ -44,11 +44,13 @@ class ProcessWork:
 
     process: type[KeyedProcess]
     columns: tuple[str, ...]
+    chunk_rows: int = CHUNK_ROWS
+    """About how many rows are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         calls = _Calls(self, subtask)
-        for chunk in whole_keys(rows, subtask.key_names):
+        for chunk in whole_keys(rows, subtask.key_names, self.chunk_rows):
             yield calls.process(chunk)
 
 

@@ -13,6 +13,7 @@ import pytest
 from pyspark import cloudpickle
 
 from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend
@@ -22,6 +23,8 @@ from epochal.snapshots.delta import read_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateTable
+
+BACKENDS = {"heap": HeapBackend, "lmdb": LmdbBackend}
 
 Row = Mapping[str, Any]
 
@@ -96,7 +99,7 @@ class Operator:
         outputs: list[dict[str, Any]] = []
         handles: list[Handle] = []
         for batches in self.batches(rows):
-            task = pickle.loads(cloudpickle.dumps(self.task()))
+            task = pickle.loads(cloudpickle.dumps(self.task()))  # type: ignore[no-untyped-call]
             for batch in task(iter(batches)):
                 assert batch.schema == task.schema
                 for row in batch.to_pylist():
@@ -143,14 +146,16 @@ MakeOperator = Callable[..., Operator]
 
 @pytest.fixture
 def make_operator(tmp_path: Path) -> MakeOperator:
-    """Makes an :class:`Operator` with its own store and a heap backend."""
+    """Makes an :class:`Operator` with its own store and backend (``heap`` unless said otherwise)."""
     count = 0
 
-    def make(work: Work, key: Sequence[Column], row: pa.Schema, output: pa.Schema, **more: Any) -> Operator:
+    def make(
+        work: Work, key: Sequence[Column], row: pa.Schema, output: pa.Schema, kind: str = "heap", **more: Any
+    ) -> Operator:
         nonlocal count
         count += 1
         store = SnapshotStore(str(tmp_path / f"store-{count}"))
-        backend = HeapBackend("operator", store, str(tmp_path / f"cache-{count}"))
+        backend = BACKENDS[kind]("operator", store, str(tmp_path / f"cache-{count}"))
         more = {"tables": (), "backend": backend, **more}
         return Operator(work, tuple(key), row, output, store=store, **more)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from epochal.backends.heap import HeapBackend
 from epochal.contracts.catalog import Failure
+from epochal.contracts.identity import TaskScope
+from epochal.contracts.state import StateTransaction
 from epochal.engine.failures import failure_of
 from epochal.engine.tasks.process import ProcessWork
-from epochal.errors import AuthorError, HandlesIncomplete, InvalidKey, SchemaError
+from epochal.errors import AuthorError, HandlesIncomplete, InvalidKey, SchemaError, SnapshotError
 from epochal.pipeline.keyed import Context, KeyedProcess
 from epochal.pipeline.state import ListState, MapState, ValueState, declared_states
 from epochal.state.table import Column
@@ -26,7 +31,7 @@ class Total(KeyedProcess):
     total = ValueState("total bigint, epochs int")
     output = "plane string, total bigint"
 
-    def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
+    def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
         old = self.total.get()
         total, epochs = (old.total, old.epochs) if old else (0, 0)
         total += sum(row.delay for row in rows)
@@ -45,7 +50,7 @@ def tables(process: type[KeyedProcess], key: Sequence[Column] = KEY) -> Any:
 def operator(make_operator: Any) -> Callable[..., Any]:
     def make(process: type[KeyedProcess], **more: Any) -> Any:
         more = {"row": ROW, "output": OUTPUT, "key": KEY, "tables": tables(process), **more}
-        return make_operator(ProcessWork(process, tuple(more["row"].names)), **more)
+        return make_operator(**{"work": ProcessWork(process, tuple(more["row"].names)), **more})
 
     return make
 
@@ -105,7 +110,7 @@ def test_the_handle_row_is_the_last_of_its_subtask(operator: Any) -> None:
     input = rows(**{plane: [1] for plane in "abcdefgh"})
     subtasks = {row["plane"]: row["_subtask"] for row in total.table(input).to_pylist()}
     (batches,) = total.batches(input)
-    answered = []
+    answered: list[int] = []
     for row in pa.Table.from_batches(total.task()(iter(batches))).to_pylist():
         if row["_handle"] is None:
             assert subtasks[row["plane"]] == len(answered)
@@ -313,3 +318,55 @@ def test_several_key_columns_of_several_types(operator: Any) -> None:
     input = [{"day": time.date(), "number": number, "time": time} for number in (1, 1, 2)]
     for epoch in (1, 2):
         assert totals(count.run(input)) == {"02/1/05+0000": 2 * epoch, "02/2/05+0000": epoch}
+
+
+@pytest.mark.parametrize("look", [1, 2, 3, 7])
+def test_entries_that_are_read_ahead_are_those_of_the_right_key(operator: Any, look: int) -> None:
+    class Sometimes(KeyedProcess):
+        delays = ListState("delay int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            if ctx.epoch == 1:
+                self.delays.extend(row.delay for row in rows)
+            elif rows[0].delay % look == 0:
+                yield key.plane, sum(self.delays.get())
+
+    work = ProcessWork(Sometimes, tuple(ROW.names), chunk_rows=11)
+    sometimes = operator(Sometimes, parallelism=1, work=work)
+    input = rows(**{f"plane{number:03}": [number] * (number % 3 + 1) for number in range(60)})
+    sometimes.run(input)
+    wanted = {f"plane{number:03}": number * (number % 3 + 1) for number in range(0, 60, look)}
+    assert totals(sometimes.run(input)) == wanted
+
+
+def test_a_key_with_more_rows_than_a_chunk_is_called_once(operator: Any) -> None:
+    total = operator(Total, work=ProcessWork(Total, tuple(ROW.names), chunk_rows=4), batch_rows=2)
+    assert totals(total.run(rows(a=range(50), b=range(3), c=[1]))) == {"a": 1225, "b": 3, "c": 1}
+    assert total.state(total.tables[0])[("a",)] == (1225, 1)
+
+
+@dataclass(frozen=True)
+class WatchedBackend:
+    """A heap backend that remembers its transactions."""
+
+    backend: HeapBackend
+    started: list[StateTransaction]
+
+    def start(self, task: TaskScope) -> StateTransaction:
+        self.started.append(self.backend.start(task))
+        return self.started[-1]
+
+
+def test_a_task_that_is_given_up_discards(operator: Any) -> None:
+    total = operator(Total)
+    watched = WatchedBackend(total.backend, [])
+    total.backend = watched
+    batches = total.batches(rows(**{plane: [1] for plane in "abcdefgh"}))[0]
+    output = total.task()(iter(batches))
+    next(output)
+    output.close()
+    (transaction,) = watched.started
+    with pytest.raises(SnapshotError, match="ended"):
+        transaction.pre_commit()
+    assert list(Path(total.store.url).rglob("*.parquet")) == []
