@@ -1,0 +1,150 @@
+"""Whatever happens to a state table, backends, bases and readers all hold what a plain dictionary holds."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from epochal.backends import heap, lmdb, recent
+from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
+from epochal.contracts.state import StateBackend
+from epochal.snapshots.base import merged
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.state_world import (
+    COUNTS,
+    GROUPS,
+    OWNER,
+    SEEN,
+    TABLES,
+    Change,
+    StateHarness,
+    World,
+    counted,
+    seen,
+    uncounted,
+    unseen,
+)
+
+PLACES = [b"", b"\0", b"a", b"a\0", b"p" * 520, b"p" * 520 + b"q"]
+
+
+@st.composite
+def epochs(draw: st.DrawFn) -> dict[str, list[Change]]:
+    """The changes of one epoch, at most one per key."""
+    counts = draw(st.dictionaries(st.integers(0, 25), st.integers(0, 3), max_size=12))
+    entries = draw(
+        st.dictionaries(st.tuples(st.integers(0, 3), st.sampled_from(PLACES)), st.integers(0, 2), max_size=6)
+    )
+    return {
+        "counts": [row for n, c in counts.items() for row in (counted(n, count=c) if c else uncounted(n))],
+        "seen": [row for (n, p), t in entries.items() for row in (seen(n, p, times=t) if t else unseen(n, p))],
+    }
+
+
+class Harness(StateHarness):
+    def __init__(self, backend: type[HeapBackend | LmdbBackend], folder: Path) -> None:
+        self._backend, self._folder = backend, folder
+        self._store = SnapshotStore(str(folder / "store"))
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    def make(self) -> StateBackend:
+        return self._backend(OWNER, self._store, str(self._folder / "cache"))
+
+    def new_worker(self) -> None:
+        for module in (heap, lmdb, recent):
+            module.forget()
+
+    def new_machine(self) -> None:
+        self.new_worker()
+        shutil.rmtree(self._folder / "cache", ignore_errors=True)
+
+
+class Lives(RuleBasedStateMachine):
+    """Two branches of one application, run, forked, compacted, rescaled and restored in any order."""
+
+    @initialize(backend=st.sampled_from([HeapBackend, LmdbBackend]), parallelism=st.integers(1, 3))
+    def begin(self, backend: type[HeapBackend | LmdbBackend], parallelism: int) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.harness = Harness(backend, self.folder)
+        self.worlds = [World(self.harness, parallelism)]
+        self.past: list[World] = []
+
+    @rule(changes=epochs(), elsewhere=st.booleans(), data=st.data())
+    def run_epoch(self, changes: dict[str, list[Change]], elsewhere: bool, data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        self.past = [*self.past[-3:], world.fork(world.branch)]
+        (world.run_elsewhere if elsewhere else world.run)(**changes)
+
+    @rule(changes=epochs(), data=st.data())
+    def abort_epoch(self, changes: dict[str, list[Change]], data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        handles = world.pre_commit({COUNTS.id: changes["counts"], SEEN.id: changes["seen"]})
+        self.harness.make().sweep(world.scope(0).epoch, handles[:1])
+        self.harness.make().abort(world.scope(0).epoch, handles)
+        world.epoch += 1
+
+    @precondition(lambda self: len(self.worlds) < 3)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        self.worlds.append(world.fork(f"fork-{len(self.worlds)}"))
+
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        if world.chains[COUNTS.id].at is not None:
+            world.compact()
+
+    @rule(parallelism=st.integers(1, 4), data=st.data())
+    def rescale(self, parallelism: int, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.worlds)).parallelism = parallelism
+
+    @rule(machine=st.booleans())
+    def restart(self, machine: bool) -> None:
+        (self.harness.new_machine if machine else self.harness.new_worker)()
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data())
+    def look_back(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.past)).check()
+
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.worlds)).check()
+
+    @invariant()
+    def files_hold_the_rows(self) -> None:
+        for world in getattr(self, "worlds", []):
+            for table in TABLES:
+                rows = merged(self.harness.store, table, world.chains[table.id], 0, GROUPS - 1)
+                assert _by_key(rows, table.key_schema.names) == world.expected[table.id]
+                groups = rows.column("_kg").to_pylist()
+                assert groups == sorted(groups)
+
+    def teardown(self) -> None:
+        self.harness.new_worker()
+        shutil.rmtree(self.folder)
+
+
+def _by_key(rows: pa.Table, key: list[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    listed = rows.drop_columns(["_kg"]).to_pylist()
+    found = {tuple(row[name] for name in key): row for row in listed}
+    assert len(found) == len(listed)
+    return found
+
+
+Lives.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLives = Lives.TestCase

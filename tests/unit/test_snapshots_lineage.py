@@ -1,0 +1,157 @@
+"""Chains: walked back to the last bases, extended epoch by epoch, alike either way, also across a fork."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileMissing
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.store import SnapshotStore
+
+
+def delta(table: str, name: str) -> DeltaFile:
+    return DeltaFile(table=table, subtask=0, parallelism=1, file=_file(name))
+
+
+def base(table: str, at: EpochKey) -> BaseFile:
+    return BaseFile(table=table, at=at, first_group=0, last_group=15, file=_file(f"base of {table} at {at}"))
+
+
+def _file(name: str) -> FileReference:
+    return FileReference(path=name, sha256="0" * 64, bytes=1, rows=1)
+
+
+class Line:
+    """Manifests of one branch, written one after another; the chains of ``t`` and ``u`` are extended alongside."""
+
+    def __init__(self, store: SnapshotStore, branch: str = "main") -> None:
+        self.store, self.branch = store, branch
+        self.head: ManifestReference | None = None
+        self.chains: dict[str, Chain] = {"t": EMPTY, "u": EMPTY}
+
+    def add(self, epoch: int, *tables: str, bases: EpochKey | None = None) -> EpochKey:
+        manifest = Manifest(
+            application="a",
+            branch=self.branch,
+            epoch=epoch,
+            parent=self.head,
+            execution="x",
+            attempt=1,
+            artifact="0" * 64,
+            parallelism=1,
+            max_parallelism=16,
+            deltas=tuple(delta(table, f"{table} {self.branch} {epoch}") for table in tables),
+            bases=() if bases is None else (base("t", bases), base("u", bases)),
+            created_at=datetime(2013, 1, 1, tzinfo=UTC),
+        )
+        self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}
+        self.head = self.store.write_manifest(manifest)
+        return manifest.key
+
+    def fork(self, branch: str) -> Line:
+        other = Line(self.store, branch)
+        other.head, other.chains = self.head, dict(self.chains)
+        return other
+
+    def check(self) -> None:
+        assert read_chains(self.store, self.head, ["t", "u"]) == self.chains
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(SnapshotStore(str(tmp_path)))
+
+
+def names(chain: Chain) -> list[str]:
+    return [delta.file.path for link in chain.links for delta in link.deltas]
+
+
+def test_an_application_without_epochs_has_empty_chains(line: Line) -> None:
+    line.check()
+    assert line.chains["t"].at is None
+    assert line.chains["t"].after(None) == ()
+    assert list(history(line.store, None)) == []
+
+
+def test_every_epoch_is_a_link_also_without_changes(line: Line) -> None:
+    for epoch, tables in ((1, "t"), (2, "tu"), (4, ""), (7, "u")):
+        line.add(epoch, *tables)
+        line.check()
+    chain = line.chains["t"]
+    assert [link.key.epoch for link in chain.links] == [1, 2, 4, 7]
+    assert names(chain) == ["t main 1", "t main 2"]
+    assert chain.at == EpochKey("main", 7)
+
+
+def test_bases_at_an_earlier_epoch_end_the_walk_there(line: Line) -> None:
+    for epoch in (1, 2, 3):
+        line.add(epoch, "t", "u")
+    line.add(4, "t", bases=EpochKey("main", 2))
+    line.check()
+    chain = line.chains["t"]
+    assert (chain.base_at, chain.bases) == (EpochKey("main", 2), (base("t", EpochKey("main", 2)),))
+    assert names(chain) == ["t main 3", "t main 4"]
+    line.add(5, "t")
+    line.add(6, bases=EpochKey("main", 5))
+    line.check()
+    assert names(line.chains["t"]) == []
+    assert line.chains["u"].at == EpochKey("main", 6)
+
+
+def test_marks_that_can_catch_up(line: Line) -> None:
+    keys = [line.add(epoch, "t") for epoch in (1, 2, 3)]
+    line.add(4, "t", bases=keys[1])
+    chain = line.chains["t"]
+    assert [link.key.epoch for link in chain.after(keys[1]) or ()] == [3, 4]
+    assert [link.key.epoch for link in chain.after(keys[2]) or ()] == [4]
+    assert chain.after(EpochKey("main", 4)) == ()
+    for lost in (None, keys[0], EpochKey("main", 5), EpochKey("other", 3)):
+        assert chain.after(lost) is None
+
+
+def test_a_fork_goes_on_from_its_parents_files(line: Line) -> None:
+    for epoch in (1, 2):
+        line.add(epoch, "t")
+    fork = line.fork("fork")
+    line.add(3, "t")
+    fork.add(3, "t", "u")
+    fork.check()
+    assert names(fork.chains["t"]) == ["t main 1", "t main 2", "t fork 3"]
+    fork.add(4, bases=EpochKey("main", 2))
+    fork.check()
+    assert names(fork.chains["t"]) == ["t fork 3"]
+    assert [str(manifest.key) for manifest in history(fork.store, fork.head)] == [
+        "fork/4",
+        "fork/3",
+        "main/2",
+        "main/1",
+    ]
+
+
+def test_an_epoch_that_does_not_come_next_is_refused(line: Line) -> None:
+    line.add(1, "t")
+    early = line.fork("main")
+    line.add(2, "t")
+    line.chains = early.chains
+    with pytest.raises(ValueError, match="main/3 comes after main/2, not after main/1"):
+        line.add(3)
+
+
+def test_bases_outside_the_chain_are_refused(line: Line) -> None:
+    line.add(1, "t")
+    with pytest.raises(ValueError, match="bases at main/9"):
+        line.add(2, bases=EpochKey("main", 9))
+
+
+def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    head = ManifestReference(branch="main", epoch=9, path="main/manifests/gone.json", sha256="9" * 64)
+    with pytest.raises(FileMissing, match=r"gone\.json, of snapshot main/9"):
+        read_chains(store, head, ["t"])

@@ -1,0 +1,208 @@
+"""Time travel from the files alone: the right rows, from no more files than needed, and damage is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt, FileMissing, NotFound
+from epochal.snapshots.base import compact
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.state_world import (
+    COUNTS,
+    GROUPS,
+    SEEN,
+    TABLES,
+    Change,
+    changes_of,
+    counted,
+    seen,
+    uncounted,
+    unseen,
+)
+
+
+class Line:
+    """Epochs of one branch, with two subtasks each."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self.store = store
+        self.references: list[ManifestReference] = []
+
+    def add(self, bases: tuple[BaseFile, ...] = (), **changes: list[Change]) -> ManifestReference:
+        key = EpochKey("main", len(self.references) + 1)
+        manifest = Manifest(
+            application="a",
+            branch=key.branch,
+            epoch=key.epoch,
+            parent=self.references[-1] if self.references else None,
+            execution="x",
+            attempt=1,
+            artifact="0" * 64,
+            parallelism=2,
+            max_parallelism=GROUPS,
+            tables=TABLES,
+            deltas=tuple(self._deltas(key, changes)),
+            bases=bases,
+            created_at=datetime(2013, 1, 1, tzinfo=UTC),
+        )
+        self.references.append(self.store.write_manifest(manifest))
+        return self.references[-1]
+
+    def _deltas(self, key: EpochKey, changes: dict[str, list[Change]]) -> list[DeltaFile]:
+        written = []
+        for table, name in ((COUNTS, "counts"), (SEEN, "seen")):
+            rows = changes_of(table, changes.get(name, []))
+            for subtask in (0, 1):
+                mine = rows.filter(pa.array(rows.column("_kg").to_numpy() % 2 == subtask))
+                if mine.num_rows:
+                    written.append(write_delta(self.store, sort_changes(table, mine), key, subtask, 2))
+        return written
+
+    def bases(self) -> tuple[BaseFile, ...]:
+        chains = read_chains(self.store, self.references[-1], [table.id for table in TABLES])
+        return tuple(base for table in TABLES for base in compact(self.store, table, chains[table.id], GROUPS))
+
+
+@pytest.fixture(params=["path", "memory"])
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Line:
+    """Epoch 1: 200 keys; 2: half of them changed; 3: ten deleted, bases of 2 named; 4: five back."""
+    line = Line(SnapshotStore(str(tmp_path) if request.param == "path" else f"memory://{tmp_path}"))
+    line.add(counts=counted(*range(200)), seen=seen(1, b"b", b"a") + seen(2, b"x"))
+    line.add(counts=counted(*range(100), count=2), seen=unseen(1, b"a") + seen(1, b"c", times=5))
+    line.add(line.bases(), counts=uncounted(*range(10)))
+    line.add(counts=counted(*range(5), count=4), seen=seen(1, b"a", times=7))
+    return line
+
+
+def key(number: int) -> tuple[Any, ...]:
+    row = uncounted(number)[0]
+    return row["word"], row["day"]
+
+
+def test_look_ups_at_every_epoch(line: Line) -> None:
+    expected = {1: [1, 1, 1, None], 2: [2, 2, 1, None], 3: [None, None, 1, None], 4: [4, None, 1, None]}
+    for reference in line.references:
+        rows = SnapshotReader(line.store, reference).get("counts", [key(4), key(7), key(150), key(999)])
+        assert [row and row["count"] for row in rows] == expected[reference.epoch]
+    assert SnapshotReader(line.store, line.references[3]).get("counts", [key(4)]) == [{"count": 4, "last": "é4"}]
+    assert SnapshotReader(line.store, line.references[3]).get("counts", []) == []
+
+
+def test_entries_at_every_epoch(line: Line) -> None:
+    expected = {1: [(b"a", 1), (b"b", 1)], 2: [(b"b", 1), (b"c", 5)], 3: [(b"b", 1), (b"c", 5)]}
+    expected[4] = [(b"a", 7), (b"b", 1), (b"c", 5)]
+    for reference in line.references:
+        ones, none = SnapshotReader(line.store, reference).entries("counts.seen", [key(1), key(3)])
+        assert [(row["place"], row["times"]) for row in ones] == expected[reference.epoch]
+        assert list(ones[0]) == ["place", "number", "times"]
+        assert none == []
+
+
+def test_one_entry_by_its_full_key(line: Line) -> None:
+    reader = SnapshotReader(line.store, line.references[1])
+    assert reader.get("counts.seen", [(*key(1), b"c", -7), (*key(1), b"a", -7)]) == [{"times": 5}, None]
+
+
+def test_whole_tables_at_every_epoch(line: Line) -> None:
+    sizes = {1: 200, 2: 200, 3: 190, 4: 195}
+    for reference in line.references:
+        rows = SnapshotReader(line.store, reference).read("counts")
+        assert rows.schema.names == ["word", "day", "count", "last"]
+        assert rows.num_rows == sizes[reference.epoch]
+        assert sum(rows.column("count").to_pylist()) == {1: 200, 2: 300, 3: 280, 4: 300}[reference.epoch]
+
+
+def test_only_files_that_can_hold_the_key_are_opened(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = SnapshotStore.open
+
+    def watched(store: SnapshotStore, file: FileReference, of: str) -> Any:
+        opened.append(file.path)
+        return real(store, file, of)
+
+    monkeypatch.setattr(SnapshotStore, "open", watched)
+    reader = SnapshotReader(line.store, line.references[3])
+    reader.get("counts", [key(4)])
+    assert len(opened) == 1, "the newest delta has it"
+    opened.clear()
+    reader.get("counts", [key(150)])
+    assert len([path for path in opened if "/bases/" in path]) == 1
+    assert len(opened) <= 3, "a delta of each epoch since the base, and one range of the base"
+
+
+def test_only_row_groups_that_can_hold_the_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(SnapshotStore(str(tmp_path)))
+    line.add(counts=counted(*range(60_000)))
+    parts: list[list[int]] = []
+    real = pq.ParquetFile.read_row_groups
+
+    def watched(file: pq.ParquetFile, groups: list[int], *arguments: Any, **named: Any) -> pa.Table:
+        parts.append(groups)
+        assert file.num_row_groups > 1
+        return real(file, groups, *arguments, **named)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", watched)
+    assert SnapshotReader(line.store, line.references[0]).get("counts", [key(17)])[0] is not None
+    assert [len(groups) for groups in parts] in ([1], [2])
+
+
+def test_damage_is_named(line: Line) -> None:
+    (file,) = [delta.file for delta in line.store.read_manifest(line.references[3]).deltas if delta.table == "counts"][
+        :1
+    ]
+    data = line.store.read(file.path)
+    keys = [key(number) for number in range(5)]
+    damaged = bytearray(data)
+    damaged[4:60] = bytes(byte ^ 0x55 for byte in data[4:60])
+    line.store.write(file.path, bytes(damaged))
+    with pytest.raises(FileCorrupt, match=file.path):
+        SnapshotReader(line.store, line.references[3]).get("counts", keys)
+    with pytest.raises(FileCorrupt, match=file.path):
+        SnapshotReader(line.store, line.references[3]).read("counts")
+    line.store.delete(file.path)
+    with pytest.raises(FileMissing, match=file.path):
+        SnapshotReader(line.store, line.references[3]).get("counts", keys)
+
+
+def test_an_unknown_table_is_named_with_those_that_are(line: Line) -> None:
+    with pytest.raises(NotFound, match=r"main/1 has no state table 'count'; it has: counts, counts\.seen"):
+        SnapshotReader(line.store, line.references[0]).read("count")
+
+
+def test_duckdb_reads_a_snapshots_files(tmp_path: Path) -> None:
+    line = Line(SnapshotStore(str(tmp_path)))
+    line.add(counts=counted(*range(200)))
+    files = [line.store.location(base.file.path) for base in line.bases() if base.table == "counts"]
+    query = f"select count(*), sum(count), min(day) from read_parquet({files})"
+    assert duckdb.connect().execute(query).fetchall() == [(200, 200, date(2013, 1, 1))]
+
+
+def test_bases_cover_their_ranges_and_are_sorted(tmp_path: Path) -> None:
+    line = Line(SnapshotStore(str(tmp_path)))
+    line.add(counts=counted(*range(500)))
+    line.add(counts=uncounted(*range(250)))
+    bases = [base for base in line.bases() if base.table == "counts"]
+    assert [(base.first_group, base.last_group) for base in bases] == [(0, 3), (4, 7), (8, 11), (12, 15)]
+    assert sum(base.file.rows for base in bases) == 250
+    for base in bases:
+        rows = pq.read_table(line.store.location(base.file.path))
+        groups = rows.column("_kg").to_numpy()
+        assert rows.schema.names == ["_kg", "word", "day", "count", "last"]
+        assert base.first_group <= groups.min() and groups.max() <= base.last_group
+        assert (np.diff(groups) >= 0).all()
+    empty = [base for base in line.bases() if base.table == "counts.seen"]
+    assert [(base.first_group, base.last_group, base.file.rows) for base in empty] == [(12, 15, 0)]

@@ -1,0 +1,164 @@
+"""The store: whole files or none, checked when they are read, errors that name the file."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import pickle
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore, storage_errors
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
+    urls = {"path": str(tmp_path / "s"), "file": (tmp_path / "s").as_uri(), "memory": f"memory://{tmp_path}/s"}
+    return SnapshotStore(urls[request.param])
+
+
+def manifest(epoch: int, parent: ManifestReference | None = None) -> Manifest:
+    return Manifest(
+        application="a",
+        branch="main",
+        epoch=epoch,
+        parent=parent,
+        execution="x",
+        attempt=3,
+        artifact="0" * 64,
+        parallelism=2,
+        max_parallelism=16,
+        created_at=datetime(2013, 1, 1, tzinfo=UTC),
+    )
+
+
+def test_what_was_written_is_read(store: SnapshotStore) -> None:
+    file = store.write_file("main/epochs/1/x.parquet", b"content", rows=3)
+    assert (file.sha256, file.bytes, file.rows) == (hashlib.sha256(b"content").hexdigest(), 7, 3)
+    copy: SnapshotStore = pickle.loads(pickle.dumps(store))
+    assert copy == store
+    assert copy.read_file(file, "main/1") == b"content"
+    assert copy.size(file.path) == 7
+    with copy.open(file, "main/1") as source:
+        assert source.read() == b"content"
+
+
+def test_list_and_delete(store: SnapshotStore) -> None:
+    assert store.list("main") == []
+    for path in ("main/b/2", "main/a/1", "other/3", "main/a/.1.tmp"):
+        store.write(path, b"x")
+    assert store.list("main") == ["main/a/.1.tmp", "main/a/1", "main/b/2"]
+    assert store.list("main/a") == ["main/a/.1.tmp", "main/a/1"]
+    assert store.delete("main/a/1") is True
+    assert store.delete("main/a/1") is False
+    store.delete("main/a/.1.tmp")
+    store.remove_empty_folder("main/a")
+    store.remove_empty_folder("main/b")
+    assert store.list("main") == ["main/b/2"]
+
+
+def test_a_damaged_file_is_named(store: SnapshotStore) -> None:
+    file = store.write_file("main/epochs/1/x.parquet", b"content", rows=3)
+    store.write(file.path, b"cOntent")
+    with pytest.raises(FileCorrupt, match=r"main/epochs/1/x\.parquet, of state 'x' at main/1"):
+        store.read_file(file, "state 'x' at main/1")
+    store.write(file.path, b"conten")
+    with pytest.raises(FileCorrupt, match="7 bytes"):
+        store.open(file, "main/1")
+    store.delete(file.path)
+    for read in (store.read_file, store.open):
+        with pytest.raises(FileMissing, match=r"main/epochs/1/x\.parquet, of main/1, is missing"):
+            read(file, "main/1")
+
+
+def test_manifests_are_checked_against_their_reference(store: SnapshotStore) -> None:
+    reference = store.write_manifest(manifest(1))
+    assert reference == manifest(1).reference(reference.path)
+    assert reference.path.startswith("main/manifests/0000000001-3-")
+    assert store.read_manifest(reference) == manifest(1)
+    foreign = ManifestReference(branch="main", epoch=2, path=reference.path, sha256="1" * 64)
+    with pytest.raises(FileCorrupt, match=r"snapshot main/2"):
+        store.read_manifest(foreign)
+    missing = ManifestReference(branch="main", epoch=2, path="main/manifests/none.json", sha256="2" * 64)
+    with pytest.raises(FileMissing, match=r"none\.json, of snapshot main/2"):
+        store.read_manifest(missing)
+
+
+def test_two_writes_of_one_manifest_have_two_names(store: SnapshotStore) -> None:
+    assert store.write_manifest(manifest(1)).path != store.write_manifest(manifest(1)).path
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = SnapshotStore(str(tmp_path))
+    store.write("main/there", b"x")
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(SnapshotError, match=r"main/new cannot be written: .*Input/output error"):
+        store.write("main/new", b"x")
+    assert store.list("") == ["main/there"]
+
+
+def test_everything_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def sync(descriptor: int) -> None:
+        calls.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        fsync(descriptor)
+
+    def name(source: Path, target: Path) -> None:
+        calls.append(f"rename {Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", name)
+    SnapshotStore(str(tmp_path)).write("main/x.json", b"x")
+    assert calls[0] == f"sync {tmp_path.name}"  # the new folder's name
+    assert calls[1].startswith("sync .x.json.")
+    assert calls[1].endswith(layout.TEMPORARY)
+    assert calls[2:] == ["rename x.json", "sync main"]
+
+
+def test_no_space_left_is_said_so(tmp_path: Path, small_disk: Path) -> None:
+    store = SnapshotStore(str(small_disk))
+    store.write("main/fits", bytes(1000))
+    with pytest.raises(StorageFull, match="main/large"):
+        store.write("main/large", bytes(200_000))
+    assert store.list("") == ["main/fits"]
+    with pytest.raises(StorageFull, match="somewhere"), storage_errors("somewhere"):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_names_of_deltas_tell_their_table() -> None:
+    key = EpochKey("main", 7)
+    path = layout.delta(key, "streaks.current-x", 3)
+    assert path.startswith("main/epochs/0000000007/streaks.current-x-00003-")
+    assert layout.table_of_delta(path) == "streaks.current-x"
+    folder, _, name = path.rpartition("/")
+    assert layout.table_of_delta(f"{folder}/.{name}.0a1b2c3d{layout.TEMPORARY}") == "streaks.current-x"
+    assert layout.table_of_delta(f"{folder}/readme.txt") is None
+    assert layout.belongs_to("streaks.current", "streaks") and layout.belongs_to("streaks", "streaks")
+    assert not layout.belongs_to("streaks2", "streaks") and not layout.belongs_to("streaks2.a", "streaks")

@@ -1,0 +1,185 @@
+"""State types: Spark's names, Arrow's types, one JSON form each, and errors that name column and fix."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_type
+
+from epochal.errors import InvalidInput, InvalidKey, SchemaError
+from epochal.state.json_form import from_json, key_from_json, key_from_path, key_to_path, to_json
+from epochal.state.table import Column
+from epochal.state.types import arrow_type, check_column, is_key_type, spark_type
+
+NAMES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"]
+NAMES += ["timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(38,38)"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_sparks_and_come_back(name: str) -> None:
+    assert spark_type(arrow_type(name)) == name
+    assert from_arrow_type(arrow_type(name)).simpleString() == name
+
+
+def test_arrow_types_as_spark_hands_them_over_have_names() -> None:
+    assert spark_type(pa.timestamp("us", tz="America/New_York")) == "timestamp"
+    assert spark_type(pa.dictionary(pa.int32(), pa.large_string())) == "string"
+    assert spark_type(pa.binary_view()) == "binary"
+
+
+@pytest.mark.parametrize(
+    ("type", "fix"),
+    [
+        ("array<int>", "ListState"),
+        ("map<string,int>", "MapState"),
+        ("struct<a:int>", "column of its own"),
+        ("varchar(10)", "use string"),
+        ("interval day to second", "it can hold boolean"),
+        ("decimal(39,2)", "the precision is 1 to 38"),
+    ],
+)
+def test_what_state_cannot_hold_is_refused_with_the_fix(type: str, fix: str) -> None:
+    with pytest.raises(SchemaError, match=rf"column 'c' of state 'streaks.current'.*{fix}"):
+        check_column("streaks.current", "c", type, key=False)
+
+
+def test_floating_point_may_be_a_value_but_no_key() -> None:
+    check_column("t", "c", "double", key=False)
+    with pytest.raises(SchemaError, match=r"key column 'c' of state 't' is double.*Cast"):
+        check_column("t", "c", "double", key=True)
+    assert [name for name in NAMES if not is_key_type(name)] == ["float", "double"]
+    assert not is_key_type("array<int>")
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "form"),
+    [
+        ("boolean", True, True),
+        ("bigint", -(2**63), -(2**63)),
+        ("double", 1.5, 1.5),
+        ("double", math.inf, "Infinity"),
+        ("float", -math.inf, "-Infinity"),
+        ("decimal(10,2)", Decimal("12.50"), "12.50"),
+        ("decimal(38,10)", Decimal("0E-10"), "0.0000000000"),
+        ("string", "é", "é"),
+        ("binary", b"\0\xff", "AP8="),
+        ("date", date(2013, 1, 31), "2013-01-31"),
+        ("timestamp", datetime(2013, 1, 31, 5, 15, tzinfo=UTC), "2013-01-31T05:15:00.000000Z"),
+        ("timestamp_ntz", datetime(2013, 1, 31, 5, 15, 0, 7), "2013-01-31T05:15:00.000007"),  # noqa: DTZ001
+        ("int", None, None),
+    ],
+)
+def test_each_type_has_one_json_form(type: str, value: Any, form: Any) -> None:
+    assert to_json(value, type) == form
+    assert json.loads(json.dumps(form)) == form
+    back = from_json(form, Column(name="c", type=type))
+    assert back == value and str(back) == str(value)
+
+
+def test_nan_has_a_form() -> None:
+    assert to_json(math.nan, "double") == "NaN"
+    assert math.isnan(from_json("NaN", Column(name="c", type="double")))
+
+
+def test_times_may_be_written_in_other_zones() -> None:
+    column = Column(name="c", type="timestamp")
+    assert from_json("2013-01-31T00:15:00-05:00", column) == datetime(2013, 1, 31, 5, 15, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("type", "wrong"),
+    [
+        ("boolean", 1),
+        ("int", True),
+        ("int", 1.0),
+        ("int", "1"),
+        ("tinyint", 128),
+        ("bigint", 2**63),
+        ("double", "1.5"),
+        ("double", "nan"),
+        ("double", True),
+        ("decimal(5,2)", 12.5),
+        ("decimal(5,2)", "1234.5"),
+        ("decimal(5,2)", "1.234"),
+        ("decimal(5,2)", "1e2"),
+        ("string", 5),
+        ("string", "\ud800"),
+        ("binary", "AP8"),
+        ("binary", "A P8="),
+        ("date", "2013-02-30"),
+        ("date", "20130131"),
+        ("timestamp", "2013-01-31T05:15:00"),
+        ("timestamp", "2013-01-31T05:15:00.0000001Z"),
+        ("timestamp", "2013-01-31"),
+        ("timestamp_ntz", "2013-01-31T05:15:00Z"),
+        ("string", ["a"]),
+    ],
+)
+def test_a_wrong_value_is_refused_naming_column_expected_and_got(type: str, wrong: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        from_json(wrong, Column(name="arrival", type=type))
+    assert "'arrival'" in refused.value.message
+    assert type in refused.value.message
+    assert repr(wrong)[:10] in refused.value.message
+
+
+ROUTE = (Column(name="origin", type="string"), Column(name="destination", type="string"))
+FLIGHT = (
+    Column(name="day", type="date"),
+    Column(name="number", type="int"),
+    Column(name="fare", type="decimal(6,2)"),
+    Column(name="late", type="boolean"),
+)
+
+
+def test_keys_in_paths() -> None:
+    assert key_from_path("JFK,LAX", ROUTE) == ("JFK", "LAX")
+    assert key_from_path("a%2Cb,", ROUTE) == ("a,b", "")
+    assert key_from_path("2013-01-31,-7,12.5,true", FLIGHT) == (date(2013, 1, 31), -7, Decimal("12.50"), True)
+    assert key_to_path((date(2013, 1, 31), -7, Decimal("12.50"), False), FLIGHT) == "2013-01-31,-7,12.50,false"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("JFK", r"has 1 values, but its columns are \{origin\},\{destination\}"),
+        ("JFK,LAX,SFO", "has 3 values"),
+        ("JFK,%FF", "UTF-8"),
+    ],
+)
+def test_keys_of_wrong_arity_are_refused(path: str, said: str) -> None:
+    with pytest.raises(InvalidKey, match=said):
+        key_from_path(path, ROUTE)
+
+
+@pytest.mark.parametrize("path", ["2013-01-31,1.5,1,true", "x,1,1,true", "2013-01-31,1,1,yes", "2013-01-31,1,NaN,true"])
+def test_keys_of_wrong_types_are_refused(path: str) -> None:
+    with pytest.raises(InvalidKey, match=r"Column '(day|number|fare|late)'"):
+        key_from_path(path, FLIGHT)
+
+
+@given(st.tuples(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"))))
+def test_any_text_goes_through_a_path(key: tuple[str, str]) -> None:
+    path = key_to_path(key, ROUTE)
+    assert key_from_path(path, ROUTE) == key
+    assert "/" not in path and "?" not in path and "#" not in path
+
+
+def test_keys_in_bodies() -> None:
+    assert key_from_json({"destination": "LAX", "origin": "JFK"}, ROUTE) == ("JFK", "LAX")
+    for wrong, said in (
+        ({"origin": "JFK"}, "destination missing"),
+        ({"origin": "JFK", "destination": None}, "destination missing"),
+        ({"origin": "JFK", "destination": "LAX", "via": "SFO"}, "via unknown"),
+        ({"origin": "JFK", "destination": 7}, "'destination'"),
+    ):
+        with pytest.raises(InvalidKey, match=said):
+            key_from_json(wrong, ROUTE)
