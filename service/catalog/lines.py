@@ -94,10 +94,10 @@ class Line:
             Branch.head_epoch.is_not_distinct_from(parent.epoch if parent else None),
         )
         if changed(self._session, head.values(head_branch=self._branch, head_epoch=epoch)) == 0:
-            self.own()
-            row = self._expect(epoch, Event.PREPARE)
-            if row.state == State.PREPARED and manifest_of(row) == manifest and _parent(row) == parent:
+            if self._has_landed(epoch, parent, manifest):
                 return
+            self.own()
+            self._expect(epoch, Event.PREPARE)
             current = head_of(self._row())
             raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared on {parent}: the head is {current}.")
         prepared = update(Epoch).where(
@@ -121,6 +121,17 @@ class Line:
                 f"Epoch {self._key(epoch)} cannot be prepared by attempt {self._attempt} on {parent}: "
                 f"it was opened by attempt {row.attempt} on {_parent(row)}."
             )
+
+    def _has_landed(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference) -> bool:
+        """Whether this very prepare is being repeated: its answer was lost.
+
+        Asked before the line's owner is: to a driver that was fenced meanwhile, "fenced" would mean that the epoch is
+        not decided, and its files could go.
+        """
+        row = self._read(epoch)
+        if row is None or row.state not in (State.PREPARED, State.COMMITTED):
+            return False
+        return manifest_of(row) == manifest and _parent(row) == parent
 
     def commit(self, epoch: int) -> None:
         """E6, in order: only after the parent."""

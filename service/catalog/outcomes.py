@@ -15,7 +15,16 @@ from epochal.errors import Conflict, EpochalError, NameTaken
 from epochal.service.catalog.announcements import execution_changed, operation_changed, savepoint_made
 from epochal.service.catalog.executions import ENDED, begin_execution
 from epochal.service.catalog.lineage import committed_head
-from epochal.service.catalog.models import Application, Branch, Directive, Epoch, Execution, Operation, Savepoint
+from epochal.service.catalog.models import (
+    Application,
+    Attempt,
+    Branch,
+    Directive,
+    Epoch,
+    Execution,
+    Operation,
+    Savepoint,
+)
 from epochal.service.catalog.records import json_of, key_of
 from epochal.service.catalog.types import now
 from epochal.service.ports import ControlEvent
@@ -140,13 +149,19 @@ def _operation_over(
             operation.arguments = {**operation.arguments, "successor": True}
             operation.progress = "starting"
             return [execution_changed(application.name, successor)]
-        case "start" if failure is None:
+        case "start" | "restart" if failure is None and _ended_by_itself(session, execution):
             return [_succeed(application, operation, {"execution": execution.id, "attempt": execution.attempt})]
         case _ if failure is not None:
             return [_fail(application, operation, problem_of_failure(failure))]
         case _:
             error = Conflict(f"Application {application.name!r} stopped before the {operation.kind} was done.")
             return [_fail(application, operation, problem_of(error))]
+
+
+def _ended_by_itself(session: Session, execution: Execution) -> bool:
+    """A driver may end (its sources were exhausted) before its first heartbeat said that it runs."""
+    attempt = session.get(Attempt, (execution.id, execution.attempt))
+    return attempt is not None and attempt.state == "ended"
 
 
 def _stopped(session: Session, application: Application, execution: Execution, operation: Operation) -> Events:

@@ -1,0 +1,223 @@
+"""A control plane behind a real socket. Only the builder and the supervisor are stand-ins: no Spark is needed here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference, RecoveryPoint
+from epochal.contracts.identity import EpochKey
+from epochal.errors import PipelineError
+from epochal.pipeline.description import GraphDescription, NodeDescription
+from epochal.service.app import create_app
+from epochal.service.context import ControlPlane
+from epochal.service.driver.http_catalog import HttpCatalog
+from epochal.service.parts import FACTORIES
+from epochal.service.ports import ControlEvent
+from epochal.service.settings import Settings
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+
+class StandInBuilder:
+    """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong."""
+
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+        content = json.loads(artifact.read_text().splitlines()[0].removeprefix("# "))
+        if "wrong" in content:
+            raise PipelineError(content["wrong"])
+        sinks = {name: target.format(**parameters) for name, target in content["sinks"].items()}
+        return GraphDescription(name="flights", nodes=(NodeDescription(id=0, name="in", type="source"),), sinks=sinks)
+
+    def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: object) -> GraphDescription:
+        return self.describe(artifact, parameters)
+
+
+@dataclass
+class StandInSupervisor:
+    woken: list[str] = field(default_factory=list)
+
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def wake(self, execution: str) -> None:
+        self.woken.append(execution)
+
+
+@dataclass
+class Plane:
+    """A running control plane, its client with the admin token, and what its stand-ins saw."""
+
+    control: ControlPlane
+    client: httpx.Client
+    settings: Settings
+    supervisor: StandInSupervisor
+    events: list[ControlEvent]
+
+    def token(self, scope: str, name: str | None = None) -> str:
+        answer = self.client.post("/v1/tokens", json={"name": name or f"a-{scope}", "scope": scope})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["token"])
+
+    def as_bearer(self, token: str | None) -> httpx.Client:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.settings.url, headers=headers, trust_env=False)
+
+    def artifact(self, sinks: Mapping[str, str] | None = None, **content: Any) -> str:
+        text = "# " + json.dumps({"sinks": dict(sinks or {"out": "files:{out}"}), **content})
+        answer = self.client.post("/v1/artifacts", params={"filename": "flights.py"}, content=text.encode())
+        assert answer.status_code in (200, 201), answer.text
+        return str(answer.json()["sha256"])
+
+    def application(self, name: str = "flights", **more: Any) -> dict[str, Any]:
+        body = {"name": name, "artifact": self.artifact(), "parameters": {"out": f"/data/{name}"}, **more}
+        answer = self.client.post("/v1/applications", json=body)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def get(self, path: str, **query: Any) -> Any:
+        answer = self.client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, expect: int = 202, **body: Any) -> Any:
+        answer = self.client.post(path, json=body)
+        assert answer.status_code == expect, answer.text
+        return answer.json()
+
+    def driver(self, application: str = "flights") -> Driver:
+        """As the supervisor and a driver process would: the next attempt, over HTTP, with its own token."""
+        return Driver(self, application)
+
+
+class Driver:
+    def __init__(self, plane: Plane, application: str) -> None:
+        self.execution = plane.get(f"/v1/applications/{application}")["execution"]
+        self.ticket = plane.control.ledger.new_attempt(self.execution)
+        self.catalog = HttpCatalog(
+            plane.settings.url, self.ticket.token, self.execution, self.ticket.attempt, patience_seconds=5.0
+        )
+        self.point: RecoveryPoint = self.catalog.begin_attempt()
+        self.head = self.point.head
+        self._next = self.point.next_epoch
+        self._store = SnapshotStore(plane.settings.store_url)
+        self._artifact = plane.get(f"/v1/applications/{application}")["artifact"]
+
+    @property
+    def attempt(self) -> int:
+        return self.ticket.attempt
+
+    def running(self) -> list[Any]:
+        return list(self.catalog.heartbeat(DriverStatus(phase="running", epoch=self._next)))
+
+    def epoch(self, commit: bool = True) -> int:
+        """One epoch with a real manifest in the store."""
+        number, parent = self._next, self.head.key if self.head else None
+        self.catalog.open_epoch(number, parent)
+        reference = self.manifest(number)
+        self.catalog.prepare_epoch(number, parent, reference, EpochCounts(rows_in=number))
+        if commit:
+            self.catalog.commit_epoch(number)
+        self.head, self._next = reference, number + 1
+        return number
+
+    def epochs(self, count: int) -> list[int]:
+        return [self.epoch() for _ in range(count)]
+
+    def manifest(self, number: int) -> ManifestReference:
+        return self._store.write_manifest(
+            Manifest(
+                application=self.point.application,
+                branch=self.point.branch,
+                epoch=number,
+                parent=self.head,
+                execution=self.execution,
+                attempt=self.attempt,
+                artifact=self._artifact,
+                parallelism=2,
+                max_parallelism=128,
+                created_at=datetime.now(UTC),
+            )
+        )
+
+    @property
+    def head_key(self) -> EpochKey | None:
+        return self.head.key if self.head else None
+
+    def stop(self) -> None:
+        """Carry out the stop that was asked for."""
+        for directive in self.running():
+            self.catalog.complete(directive.id, self.head)
+        self.catalog.finish(None)
+
+
+@contextmanager
+def serving(settings: Settings, supervisor: StandInSupervisor | None = None) -> Iterator[tuple[ControlPlane, str]]:
+    """The control plane of ``settings`` on its port, until the block ends; and its admin token."""
+    supervisor = supervisor or StandInSupervisor()
+    ports = dataclasses.replace(
+        FACTORIES, builder=lambda _surroundings: StandInBuilder(), supervisor=lambda _surroundings, _events: supervisor
+    )
+    app = create_app(settings, ports)
+    server = uvicorn.Server(uvicorn.Config(app, host=settings.host, port=settings.port, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        time.sleep(0.01)
+    assert server.started, "the control plane did not start"
+    try:
+        file = settings.admin_token_file
+        yield app.state.control_plane, file.read_text().strip() if file.exists() else ""
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def serve() -> Callable[..., Any]:
+    return serving
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data=tmp_path / "data", port=free_port())
+
+
+@pytest.fixture
+def plane(settings: Settings) -> Iterator[Plane]:
+    """A control plane with nothing in it, for one test."""
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor) as (control, token):
+        events: list[ControlEvent] = []
+        control.events.listen(events.append)  # type: ignore[attr-defined]
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+            yield Plane(control, client, settings, supervisor, events)
