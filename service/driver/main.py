@@ -16,7 +16,7 @@ from epochal.engine.execution import run
 from epochal.engine.failures import failure_of
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import EpochalError, Fenced
+from epochal.errors import EpochalError, Fenced, Forbidden, Unauthenticated
 from epochal.pipeline.artifact import load_graph
 from epochal.service.driver.exit_codes import ExitCode
 from epochal.service.driver.heartbeat import HeartbeatingCatalog
@@ -55,10 +55,13 @@ def main() -> int:
 def _carry_out(orders: DriverOrders) -> ExitCode:
     http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
     catalog = HeartbeatingCatalog(http, on_fenced=_end_soon)
-    catalog.start()
     try:
+        # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
+        # driver wants to be heard, and may have a failure to report.
+        catalog.begin_attempt()
+        catalog.start()
         return _run(orders, catalog)
-    except Fenced as error:
+    except (Fenced, Unauthenticated, Forbidden) as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
     finally:
