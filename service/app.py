@@ -24,6 +24,7 @@ from epochal.service.health.routes import router as health
 from epochal.service.idempotency import Idempotency
 from epochal.service.internal.routes import router as internal
 from epochal.service.lineage.routes import router as lineage
+from epochal.service.logs.routes import router as logs
 from epochal.service.operations.routes import router as operations
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import PortFactories
@@ -52,6 +53,7 @@ ROUTERS = (
     lineage,
     state,
     events,
+    logs,
     tokens,
     audit,
     internal,
