@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Source
 from epochal.engine.job import EpochPlan, Participants
-from epochal.engine.marks import CONTROL, KEY_GROUP, MARK, SUBTASK, rides_spark_shuffle, with_control, with_marks
+from epochal.engine.marks import MARK, SUBTASK, rides_spark_shuffle, with_control, with_marks
 from epochal.engine.operators import OperatorPlan
 from epochal.engine.settings import Configuration
 from epochal.engine.tasks.operator import OperatorTask
@@ -33,6 +33,7 @@ class EpochFrames:
     configuration: Configuration
     statics: Mapping[str, DataFrame]
     operators: Mapping[str, OperatorPlan]
+    marks: DataFrame
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
@@ -74,9 +75,9 @@ class EpochFrames:
         observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
         columns = []
         for subtask in range(self.configuration.parallelism):
-            handle = F.when(F.col(SUBTASK) == subtask, F.col(HANDLE))
-            columns += [F.max(handle).alias(f"handle_{subtask}"), F.count(handle).alias(f"count_{subtask}")]
-        return frame.observe(observation, *columns)
+            handle = f"IF({SUBTASK} = {subtask}, {HANDLE}, NULL)"
+            columns += [f"max({handle}) AS handle_{subtask}", f"count({handle}) AS count_{subtask}"]
+        return frame.observe(observation, *map(F.expr, columns))
 
     def observed_handles(self) -> dict[str, list[Handle]]:
         """After the job: what came back; a handle that came twice is there twice."""
@@ -99,30 +100,29 @@ class EpochFrames:
         """The input at its subtasks, with marks and control columns."""
         parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
         match node:
+            case AggregateNode() if rides_spark_shuffle(parallelism, maximum):
+                grouped = with_marks(frame, self.marks).groupBy(*map(quoted, node.keys), MARK).agg(*plan.partials)
+                return with_control(grouped, node.keys, parallelism, maximum)
             case AggregateNode():
-                assert plan.aggregation is not None
-                partials = plan.aggregation.partial_columns()
-                if rides_spark_shuffle(parallelism, maximum):
-                    marked = with_marks(frame, self.spark, parallelism)
-                    grouped = marked.groupBy(*node.keys, MARK).agg(*partials)
-                    return with_control(grouped, node.keys, parallelism, maximum)
-                grouped = with_marks(frame.groupBy(*node.keys).agg(*partials), self.spark, parallelism)
-                controlled = with_control(grouped, node.keys, parallelism, maximum)
-                return controlled.repartitionById(parallelism, F.col(SUBTASK))
+                grouped = with_marks(frame.groupBy(*map(quoted, node.keys)).agg(*plan.partials), self.marks)
+                return self._placed(with_control(grouped, node.keys, parallelism, maximum))
             case ProcessBatchNode():
-                controlled = with_control(with_marks(frame, self.spark, parallelism), node.keys, parallelism, maximum)
-                return controlled.repartitionById(parallelism, F.col(SUBTASK))
+                return self._placed(with_control(with_marks(frame, self.marks), node.keys, parallelism, maximum))
             case ProcessNode():
-                controlled = with_control(with_marks(frame, self.spark, parallelism), node.keys, parallelism, maximum)
-                placed = controlled.repartitionById(parallelism, F.col(SUBTASK))
-                order = [F.col(SUBTASK), F.col(MARK).desc_nulls_last(), *map(_column, node.keys)]
-                return placed.sortWithinPartitions(*order, *map(_column, node.process.order_columns()))
+                controlled = with_control(with_marks(frame, self.marks), node.keys, parallelism, maximum)
+                marks_first = F.expr(MARK).desc_nulls_last()
+                columns = map(quoted, (*node.keys, *node.process.order_columns()))
+                return self._placed(controlled).sortWithinPartitions(SUBTASK, marks_first, *columns)
+
+    def _placed(self, frame: DataFrame) -> DataFrame:
+        return frame.repartitionById(self.configuration.parallelism, F.col(SUBTASK))
 
 
 def output_rows(frame: DataFrame) -> DataFrame:
     """An operator's own rows, without the rows that carry handles."""
-    return frame.where(F.col(HANDLE).isNull()).drop(HANDLE, SUBTASK)
+    return frame.where(f"{HANDLE} IS NULL").drop(HANDLE, SUBTASK)
 
 
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+def quoted(name: str) -> str:
+    """A column's name as Spark parses it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"

@@ -11,9 +11,8 @@ from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from epochal.state.keygroups import key_group_column
+from epochal.state.keygroups import key_group_expression
 from epochal.state.murmur3 import hash_key
 
 MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
@@ -32,25 +31,29 @@ def mark_values(parallelism: int) -> tuple[int, ...]:
     return tuple(found[subtask] for subtask in range(parallelism))
 
 
-def with_marks(frame: DataFrame, spark: SparkSession, parallelism: int) -> DataFrame:
-    """``frame`` with ``_mark``, united with one row per subtask: its mark, and null in every column of ``frame``."""
-    values = F.array(*[F.lit(value) for value in mark_values(parallelism)])
-    marks = spark.range(0, parallelism, 1, 1).select(F.element_at(values, (F.col("id") + 1).cast("int")).alias(MARK))
-    return frame.withColumn(MARK, F.lit(None).cast("int")).unionByName(marks, allowMissingColumns=True)
+def marks(spark: SparkSession, parallelism: int) -> DataFrame:
+    """One row per subtask with its mark: column ``_mark``. May be used in any number of epochs."""
+    return spark.range(0, parallelism, 1, 1).selectExpr(f"element_at({_values(parallelism)}, int(id + 1)) AS {MARK}")
+
+
+def with_marks(frame: DataFrame, marks: DataFrame) -> DataFrame:
+    """``frame`` with ``_mark`` null, united with the marks, which are null in every column of ``frame``."""
+    return frame.selectExpr("*", f"CAST(NULL AS INT) AS {MARK}").unionByName(marks, allowMissingColumns=True)
 
 
 def with_control(frame: DataFrame, keys: Sequence[str], parallelism: int, max_parallelism: int) -> DataFrame:
     """A marked frame with ``_kg`` and, as :func:`epochal.state.keygroups.subtask_of` has it, ``_subtask`` filled in."""
-    values = F.array(*[F.lit(value) for value in mark_values(parallelism)])
-    is_mark = F.col(MARK).isNotNull()
-    called = (F.array_position(values, F.col(MARK)) - 1).cast("int")
-    group = key_group_column(keys, max_parallelism)
-    return frame.withColumns(
-        {
-            KEY_GROUP: F.when(~is_mark, group).cast("int"),
-            SUBTASK: F.when(is_mark, called).otherwise(group % parallelism).cast("int"),
-        }
+    group = key_group_expression(keys, max_parallelism)
+    called = f"array_position({_values(parallelism)}, {MARK}) - 1"
+    return frame.selectExpr(
+        "*",
+        f"IF({MARK} IS NULL, int({group}), NULL) AS {KEY_GROUP}",
+        f"int(IF({MARK} IS NULL, {group} % {parallelism}, {called})) AS {SUBTASK}",
     )
+
+
+def _values(parallelism: int) -> str:
+    return f"array({', '.join(map(str, mark_values(parallelism)))})"
 
 
 def rides_spark_shuffle(parallelism: int, max_parallelism: int) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -33,14 +35,25 @@ class OperatorPlan:
     task_output: pa.Schema
     aggregation: AggregationPlan | None = None
 
-    @property
+    @cached_property
     def task_schema(self) -> StructType:
         """What the task yields, control columns included, as Spark spells it."""
         return from_arrow_schema(pa.schema([*self.task_output, *CONTROL]))
 
+    @cached_property
+    def partials(self) -> list[SparkColumn]:
+        """What Spark aggregates over the slice; made once, as every column costs calls into the JVM."""
+        return self.aggregation.partial_columns() if self.aggregation else []
+
+    @cached_property
+    def _finishing(self) -> tuple[list[SparkColumn], ...]:
+        return self.aggregation.finishing() if self.aggregation else ()
+
     def finished(self, rows: DataFrame) -> DataFrame:
         """The operator's output from its task's rows."""
-        return self.aggregation.finish(rows) if self.aggregation else rows
+        for columns in self._finishing:
+            rows = rows.select(*columns)
+        return rows
 
 
 def operator_plan(node: OperatorNode, frame: DataFrame) -> OperatorPlan:

@@ -18,6 +18,8 @@ DEFAULTS = {
     # Python workers over a Unix socket: TCP's delayed acknowledgements cost up to 40 ms a task.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
+    # Where in the author's code a Column was made is kept by three more calls into the JVM for every one of them.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",

@@ -15,18 +15,18 @@ from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.frames import HANDLE, EpochFrames, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.marks import SUBTASK
+from epochal.engine.marks import SUBTASK, marks
 from epochal.engine.operators import OperatorPlan
 from epochal.engine.plan import job_shape
 from epochal.engine.settings import Configuration
 from epochal.engine.tasks.drain import DrainTask
-from epochal.engine.tasks.sink import SINK_RESULT_DDL, SinkTask
+from epochal.engine.tasks.sink import SINK_RESULT, SinkTask
 from epochal.errors import EpochTimeout
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode
@@ -35,6 +35,7 @@ from epochal.snapshots.manifest import DeltaFile
 log = logging.getLogger(__name__)
 
 PARTITION = "_partition"
+SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
 
 
 def session_settings(parallelism: int) -> dict[str, str]:
@@ -62,6 +63,10 @@ class SparkRunner(EpochRunner):
     def __post_init__(self) -> None:
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
+        self.marks = marks(self.spark, self.configuration.parallelism)
+        self.end_row = self.spark.range(0, 1, 1, 1).selectExpr(
+            "CAST(NULL AS STRING) AS sink", "CAST(NULL AS INT) AS partition", "CAST(NULL AS BINARY) AS handle"
+        )
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         epoch = _EpochJob(self, plan)
@@ -113,7 +118,13 @@ class _EpochJob:
         self._runner = runner
         self._plan = plan
         self._frames = EpochFrames(
-            runner.spark, plan, runner.participants, runner.configuration, runner.statics(), runner.operators
+            runner.spark,
+            plan,
+            runner.participants,
+            runner.configuration,
+            runner.statics(),
+            runner.operators,
+            runner.marks,
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)
         self._materialised: dict[str, list[Handle]] = {}
@@ -141,32 +152,27 @@ class _EpochJob:
             return plan.finished(output_rows(self._materialise(node, frame)))
         frame = self._frames.observed(node, frame)
         if node.id in self._shape.drained:
-            self._drains.append(frame.mapInArrow(DrainTask(), SINK_RESULT_DDL))
+            self._drains.append(frame.mapInArrow(DrainTask(), SINK_RESULT_TYPE))
         return plan.finished(output_rows(frame))
 
     def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """Run a shared operator now, once; its handles are this job's result, its rows stay for the readers."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._persisted.append(kept)
-        rows = kept.where(F.col(HANDLE).isNotNull()).select(SUBTASK, HANDLE).collect()
+        rows = kept.where(f"{HANDLE} IS NOT NULL").select(SUBTASK, HANDLE).collect()
         self._materialised[node.name] = [Handle.decode(bytes(row[HANDLE])) for row in rows]
         return kept
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
         branches = [*self._sink_branches(frames), *self._drains]
-        end = self._runner.spark.range(0, 1, 1, 1).select(
-            F.lit(None).cast("string").alias("sink"),
-            F.lit(None).cast("int").alias("partition"),
-            F.lit(None).cast("binary").alias("handle"),
-        )
-        return reduce(DataFrame.unionAll, [*branches, end]).withColumn(PARTITION, F.spark_partition_id())
+        return reduce(DataFrame.unionAll, [*branches, self._runner.end_row]).selectExpr("*", f"spark_partition_id() AS {PARTITION}")
 
     def _sink_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
         if self._runner.shadow:
             return
         for node in self._runner.graph.sinks:
             task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
-            yield frames[node.input].mapInArrow(task, SINK_RESULT_DDL)
+            yield frames[node.input].mapInArrow(task, SINK_RESULT_TYPE)
 
     def _answers(self, rows: list[Row]) -> Answers:
         *answered, end = sorted(rows, key=lambda row: row[PARTITION])

@@ -100,14 +100,19 @@ class AggregationPlan:
             ) from error
 
     def finish(self, frame: DataFrame) -> DataFrame:
-        """From key and merged partials to the operator's output: key columns, then the author's columns in order."""
-        keys = [expressions.column(name) for name in self.keys]
+        """From key and merged partials to the operator's output: key columns, then the author's columns in their order."""
+        for columns in self.finishing():
+            frame = frame.select(*columns)
+        return frame
+
+    def finishing(self) -> tuple[list[SparkColumn], list[SparkColumn]]:
+        """The two selects of :meth:`finish`. The same columns may be used in any number of epochs."""
+        keys = [to_column(expressions.column(name)) for name in self.keys]
         finals = [
             part.aggregate.final([expressions.column(name) for name in part.state_columns]).alias(part_name(position))
             for position, part in enumerate(self.parts)
         ]
-        frame = frame.select(*map(to_column, (*keys, *finals)))
-        return frame.select(*map(to_column, keys), *(self._output(column) for column in self.columns))
+        return [*keys, *map(to_column, finals)], [*keys, *map(self._output, self.columns)]
 
     def _output(self, column: OutputColumn) -> SparkColumn:
         value = to_column(column.remainder)

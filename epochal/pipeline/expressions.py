@@ -51,11 +51,13 @@ class Call:
 class Expression:
     """A recorded column expression, with the methods and operators of Spark's ``Column``."""
 
-    __slots__ = ("call",)
+    __slots__ = ("call", "column")
     __hash__ = object.__hash__
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self.column: Column | None = None
+        """Made by Spark when first needed; each epoch's plan needs it again, and each making costs calls into the JVM."""
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         if name.startswith("_"):
@@ -203,10 +205,11 @@ def as_expression(what: str, value: object) -> Expression:
 
 
 def to_column(expression: Expression) -> Column:
-    """Replay the expression on Spark. Needs a session. Raises ``PipelineError`` for a function that Spark lacks."""
-    with with_spark():
-        result: Column = _replay(expression.call)
-        return result
+    """Replay the expression on Spark, once. Needs a session. Raises ``PipelineError`` for a function that Spark lacks."""
+    if expression.column is None:
+        with with_spark():
+            expression.column = _replay(expression.call)
+    return expression.column
 
 
 def rebuilt(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:

@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 Groups = npt.NDArray[np.int32]
 
 
+def key_group_expression(keys: Sequence[str], max_parallelism: int) -> str:
+    """The key group as Spark SQL (int, never null), over a DataFrame with these key columns."""
+    return f"pmod(hash({', '.join(map(_quoted, keys))}), {max_parallelism})"
+
+
 def key_group_column(keys: Sequence[str], max_parallelism: int) -> Column:
-    """The key group as a Spark column (int, never null) of a DataFrame with these key columns."""
+    """The same as a Spark column. Needs a session."""
     from pyspark.sql import functions as F  # the core's other users run without Spark
 
-    return F.pmod(F.hash(*(F.col(_quoted(key)) for key in keys)), F.lit(max_parallelism))
+    return F.expr(key_group_expression(keys, max_parallelism))
 
 
 def key_group(key: Sequence[Any], schema: pa.Schema, max_parallelism: int) -> int:
