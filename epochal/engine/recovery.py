@@ -137,6 +137,7 @@ class Recovery:
                 if path != named:
                     self.store.delete(path)
             points.R4_SWEPT.hit(epoch)
+        self._sweep_bases(point.branch, decided.values())
         for record in point.started:
             reason = f"Attempt {record.attempt} ended before the epoch was decided; attempt {point.attempt} covers its slice."
             self.catalog.abort_epoch(record.epoch, Failure(type="attempt-lost", message=reason, step="R4"))
@@ -152,6 +153,16 @@ class Recovery:
             manifest = self.store.read_manifest(reference)
             reference = None if manifest.bases else manifest.parent
         return found
+
+    def _sweep_bases(self, branch: str, decided: Iterable[ManifestReference]) -> None:
+        """Bases that an earlier attempt wrote (E7) and never came to name. Those before the last named ones stay."""
+        named = [base for reference in decided for base in self.store.read_manifest(reference).bases]
+        kept = {base.file.path for base in named}
+        oldest = max((base.at.epoch for base in named if base.at.branch == branch), default=0)
+        for path in self.store.list(layout.bases(branch)):
+            epoch = layout.epoch_of_base(path)
+            if epoch is not None and epoch >= oldest and path not in kept:
+                self.store.delete(path)
 
     def _sweep(self, scope: EpochScope, decided: ManifestReference | None) -> None:
         if decided is not None:

@@ -48,9 +48,20 @@ def delta(key: EpochKey, table: str, subtask: int) -> str:
     return f"{deltas(key)}/{table}-{subtask:05}-{uuid4().hex}.parquet"
 
 
+def bases(branch: str) -> str:
+    """The folder of a branch's bases."""
+    return f"{branch}/bases"
+
+
 def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
     """A new path for a base of one range of key groups."""
-    return f"{at.branch}/bases/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
+    return f"{bases(at.branch)}/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
+
+
+def epoch_of_base(path: str) -> int | None:
+    """The epoch of a base's path, finished or not; ``None`` when it is no base's path."""
+    parts = path.rpartition("/")[2].rsplit("-", 4)
+    return int(parts[1]) if len(parts) == 5 and parts[1].isdigit() else None
 
 
 def table_of_delta(path: str) -> str | None:

@@ -1,0 +1,93 @@
+"""Epoch cuts: the four invariants of the thesis, definition 3.4.2, over a recorded trace.
+
+A trace is what happened, process by process, with the epoch marks among it, and which event produced which. The cut of an
+epoch is what its snapshot contains.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Event = Hashable
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The epoch event of one process: what comes before it there belongs to the epoch, or to an earlier one."""
+
+    process: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """``processes``: each one's events and marks in local order. ``productions``: what each event brought about."""
+
+    processes: Mapping[str, Sequence[Event]]
+    productions: Mapping[Event, Collection[Event]]
+
+    def marks(self, epoch: int) -> list[Mark]:
+        marks = (event for events in self.processes.values() for event in events if isinstance(event, Mark))
+        return [mark for mark in marks if mark.epoch == epoch]
+
+    def after(self, events: Iterable[Event]) -> set[Event]:
+        """All that one of ``events`` precedes (definition 3.3.2: local order, production, and both in a row)."""
+        return _reachable(events, self._successors)
+
+    def before(self, events: Iterable[Event]) -> set[Event]:
+        """All that precedes one of ``events``."""
+        backward: dict[Event, set[Event]] = defaultdict(set)
+        for event, following in self._successors.items():
+            for successor in following:
+                backward[successor].add(event)
+        return _reachable(events, backward)
+
+    @property
+    def _successors(self) -> dict[Event, set[Event]]:
+        forward: dict[Event, set[Event]] = defaultdict(set)
+        for events in self.processes.values():
+            for event, following in pairwise(events):
+                forward[event].add(following)
+        for event, produced in self.productions.items():
+            forward[event] |= set(produced)
+        return forward
+
+
+def cut_violations(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str]:
+    """Which of the four invariants the cut of ``epoch`` breaks, with an event for each; marks themselves are left out."""
+    inside = set(cut)
+    marks = trace.marks(epoch)
+    found = []
+    if wrong := _events(trace.after(marks)) & inside:
+        found.append(f"(1) comes after the mark of epoch {epoch} and is in its cut: {_one(wrong)}")
+    if wrong := _events(trace.before(marks)) - inside:
+        found.append(f"(2) comes before the mark of epoch {epoch} and is not in its cut: {_one(wrong)}")
+    produced = {result for event in inside for result in trace.productions.get(event, ())}
+    if wrong := produced - inside:
+        found.append(f"(3) was produced by the cut of epoch {epoch} and is not in it: {_one(wrong)}")
+    if wrong := _events(trace.before(inside)) - inside:
+        found.append(f"(4) precedes an event in the cut of epoch {epoch} and is not in it: {_one(wrong)}")
+    return found
+
+
+def _reachable(start: Iterable[Event], edges: Mapping[Event, set[Event]]) -> set[Event]:
+    """Without what it starts from, unless that is reached again."""
+    found: set[Event] = set()
+    pending = [following for event in start for following in edges.get(event, ())]
+    while pending:
+        event = pending.pop()
+        if event not in found:
+            found.add(event)
+            pending += edges.get(event, ())
+    return found
+
+
+def _events(found: Iterable[Event]) -> set[Event]:
+    return {event for event in found if not isinstance(event, Mark)}
+
+
+def _one(events: Iterable[Event]) -> str:
+    return str(min(events, key=repr))

@@ -1,0 +1,158 @@
+"""What must hold of an application whatever happened to it, checked on what it left: store, catalog, sinks' folders.
+
+Each check returns what is wrong, one sentence a finding; nothing when all is well. They are written against what a
+reader can see (manifests, Parquet files, rows of the catalog), not against the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from epochal.contracts.catalog import EpochRecord, ManifestReference
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.oracle import Expectation, KeyedOracle, Rows, expectations, multiset, slices
+
+OWNER_FILE = "_epochal.json"
+
+
+@dataclass(frozen=True)
+class History:
+    """One branch that nobody forked: its store, all its epochs in the catalog, and the folders of its files sinks."""
+
+    store: SnapshotStore
+    epochs: Sequence[EpochRecord]
+    outputs: Mapping[str, Path]
+
+    @property
+    def decided(self) -> list[EpochRecord]:
+        """Prepared and committed epochs, in order."""
+        found = [record for record in self.epochs if record.state in ("prepared", "committed")]
+        return sorted(found, key=lambda record: record.epoch)
+
+    @cached_property
+    def snapshots(self) -> list[tuple[ManifestReference, Manifest]]:
+        """The manifest of every decided epoch, in order."""
+        references = [record.manifest for record in self.decided]
+        return [(reference, self.store.read_manifest(reference)) for reference in references if reference is not None]
+
+
+def violations(history: History, operators: Sequence[KeyedOracle]) -> list[str]:
+    """Everything that is wrong with an application that has come to rest."""
+    return [
+        *unfinished_epochs(history),
+        *broken_lineage(history),
+        *wrong_epochs(history, operators),
+        *wrongly_visible(history),
+        *orphans(history),
+    ]
+
+
+def unfinished_epochs(history: History) -> list[str]:
+    """At rest every epoch is committed or aborted, and every decided one has its manifest."""
+    found = [
+        f"epoch {record.epoch} is {record.state}"
+        for record in history.epochs
+        if record.state not in ("committed", "aborted")
+    ]
+    return found + [f"epoch {record.epoch} has no manifest" for record in history.decided if record.manifest is None]
+
+
+def broken_lineage(history: History) -> list[str]:
+    """Each snapshot's parent is the one before it, and each source's slices follow on each other."""
+    found: list[str] = []
+    parent: ManifestReference | None = None
+    ends: dict[str, object] = {}
+    for reference, manifest in history.snapshots:
+        if manifest.parent != parent:
+            found.append(f"epoch {manifest.epoch} builds on {manifest.parent}, not on {parent}")
+        for source, slice in manifest.slices.items():
+            if source in ends and slice.start != ends[source]:
+                found.append(f"epoch {manifest.epoch}: {source} starts at {slice.start}, ended at {ends[source]}")
+            ends[source] = slice.end
+        parent = reference
+    return found
+
+
+def wrong_epochs(history: History, operators: Sequence[KeyedOracle]) -> list[str]:
+    """State at every epoch, and each sink's rows of every epoch, equal the sequential oracle's."""
+    found: list[str] = []
+    inputs = (slices(manifest) for _, manifest in history.snapshots)
+    for (reference, _), wanted in zip(history.snapshots, expectations(operators, inputs), strict=True):
+        found += _wrong_state(history.store, reference, wanted)
+        found += _wrong_output(history, reference.epoch, wanted)
+    return found
+
+
+def wrongly_visible(history: History) -> list[str]:
+    """A sink shows the epochs that were decided, and no others. Holds at every moment, also between two crashes."""
+    decided = {record.epoch for record in history.decided}
+    return [
+        f"sink {sink} shows epoch {epoch}, which was never decided"
+        for sink, folder in history.outputs.items()
+        for epoch in visible_epochs(folder)
+        if epoch not in decided
+    ]
+
+
+def orphans(history: History) -> list[str]:
+    """Files of the branch that no decided manifest names, and files that a sink has neither made visible nor removed."""
+    named: set[str] = set()
+    branches = {record.branch for record in history.epochs}
+    for reference, manifest in history.snapshots:
+        named.add(reference.path)
+        named |= {file.file.path for file in (*manifest.deltas, *manifest.bases)}
+    lost = [path for branch in sorted(branches) for path in history.store.list(branch) if path not in named]
+    return [f"{path} is named by no manifest" for path in lost] + [
+        f"{path} was left in the folder of sink {sink}"
+        for sink, folder in history.outputs.items()
+        for path in _left_in(folder)
+    ]
+
+
+def visible_epochs(folder: Path) -> list[int]:
+    """The epochs that a files sink shows, in order."""
+    return sorted(int(path.name.removeprefix("epoch=")) for path in folder.glob("epoch=*"))
+
+
+def visible_rows(folder: Path, epoch: int) -> Rows:
+    """What a files sink of Parquet shows of an epoch."""
+    files = sorted((folder / f"epoch={epoch:010}").glob("*.parquet"))
+    return multiset(row for file in files for row in pq.ParquetFile(file).read().to_pylist())
+
+
+def _wrong_state(store: SnapshotStore, reference: ManifestReference, wanted: Expectation) -> Iterator[str]:
+    reader = SnapshotReader(store, reference)
+    for table, rows in wanted.state.items():
+        there = multiset(reader.read(table).to_pylist())
+        if there != rows:
+            yield f"state {table} at epoch {reference.epoch}: {_difference(there, rows)}"
+
+
+def _wrong_output(history: History, epoch: int, wanted: Expectation) -> Iterator[str]:
+    for sink, rows in wanted.output.items():
+        there = visible_rows(history.outputs[sink], epoch)
+        if there != rows:
+            yield f"sink {sink}, epoch {epoch}: {_difference(there, rows)}"
+
+
+def _difference(there: Rows, wanted: Rows) -> str:
+    return f"{_some(wanted - there)} missing, {_some(there - wanted)} too many"
+
+
+def _some(rows: Rows) -> str:
+    shown = ", ".join(str(dict(row)) for row in list(rows)[:2])
+    return f"{rows.total()} rows" + (f" ({shown})" if shown else "")
+
+
+def _left_in(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        visible = path.relative_to(folder).parts[0].startswith("epoch=")
+        if path.is_file() and not visible and path.name != OWNER_FILE:
+            yield path
