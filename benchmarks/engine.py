@@ -57,6 +57,7 @@ def run_epochs(
     """Run so many epochs, from nothing or from where the last call with this ``folder`` stopped."""
     folder.mkdir(parents=True, exist_ok=True)
     catalog = standalone_catalog(f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT)
+    catalog.begin_attempt()  # the branch is this run's from here on
     orders = ExecutionOrders(
         application="benchmark",
         execution=catalog.execution,

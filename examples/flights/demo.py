@@ -100,11 +100,14 @@ class Demo:
         everything = delays.lookup(self.routes)
         found = [(key, value) for key, value in zip(self.routes, everything.values, strict=True) if value is not None]
         took = (time.perf_counter() - started) * 1000
-        worst = sorted(found, key=lambda pair: -pair[1]["average_delay"])[:3]
+        worst = sorted(found, key=lambda pair: pair[1]["total_delay"] / pair[1]["flights"], reverse=True)[:3]
         screen.rows(
             f"  {len(found)} routes in one look-up, all from epoch {everything.epoch}, {took:.0f} ms. The worst:",
             ("origin", "destination", "flights", "average delay", "worst"),
-            ((*key.values(), value["flights"], value["average_delay"], value["worst_delay"]) for key, value in worst),
+            (
+                (*key.values(), value["flights"], value["total_delay"] / value["flights"], value["worst_delay"])
+                for key, value in worst
+            ),
         )
 
     def kill_the_driver(self, application: ApplicationHandle) -> None:

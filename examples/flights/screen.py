@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from epochal.client import Epoch
 from epochal.client.application import ApplicationHandle
 from epochal.errors import EpochalError
 
-console = Console(highlight=False, width=None)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 COLOURS = {"flights": "cyan", "strict": "magenta"}
 PATIENCE_SECONDS = 120
 
