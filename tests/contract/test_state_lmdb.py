@@ -11,10 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from epochal.backends import lmdb, lmdb_environment, recent
+from epochal.backends.catch_up import Step
 from epochal.backends.lmdb import LmdbBackend
+from epochal.backends.lmdb_environment import Environment
+from epochal.backends.recent import EncodedChanges
+from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import StorageFull
 from epochal.snapshots.store import SnapshotStore
@@ -115,6 +120,36 @@ def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Ha
                 harness.store.delete(delta.file.path)
     harness.new_worker()
     world.check()
+
+
+def test_branches_have_stores_of_their_own(world: World, harness: Harness) -> None:
+    fork = world.fork("fork")
+    world.run(counts=counted(1, count=2))
+    fork.run(counts=counted(1, count=3))
+    for branch in (world, fork, world, fork):
+        branch.check()
+    for path in harness.store.list(""):
+        harness.store.delete(path)
+    harness.new_worker()
+    for branch in (world, fork):
+        branch.check()
+
+
+def test_a_step_that_another_worker_has_overtaken_is_not_taken(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "one", [COUNTS.id])
+    first, second, third = (EpochKey("main", epoch) for epoch in (1, 2, 3))
+
+    def step(key: EpochKey, value: bytes) -> Step:
+        changes = EncodedChanges(np.array([5], np.int32), [b"k"], [value])
+        return Step(key, False, {COUNTS.id: (changes,)})
+
+    assert environment.apply(step(first, b"1"), 5, None) is True
+    assert environment.apply(step(second, b"2"), 5, first) is True
+    assert environment.apply(step(third, b"x"), 5, first) is False
+    assert environment.apply(step(third, b"x"), 5, None) is False
+    read = environment.read()
+    assert (read.mark, read.scan(COUNTS.id, b"")) == (second, [(b"k", b"2")])
+    read.close()
 
 
 def test_a_full_map_grows(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
