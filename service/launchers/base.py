@@ -10,24 +10,22 @@ from epochal.service.driver.orders import DriverOrders
 
 
 class ProcessReference(BaseModel):
-    """Which process a driver is; kept in the catalog, so that any later control plane can find it again.
+    """Which process a driver is; kept in the catalog as text, so that any later control plane can find it again.
 
-    ``launcher`` is the registered name of the launcher that can read ``identity``. An identity must never come to mean
-    another process: a process id alone is not one.
+    Only the launcher that made it reads ``identity``, which must never come to mean another process: a process id alone
+    is not one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    launcher: str
     identity: str
 
     def __str__(self) -> str:
-        return f"{self.launcher}:{self.identity}"
+        return self.identity
 
     @classmethod
     def parse(cls, text: str) -> ProcessReference:
-        launcher, _, identity = text.partition(":")
-        return cls(launcher=launcher, identity=identity)
+        return cls(identity=text)
 
 
 class Launcher(ABC):

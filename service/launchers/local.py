@@ -18,7 +18,6 @@ from epochal.service.launchers.java import check_java
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import log_path
 
-NAME = "local"
 _PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", faults.ENVIRONMENT)
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
 
@@ -71,7 +70,7 @@ class LocalLauncher(Launcher):
             child.stdin.close()
         except BrokenPipeError:
             pass  # It ended before it read its orders: the supervisor finds its exit code and its log.
-        return ProcessReference(launcher=NAME, identity=identity)
+        return ProcessReference(identity=identity)
 
     def alive(self, reference: ProcessReference) -> bool:
         child = self._children.get(reference.identity)

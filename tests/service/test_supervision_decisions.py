@@ -30,12 +30,12 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def running(started: float = 0, process: str | None = "local:1@1") -> SupervisedAttempt:
+def running(started: float = 0, process: str | None = "1@1") -> SupervisedAttempt:
     return SupervisedAttempt(1, "running", process, True, at(started), None, None)
 
 
 def ended(number: int, when: float, failure: Failure = CRASH) -> SupervisedAttempt:
-    return SupervisedAttempt(number, "failed", "local:1@1", True, at(when - 1), at(when), failure)
+    return SupervisedAttempt(number, "failed", "1@1", True, at(when - 1), at(when), failure)
 
 
 def execution(

@@ -118,7 +118,7 @@ print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush
 def test_a_process_id_that_is_used_again_is_not_signalled(drivers: Drivers) -> None:
     launcher, reference = drivers.launch(SLEEP)
     process = LocalProcess.parse(reference.identity)
-    earlier = ProcessReference(launcher="local", identity=str(LocalProcess(process.pid, process.started + "0")))
+    earlier = ProcessReference(identity=str(LocalProcess(process.pid, process.started + "0")))
     assert not launcher.alive(earlier)
     launcher.terminate(earlier, kill=True)
     assert launcher.alive(reference)
