@@ -52,7 +52,7 @@ class ParquetWriter(Writer):
 
 
 class CsvWriter(Writer):
-    """With a header line; text in quotation marks, so that an empty string is not a null (which is empty)."""
+    """With a header line; text in quotation marks, a null is empty. Spark reads an empty string back as null."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._writer = pyarrow.csv.CSVWriter(file, schema)

@@ -40,6 +40,7 @@ def absolute(location: str) -> str:
 def list_files(location: str) -> list[FileRecord]:
     """All files at ``location`` (absolute), oldest first. Of a folder: the files in it, not in its folders.
 
+    A path that exists is taken as it is, also with ``[``; any other with ``*``, ``?`` or ``[`` is a pattern.
     Names that start with ``_`` or ``.`` are skipped, as Spark does. Raises ``SourceError`` when the folder is missing.
     """
     try:
@@ -64,7 +65,7 @@ def current(path: str) -> FileRecord | None:
 
 
 def _list_local(location: str) -> Iterable[FileRecord]:
-    if _MAGIC & set(location):
+    if _MAGIC & set(location) and not os.path.exists(location):
         root = _fixed_part(location)
         if not os.path.isdir(root):
             raise _missing(root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,10 @@ def at(where: str) -> Iterator[None]:
 @contextmanager
 def without_query_log() -> Iterator[None]:
     """Spark's Python side logs each refused query with the JVM's whole stack; here the error itself says it all."""
-    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    from pyspark.logger import PySparkLogger
+
+    # Through pyspark: a logger of this name that anybody else has made lacks the methods that it then calls.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

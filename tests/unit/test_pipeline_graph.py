@@ -93,10 +93,13 @@ assert "pyspark" not in sys.modules, "pyspark was imported"
 
 
 def refused(build: Callable[[Pipeline, Stream], object]) -> str:
-    pipeline, flights = started()
-    with pytest.raises((PipelineError, SchemaError)) as caught:
+    def built() -> None:
+        pipeline, flights = started()
         build(pipeline, flights)
         pipeline.graph()
+
+    with pytest.raises((PipelineError, SchemaError)) as caught:
+        built()
     return caught.value.message
 
 

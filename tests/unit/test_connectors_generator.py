@@ -1,0 +1,91 @@
+"""The generator: deterministic rows, a rate, a bound."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal.connectors import generator
+from epochal.connectors.generator import GeneratorSource
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.errors import OptionError, SchemaError
+
+UNLIMITED = SliceLimits(None)
+COLUMNS = {"id": "id", "sensor": "noise % 10"}
+
+
+def planned(source: GeneratorSource, limit: int | None = None) -> Slice:
+    slice = source.plan(SliceLimits(limit))
+    assert slice is not None
+    return slice
+
+
+def test_a_slice_has_the_same_rows_each_time_however_it_is_cut(spark: SparkSession) -> None:
+    whole = GeneratorSource(COLUMNS, bound=100, seed=7)
+    rows = whole.read(spark, planned(whole)).collect()
+    assert len(rows) == 100
+    assert all(0 <= row.sensor < 10 for row in rows)
+    cut, parts = GeneratorSource(COLUMNS, bound=100, seed=7), []
+    while (slice := cut.plan(SliceLimits(33))) is not None:
+        parts += cut.read(spark, slice).collect()
+        cut.accept(slice)
+    assert sorted(parts) == sorted(rows)
+    other = GeneratorSource(COLUMNS, bound=100, seed=8)
+    assert sorted(other.read(spark, planned(other)).collect()) != sorted(rows)
+
+
+def test_it_ends_at_its_bound_and_goes_on_where_it_was() -> None:
+    source = GeneratorSource(COLUMNS, bound=25)
+    assert source.bounded
+    first = planned(source, 10)
+    assert planned(source, 10) == first  # planned, not accepted
+    source.accept(first)
+    restored = GeneratorSource(COLUMNS, bound=25)
+    restored.restore(source.checkpoint(), [planned(source, 10)])
+    assert planned(restored).model_dump()["start"] == {"row": 20}
+    restored.accept(planned(restored))
+    assert restored.plan(UNLIMITED) is None
+
+
+def test_rows_fall_due_at_the_rate() -> None:
+    now = 100.0
+    source = GeneratorSource(COLUMNS, rate=50, clock=lambda: now)
+    assert source.plan(UNLIMITED) is None
+    now += 2.0
+    first = planned(source)
+    assert first.rows == 100
+    source.accept(first)
+    assert source.plan(UNLIMITED) is None
+    now += 0.5
+    assert planned(source).rows == 25
+
+
+def test_a_bounded_source_says_nothing_only_at_its_end() -> None:
+    source = GeneratorSource(COLUMNS, rate=1, bound=3, clock=lambda: 5.0)
+    taken = 0
+    while (slice := source.plan(UNLIMITED)) is not None:
+        source.accept(slice)
+        taken += slice.rows or 0
+    assert taken == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ({"columns": {}}, "needs columns"),
+        ({"columns": COLUMNS, "rate": 0}, "rate is 0"),
+        ({"columns": COLUMNS, "bound": 1.5}, "bound is 1.5; it is a whole number"),
+        ({"columns": COLUMNS, "bond": 3}, "Did you mean 'bound'?"),
+        ({"columns": {"a": "rand(3)"}}, "uses rand"),
+        ({"columns": {"a": "current_timestamp"}}, "uses current_timestamp"),
+    ],
+)
+def test_options_are_checked(arguments: dict[str, object], part: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        generator.source(**arguments)  # type: ignore[arg-type]
+    assert part in caught.value.message
+
+
+def test_expressions_are_checked_with_spark(spark: SparkSession) -> None:
+    with pytest.raises(SchemaError, match="Use expressions over id and noise"):
+        GeneratorSource({"a": "iid + 1"}).schema(spark)

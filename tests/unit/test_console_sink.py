@@ -1,0 +1,55 @@
+"""The console sink prints at commit, a few rows and how many more, and nothing before."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from epochal.connectors import console
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.errors import OptionError
+
+SCOPE = EpochScope("p", EpochKey("main", 4), 1, None)
+
+
+def test_rows_are_printed_at_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = console.sink(rows=3).make()
+    handles = []
+    for subtask in range(3):
+        transaction = backend.start(TaskScope(SCOPE, "look", subtask))
+        if subtask:
+            transaction.write(pa.RecordBatch.from_pydict({"k": ["a\x1b[31m", None], "n": [subtask, 22]}))
+        handles.append(transaction.pre_commit())
+    assert capsys.readouterr().out == ""
+    backend.commit(SCOPE, handles)
+    assert capsys.readouterr().out.splitlines() == [
+        "look, epoch 4: 4 rows",
+        "k       n",
+        "──────  ──",
+        "a?[31m  1",
+        "null    22",
+        "a?[31m  2",
+        "and 1 more",
+    ]
+
+
+def test_an_epoch_without_rows_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = console.sink().make()
+    backend.commit(SCOPE, [backend.start(TaskScope(SCOPE, "look", 0)).pre_commit()])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_handle_stays_small_whatever_the_rows_are() -> None:
+    backend = console.sink(rows=10_000).make()
+    transaction = backend.start(TaskScope(SCOPE, "look", 0))
+    transaction.write(pa.RecordBatch.from_pydict({"text": ["x" * 1000] * 5000}))
+    handle = transaction.pre_commit()
+    assert handle.rows == 5000
+    assert len(handle.encode()) < 8192
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'rows'"):
+        console.sink(row=3)
+    with pytest.raises(OptionError, match="whole number"):
+        console.sink(rows=0)
