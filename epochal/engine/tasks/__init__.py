@@ -21,7 +21,7 @@ Every task is a frozen dataclass that Spark pickles once per job and calls as th
 ``Work``, one of::
 
     aggregate.AggregateWork(plan: AggregationPlan)      # output = key columns + the table's value columns, merged
-    process.ProcessWork(process: type[KeyedProcess], columns: tuple[str, ...])
+    process.ProcessWork(process: type[KeyedProcess], columns: tuple[str, ...], chunk_rows: int = 65_536)
     process_batch.ProcessBatchWork(function: BatchFunction, columns: tuple[str, ...])
 
 ``columns`` are the names of the row's columns (the operator's input, key columns included), in the author's order.
