@@ -1,0 +1,132 @@
+"""The pages under docs/: their Python runs, their tables are complete, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from epochal.connectors import generator
+from epochal.contracts.source import SliceLimits
+from epochal.engine.settings import Configuration
+from epochal.errors import EpochalError
+from epochal.testing.servers.control_plane import COMMAND
+from tests.end_to_end.blocks import ROOT, Block, blocks_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))
+EVERY_PAGE = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "helm/README.md"]
+
+
+def execute(blocks: list[Block], names: dict[str, Any]) -> dict[str, Any]:
+    """A page's blocks one after the other, as a reader would type them."""
+    for block in blocks:
+        exec(block.code, names)  # type: ignore[call-overload]
+    return names
+
+
+@pytest.fixture
+def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
+    """Ends with a harness that runs the page's own function, and its assertions."""
+    names = execute(blocks_of("docs/authoring.md", "python"), {"__name__": "authoring"})
+    graph = names["pipeline"].graph()
+    assert [node.name for node in graph.operators] == ["delays", "streaks", "totals"]
+
+
+def test_sources_and_sinks(reader_folder: Path) -> None:
+    names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
+    assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
+
+
+@pytest.mark.slow
+def test_testing(reader_folder: Path) -> None:
+    names = execute(blocks_of("docs/testing.md", "python"), {})
+    assert "E4.manifest-written" in names["environment"]["EPOCHAL_FAULTS"]
+    assert not names["plane"].process.running
+
+
+@pytest.mark.slow
+def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
+    """docs/state.md's own readers, on the state that README's pipeline leaves; DuckDB and Spark say the same."""
+    (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))
+    (reader_folder / "orders.py").write_text(pipeline.replace("rate=2000", "bound=30_000"))
+    compacting = ["--set", "compact_after_epochs=2", "--set", "epoch_interval_seconds=0"]
+    command = [COMMAND, "run", "orders.py", "--directory", "run", *compacting, "--set", "max_records_per_epoch=5000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 0, done.stderr
+
+    names = execute(blocks_of("docs/state.md", "python"), {"spark": spark})
+    expected = _spent(spark, 30_000)
+    assert sorted(tuple(row) for row in names["state"].collect()) == expected
+    assert sorted(names["rows"]) == expected
+
+
+def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
+    """README's aggregate in plain Spark, over the same rows: customer, orders, total."""
+    columns = {"customer": "noise % 1000", "amount": "noise % 90 + 10"}
+    source = generator.source(columns, bound=bound).make()
+    source.restore(None, [])
+    slice = source.plan(SliceLimits(bound))
+    assert slice is not None
+    counted = source.read(spark, slice).where("amount >= 20").groupBy("customer")
+    return sorted(tuple(row) for row in counted.agg(F.count("*"), F.sum("amount")).collect())
+
+
+def test_every_error_is_documented() -> None:
+    """docs/errors.md names every slug that there is, and none that there is not."""
+    import epochal.backends.lmdb_environment
+    import epochal.engine.epoch
+    import epochal.service.applications.forks
+    import epochal.service.idempotency
+    import epochal.service.state.lookups
+    import epochal.service.supervision.failures  # noqa: F401 - their classes register themselves with their base
+
+    def slugs(kind: type[EpochalError]) -> set[str]:
+        own = {kind.slug} if kind.__module__.startswith("epochal.") else set()
+        return own.union(*map(slugs, kind.__subclasses__()))
+
+    documented = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE))
+    assert documented == slugs(EpochalError)
+
+
+def test_every_setting_of_an_application_is_documented_with_its_default() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
+    defaults = Configuration().model_dump()
+    for name, default in defaults.items():
+        if name == "restart":
+            for inner, value in default.items():
+                assert f"`restart.{inner}` {value}" in page
+        else:
+            shown = "none" if default in (None, {}) else str(default)
+            assert rows[name] == shown, name
+    assert set(rows) == set(defaults)
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_links_lead_somewhere(page: str) -> None:
+    here = (ROOT / page).parent
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    assert [link for link in links if not (here / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_pages_name_only_commands_that_there_are(page: str) -> None:
+    known = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+    for block in blocks_of(page, "console"):
+        for command in block.commands:
+            program, verb, *_ = command.split()
+            if program == "epochal":
+                assert re.search(rf"\b{verb}\b", known), f"{block}: {command}"

@@ -1,0 +1,101 @@
+"""README, word for word: its pipeline is checked, run, submitted, looked up, forked and stopped as it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.testing.servers.control_plane import COMMAND, ControlPlane, control_plane
+from tests.end_to_end.blocks import blocks_of
+
+PAGE = "README.md"
+MADE = {"make demo", "make test"}  # the demo has a test of its own; the other one is what runs this
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader has saved the pipeline."""
+    folder = tmp_path_factory.mktemp("readme")
+    (pipeline,) = (block.text for block in blocks_of(PAGE, "python") if block.text.startswith("# orders.py"))
+    (folder / "orders.py").write_text(pipeline)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """``epochal up`` in the other terminal."""
+    with control_plane(tmp_path_factory.mktemp("plane")) as running:
+        yield running
+
+
+def run(command: str, folder: Path, environment: dict[str, str]) -> str:
+    words = shlex.split(command)
+    assert words[0] == "epochal", f"README has a command that this test cannot run: {command}"
+    done = subprocess.run(
+        [COMMAND, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_pipeline_is_as_short_as_it_is_said_to_be(folder: Path) -> None:
+    lines = (folder / "orders.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 20
+
+
+def test_readme_names_only_pages_that_are_there() -> None:
+    import re
+
+    from tests.end_to_end.blocks import ROOT
+
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / PAGE).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_command_does_what_readme_says(
+    folder: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = [command for block in blocks_of(PAGE, "console") for command in block.commands]
+    assert set(commands) >= MADE
+    said: dict[str, str] = {}
+    for command in commands:
+        if command in MADE:
+            continue
+        said[command] = run(command, folder, plane.environment | {"COLUMNS": "200"})
+        if command.startswith("epochal submit"):
+            _wait_for_key(plane)
+    assert "good_customers" in said["epochal check orders.py"]
+    assert "5 epochs" in said["epochal run orders.py --epochs 5"]
+    assert "monday" in said["epochal lineage orders"]
+    assert "trial" in said["epochal ps"]
+
+    # The Python client, as README has it; where the control plane is, it learns from the environment.
+    for name in ("EPOCHAL_URL", "EPOCHAL_HOME"):
+        monkeypatch.setenv(name, plane.environment[name])
+    (client,) = (block for block in blocks_of(PAGE, "python") if "Client" in block.text)
+    names: dict[str, Any] = {}
+    exec(client.code, names)  # type: ignore[call-overload]
+    assert names["answer"].value["orders"] > 0
+
+
+def _wait_for_key(plane: ControlPlane) -> None:
+    """A reader takes a moment to type; the first epoch has to be committed, and to have brought customer 42."""
+    command = [COMMAND, "get", "orders", "spent", "42", "--min-epoch", "1", "--wait", "60", "--json"]
+    for _ in range(30):
+        done = subprocess.run(
+            command, env=plane.environment, cwd=os.sep, capture_output=True, text=True, check=False, timeout=120
+        )
+        if done.returncode == 0:
+            assert json.loads(done.stdout)["value"]["orders"] > 0
+            return
+    raise AssertionError(done.stdout + done.stderr)
