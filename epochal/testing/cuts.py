@@ -1,7 +1,7 @@
 """Epoch cuts: the four invariants of the thesis, definition 3.4.2, over a recorded trace.
 
-A trace is what happened, process by process, with the epoch marks among it, and which event produced which. The cut of an
-epoch is what its snapshot contains.
+A trace is what happened, process by process, with the epoch marks among it, and which event produced which. The cut of
+an epoch is what its snapshot contains.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Trace:
 
 
 def cut_violations(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str]:
-    """Which of the four invariants the cut of ``epoch`` breaks, with an event for each; marks themselves are left out."""
+    """Which of the four invariants the cut of ``epoch`` breaks, with an event for each. A cut is without marks."""
     inside = set(cut)
     marks = trace.marks(epoch)
     found = []

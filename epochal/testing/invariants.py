@@ -102,7 +102,7 @@ def wrongly_visible(history: History) -> list[str]:
 
 
 def orphans(history: History) -> list[str]:
-    """Files of the branch that no decided manifest names, and files that a sink has neither made visible nor removed."""
+    """Files of the branch that no decided manifest names, and files that a sink neither made visible nor removed."""
     named: set[str] = set()
     branches = {record.branch for record in history.epochs}
     for reference, manifest in history.snapshots:

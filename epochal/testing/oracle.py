@@ -30,8 +30,8 @@ Step = Callable[[Row | None, Sequence[Row]], tuple[Row | None, Sequence[Row]]]
 class KeyedOracle:
     """One stateful operator, as what it does to one key in one epoch.
 
-    ``step(before, rows) -> (after, output)``: ``before`` and ``after`` are the value columns of the state table ``table``
-    (``None``: no row), ``rows`` the key's input of the epoch, ordered by ``order_by``, never empty; ``output`` goes to
+    ``step(before, rows) -> (after, output)``: ``before`` and ``after`` are the value columns of the state table
+    ``table`` (``None``: no row), ``rows`` the key's input of the epoch, ordered by ``order_by``, never empty; ``output`` goes to
     ``sink``. Must not change its arguments.
     """
 

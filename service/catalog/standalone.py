@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.catalog import Failure
+from epochal.contracts.catalog import EpochRecord, Failure
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import (
     ENDED,
@@ -21,8 +21,9 @@ from epochal.service.catalog.executions import (
 )
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.catalog.models import Application, Artifact, Attempt, Execution, Version
+from epochal.service.catalog.models import Application, Artifact, Attempt, Epoch, Execution, Version
 from epochal.service.catalog.outcomes import execution_over
+from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.types import now
 
@@ -54,6 +55,16 @@ def standalone_catalog(
         execution = begin_execution(session, row)
         attempt = begin_attempt(session, execution, token_sha256=None)
         return SqlCatalog(database, execution.id, attempt.number)
+
+
+def standalone_epochs(url: str, application: str) -> list[EpochRecord]:
+    """All epochs of ``application`` in the database at ``url``, in order; none before its first run."""
+    database = Database(url)
+    migrate_database(database)
+    with database.reading() as session:
+        branch = session.scalar(select(Application.branch).where(Application.name == application))
+        rows = session.scalars(select(Epoch).where(Epoch.branch == branch).order_by(Epoch.epoch)).all()
+        return [epoch_record(row) for row in rows]
 
 
 def _new_application(session: Session, name: str) -> Application:
