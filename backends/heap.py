@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from threading import RLock
 from weakref import WeakSet
 
+from epochal.backends.by_group import look_up
 from epochal.backends.catch_up import Step, groups, steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.identity import cache_identity
@@ -69,7 +70,7 @@ class HeapView(OpenView):
 
     def get_many(self, groups: KeyGroups, keys: Sequence[bytes]) -> list[bytes | None]:
         values = self._values
-        return [values[group].get(key) for group, key in zip(groups.tolist(), keys, strict=True)]
+        return look_up(groups, keys, lambda group, of_group: map(values[group].get, of_group))
 
     def scan(self, group: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
         return self._rows[group].scan(prefix)

@@ -14,18 +14,11 @@ from threading import RLock
 
 import lmdb
 
+from epochal.backends.by_group import look_up
 from epochal.backends.catch_up import groups, steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.identity import cache_identity
-from epochal.backends.lmdb_environment import (
-    LONGEST,
-    CacheDamaged,
-    Environment,
-    Read,
-    shortened,
-    split,
-    throw_away,
-)
+from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read, throw_away
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import KeyGroups, StateTaskScope
 from epochal.errors import SnapshotError
@@ -87,29 +80,16 @@ class LmdbView(OpenView):
     def __init__(self, table: str, reads: dict[int, Read]) -> None:
         self._table = table
         self._reads = reads
-        self._getters = {group: read.getter(table) for group, read in reads.items()}
 
     def get_many(self, groups: KeyGroups, keys: Sequence[bytes]) -> list[bytes | None]:
-        if not keys:
-            return []
-        long = max(map(len, keys)) >= LONGEST
-        stored_keys = [key if len(key) < LONGEST else shortened(key) for key in keys] if long else keys
-        getters = [self._getters[group] for group in groups.tolist()]
         with self._damage_noticed():
-            stored = [get(key, None, table) for (get, table), key in zip(getters, stored_keys, strict=True)]
-        if not long:
-            return stored
-        return [
-            split(value)[1] if value is not None and len(key) >= LONGEST else value
-            for key, value in zip(keys, stored, strict=True)
-        ]
+            return look_up(groups, keys, lambda group, of_group: self._reads[group].get_many(self._table, of_group))
 
     def scan(self, group: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
         with self._damage_noticed():
             return self._reads[group].scan(self._table, prefix)
 
     def close(self) -> None:
-        self._getters = {}
         for read in self._reads.values():
             read.close()
 

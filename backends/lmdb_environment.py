@@ -12,8 +12,9 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -26,9 +27,9 @@ from epochal.errors import SnapshotError, StorageFull
 
 FIRST_MAP_BYTES = 1 << 30
 """Of address space, not of disk or memory; doubled when it is full."""
-LONGEST = 511
+_LONGEST = 511
 """Bytes from which on a key is shortened."""
-_KEPT = LONGEST - 32
+_KEPT = _LONGEST - 32
 _MARK = b"mark"
 _LOCK_BYTES = 3 * 4096
 """Enough for 126 readers."""
@@ -150,9 +151,16 @@ class Read:
     def mark(self) -> EpochKey | None:
         return _decode_mark(self._transaction.get(_MARK))
 
-    def getter(self, table: str) -> tuple[Callable[..., Any], Any]:
-        """LMDB's own look-up of one stored key, and the database to pass to it: one call per key, nothing around it."""
-        return self._transaction.get, self._databases[table]
+    def get_many(self, table: str, keys: Sequence[bytes]) -> Iterable[bytes | None]:
+        """The value of each full key, ``None`` where there is none."""
+        get, database = self._transaction.get, repeat(self._databases[table])
+        if max(map(len, keys), default=0) < _LONGEST:
+            return cast("Iterable[bytes | None]", map(get, keys, repeat(None), database))
+        stored = map(get, (_shortened(key) if len(key) >= _LONGEST else key for key in keys), repeat(None), database)
+        return [
+            _split(cast(bytes, value))[1] if value is not None and len(key) >= _LONGEST else cast("bytes | None", value)
+            for key, value in zip(keys, stored, strict=True)
+        ]
 
     def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """All keys, whole, that begin so, ascending, with their values."""
@@ -165,9 +173,9 @@ class Read:
                 key, value = cast(tuple[bytes, bytes], item)
                 if not key.startswith(start):
                     break
-                if len(key) == LONGEST:
+                if len(key) == _LONGEST:
                     longer = True
-                    key, value = split(value)
+                    key, value = _split(value)
                 if key.startswith(prefix):
                     found.append((key, value))
         if longer:  # LMDB has them in the order of their hashes
@@ -245,7 +253,7 @@ def _decode_mark(stored: Any) -> EpochKey | None:
 
 def _write(transaction: lmdb.Transaction, database: Any, keys: Sequence[bytes], values: list[bytes | None]) -> None:
     items: Iterable[tuple[bytes, bytes | None]] = zip(keys, values, strict=True)
-    if max(map(len, keys)) >= LONGEST:
+    if max(map(len, keys)) >= _LONGEST:
         items = [_stored(key, value) for key, value in items]
     if None not in values:
         with transaction.cursor(database) as cursor:
@@ -259,17 +267,17 @@ def _write(transaction: lmdb.Transaction, database: Any, keys: Sequence[bytes], 
 
 
 def _stored(key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:
-    if len(key) < LONGEST:
+    if len(key) < _LONGEST:
         return key, value
-    return shortened(key), None if value is None else len(key).to_bytes(4, "little") + key + value
+    return _shortened(key), None if value is None else len(key).to_bytes(4, "little") + key + value
 
 
-def shortened(key: bytes) -> bytes:
-    """What stands for a key of ``LONGEST`` bytes and more."""
+def _shortened(key: bytes) -> bytes:
+    """What stands for a key of ``_LONGEST`` bytes and more."""
     return key[:_KEPT] + hashlib.sha256(key).digest()
 
 
-def split(stored: bytes) -> tuple[bytes, bytes]:
+def _split(stored: bytes) -> tuple[bytes, bytes]:
     """Key and value of what is stored under a shortened key."""
     end = 4 + int.from_bytes(stored[:4], "little")
     return stored[4:end], stored[end:]
