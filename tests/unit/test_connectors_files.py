@@ -155,7 +155,7 @@ def test_a_malformed_record_fails_the_epoch_and_names_its_file(
     put(tmp_path, "bad.json", {"k": "a", "n": 1}, {"k": 'qu"ote', "n": "many"})
     source = made(tmp_path)
     frame = source.read(spark, planned(source))
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, as the engine gets it
+    with pytest.raises(Exception) as caught:  # Spark's, as the engine gets it
         (frame.select(*column) if column else frame.groupBy().count()).collect()
     failure = failure_of(caught.value)
     assert failure.type == "malformed-record"
