@@ -92,7 +92,8 @@ class Recovery:
                     f"State table {table.id!r} of snapshot {head.key} is not declared by the pipeline any more; "
                     f"its state would be lost. Keep the operator and its state under the same names."
                 )
-            if table.model_copy(update={"queryable": declared[table.id].queryable}) != declared[table.id]:
+            now = declared[table.id]
+            if table.model_copy(update={"queryable": now.queryable, "shown": now.shown}) != now:
                 raise SnapshotError(
                     f"State table {table.id!r} has other columns than in snapshot {head.key}. "
                     f"Keep its key and value columns as they were, or give the changed state a new name."

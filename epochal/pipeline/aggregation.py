@@ -6,7 +6,7 @@ asks it for Spark columns, executors for merges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline import expressions
-from epochal.pipeline.aggregates import MergeableAggregate, Partial
+from epochal.pipeline.aggregates import Average, MergeableAggregate, Partial
 from epochal.pipeline.decomposition import decompose, part_name
 from epochal.pipeline.expressions import Expression, to_column
 from epochal.pipeline.graph import AggregateNode, Aggregation
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.spark_errors import at
-from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.table import Column, Quotient, StateKind, StateTable
 from epochal.state.types import check_column
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def plan_aggregation(node: AggregateNode, frame: DataFrame) -> AggregationPlan:
         kind=StateKind.AGGREGATE,
         key=keys,
         value=_state_columns(node, parts, frame),
+        shown=tuple(_averages(parts, columns)),
         queryable=node.queryable,
     )
     return AggregationPlan(operator=node.name, table=table, parts=tuple(parts), columns=tuple(columns))
@@ -151,6 +152,16 @@ def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
         names = (base,) if len(partials) == 1 else tuple(f"{base}_{kept.name}" for kept in partials)
         parts.append(Part(column=column, aggregate=aggregate, partials=partials, state_columns=names))
     return parts
+
+
+def _averages(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Quotient]:
+    """The output columns that are an average and nothing else."""
+    by_part = {part_name(position): part for position, part in enumerate(parts)}
+    for column in columns:
+        part = by_part.get(str(column.remainder).strip("`"))
+        if part is not None and isinstance(part.aggregate, Average) and not part.aggregate.exact:
+            dividend, divisor = part.state_columns
+            yield Quotient(name=column.name, dividend=dividend, divisor=divisor)
 
 
 def _state_columns(node: AggregateNode, parts: Sequence[Part], frame: DataFrame) -> tuple[Column, ...]:

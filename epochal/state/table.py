@@ -32,6 +32,22 @@ class Column(BaseModel):
         return pa.field(self.name, arrow_type(self.type), nullable=nullable)
 
 
+class Quotient(BaseModel):
+    """A column that look-ups show beside the kept ones: an average is kept as its sum and its count, people want the average.
+
+    ``dividend / divisor`` as double; null where the divisor is 0 or one of them is null.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dividend: str
+    divisor: str
+
+    def of(self, dividend: float | None, divisor: float | None) -> float | None:
+        return None if dividend is None or not divisor else dividend / divisor
+
+
 class StateTable(BaseModel):
     """The declaration of a state table, as it stands in every manifest.
 
@@ -48,6 +64,8 @@ class StateTable(BaseModel):
     key: tuple[Column, ...]
     sub_key: tuple[Column, ...] = ()
     value: tuple[Column, ...]
+    shown: tuple[Quotient, ...] = ()
+    """What look-ups compute from the value columns; not stored."""
     queryable: bool = True
 
     @cached_property

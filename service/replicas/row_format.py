@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from epochal.errors import InvalidKey
 from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.json_form import key_from_json, key_from_path, to_json
 from epochal.state.table import Column, StateTable
-from epochal.state.types import INTEGER_BITS
+from epochal.state.types import FLOATING, INTEGER_BITS
 
 _AS_JSON = frozenset({*INTEGER_BITS, "boolean", "string"})
 """Types whose Python values are their JSON form already."""
@@ -58,6 +60,9 @@ class RowFormat:
 
     def value_object(self, row: bytes) -> dict[str, Any]:
         values = self._values.decode_one(row)
+        for quotient in self.table.shown:
+            found = quotient.of(values[quotient.dividend], values[quotient.divisor])
+            values[quotient.name] = None if found is None else to_json(found, "double")
         for name, type in self._converted:
             values[name] = to_json(values[name], type)
         return values
@@ -80,16 +85,24 @@ class RowFormat:
                 return self._keys.encode(table)
         return [self._keys.encode_one(key_from_json(_object(key), self.table.full_key)) for key in keys]
 
-    def values_json(self, rows: Sequence[bytes | None]) -> list[bytes]:
-        """Many values, each as a JSON object, ``null`` where there is no row."""
+    def values_json(self, rows: Sequence[bytes | None]) -> bytes:
+        """Many values as a JSON array of objects, ``null`` where there is no row."""
         present = [row for row in rows if row is not None]
         if not present:
-            return [b"null"] * len(rows)
+            return orjson.dumps([None] * len(rows))
         decoded = self._values.decode(present)
         columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.value]
         names = self._value_names
-        objects = iter([orjson.dumps(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)])
-        return [b"null" if row is None else next(objects) for row in rows]
+        for quotient in self.table.shown:
+            pair = (decoded.column(quotient.dividend), decoded.column(quotient.divisor).cast(pa.float64()))
+            divisor = pc.if_else(pc.equal(pair[1], 0.0), pa.scalar(None, pa.float64()), pair[1])
+            columns.append(_json_column(pc.divide(pair[0], divisor), "double"))
+            names = [*names, quotient.name]
+        objects = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        if len(present) == len(rows):
+            return orjson.dumps(objects)
+        remaining = iter(objects)
+        return orjson.dumps([None if row is None else next(remaining) for row in rows])
 
     def _key_columns(self, keys: Sequence[dict[str, Any]]) -> pa.Table | None:
         """The keys as columns; ``None`` when some key is not right: the slow way says which, and why."""
@@ -123,9 +136,10 @@ def _json_object(pairs: Iterable[tuple[Column, Any]]) -> dict[str, Any]:
 
 
 def _json_column(column: pa.ChunkedArray, type: str) -> list[Any]:
-    values: list[Any]
-    if type in INTEGER_BITS and not column.null_count:
-        values = column.to_numpy().tolist()
-    else:
-        values = column.to_pylist()
+    if not column.null_count and (type in INTEGER_BITS or type in FLOATING):
+        numbers = column.to_numpy()
+        if type in INTEGER_BITS or np.isfinite(numbers).all():
+            plain: list[Any] = numbers.tolist()
+            return plain
+    values: list[Any] = column.to_pylist()
     return values if type in _AS_JSON else [to_json(value, type) for value in values]
