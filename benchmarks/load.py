@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import urlsplit
 
 import uvloop
@@ -90,6 +91,11 @@ def batch_request(host: str, token: str, path: str, keys: int) -> Callable[[], b
     return lambda: chooser.choice(requests)
 
 
+def _itself(connection: Connection) -> Connection:
+    """asyncio asks for a factory."""
+    return connection
+
+
 async def load(url: str, seconds: float, connections: int, request: Callable[[], bytes]) -> dict[str, float]:
     loop, address = asyncio.get_running_loop(), urlsplit(url)
     if address.hostname not in ("127.0.0.1", "localhost", "::1"):
@@ -99,7 +105,7 @@ async def load(url: str, seconds: float, connections: int, request: Callable[[],
     for _ in range(connections):
         done: asyncio.Future[None] = loop.create_future()
         connection = Connection(request, started + seconds, done)
-        await loop.create_connection(lambda connection=connection: connection, address.hostname, address.port)
+        await loop.create_connection(partial(_itself, connection), address.hostname, address.port or 80)
         opened.append(connection)
         waiting.append(done)
     await asyncio.gather(*waiting)

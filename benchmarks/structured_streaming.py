@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from benchmarks.inputs import SCHEMA
 
@@ -39,7 +39,7 @@ class CountPerKey(StatefulProcessor):
         self._state = handle.getValueState("state", "rows long, total long")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        count, total = self._state.get() if self._state.exists() else (0, 0)
+        count, total = self._state.get() or (0, 0)
         for frame in rows:
             count, total = count + len(frame), total + int(frame["value"].sum())
         self._state.update((count, total))

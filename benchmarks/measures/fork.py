@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from benchmarks.result import Result, at_most, number
 from benchmarks.running import has_key, running_control_plane, submit, wait_for
+from epochal.client.application import ApplicationHandle
 
 SIZES = (1_000, 1_000_000)
 FORKS = 7
@@ -20,8 +22,8 @@ def run(folder: Path) -> list[Result]:
             name = f"keys-{keys}"
             settings = {"max_records_per_epoch": 250_000, "epoch_interval_seconds": 0.0}
             application = submit(client, name, {"keys": keys, "bound": keys}, settings)
-            wait_for(lambda application=application, keys=keys: has_key(application, keys - 1), f"{keys} keys")
-            wait_for(lambda name=name: client.applications.get(name).state == "stopped", f"the end of {name}")
+            wait_for(partial(has_key, application, keys - 1), f"{keys} keys")
+            wait_for(partial(_stopped, application), f"the end of {name}")
             seconds = []
             for number_of_fork in range(FORKS):
                 started = time.perf_counter()
@@ -33,3 +35,7 @@ def run(folder: Path) -> list[Result]:
         *(number(f"fork at {keys:,} keys", value, "ms", how, digits=0) for keys, value in medians.items()),
         at_most("fork, slowest", max(medians.values()), 300, "ms", digits=0),
     ]
+
+
+def _stopped(application: ApplicationHandle) -> bool:
+    return application.get().state == "stopped"

@@ -16,21 +16,12 @@ def read_flights(spark: SparkSession, folder: str) -> DataFrame:
 
 
 def delays(flights: DataFrame) -> DataFrame:
-    """What operator ``delays`` says last of each route."""
+    """The rows of state table ``delays``."""
     return flights.groupBy("origin", "destination").agg(
         F.count("*").alias("flights"),
         F.sum("delay").alias("total_delay"),
         F.max("delay").alias("worst_delay"),
         F.avg("delay").alias("average_delay"),
-    )
-
-
-def kept_delays(flights: DataFrame) -> DataFrame:
-    """The rows of state table ``delays``: an average is kept as its sum and its count."""
-    return (
-        delays(flights)
-        .withColumn("average_delay_sum", F.col("total_delay").cast("double"))
-        .withColumn("average_delay_count", F.col("flights"))
     )
 
 
@@ -48,7 +39,7 @@ def late_after(minutes: int, changed_to: int | None = None, after: date | None =
     return F.col("delay") >= limit
 
 
-def streaks(flights: DataFrame, late: F.Column) -> DataFrame:
+def streaks(flights: DataFrame, late: Column) -> DataFrame:
     """After each flight of an aircraft: how many it has been late in a row, the most so far, and since when."""
     order = ("time", "carrier", "flight")
     by_aircraft = Window.partitionBy("tail").orderBy(*order)

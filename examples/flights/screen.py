@@ -17,7 +17,7 @@ from epochal.errors import EpochalError
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 COLOURS = {"flights": "cyan", "strict": "magenta"}
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 class TooSlow(EpochalError):
