@@ -40,8 +40,6 @@ OPTIONS: dict[Format, frozenset[str]] = {
 
 _MALFORMED = "_malformed"
 _SHOWN = 200
-_MARKER = "epochal-failure: "
-"""As in ``epochal.engine.tasks.reporting``: the engine reads the failure back from the line that begins with this."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,8 @@ def _complaint(record: Column, everything: Column) -> Column:
     """The failure as the engine reads it from the text of Spark's exception: one line of JSON."""
     import pyspark.sql.functions as F
 
+    from epochal.engine.tasks.reporting import MARKER
+
     message = F.concat(
         F.lit("A record of "),
         F.input_file_name(),
@@ -97,7 +97,7 @@ def _complaint(record: Column, everything: Column) -> Column:
         F.lit(" . Correct the file (as a new file) or the schema, or read with malformed='drop'."),
     )
     failure = F.to_json(F.struct(F.lit(MalformedRecord.slug).alias("type"), message.alias("message")))
-    return F.concat(F.lit(_MARKER), failure)
+    return F.concat(F.lit(MARKER), failure)
 
 
 def estimated_rows(path: str, size: int, sample: bytes) -> int:
