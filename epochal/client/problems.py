@@ -42,7 +42,8 @@ def error_of_problem(problem: Problem) -> EpochalError:
     slug = problem.type.removeprefix(PREFIX)
     kind = _classes().get(slug) or _BY_STATUS.get(problem.status, EpochalError)
     message = problem.detail or problem.title or f"The control plane answered with status {problem.status}."
-    fields = "; ".join(f"{error.get('field')}: {error.get('message')}" for error in problem.errors or ())
+    unsaid = [error for error in problem.errors or () if str(error.get("message")) not in message]
+    fields = "; ".join(f"{error.get('field')}: {error.get('message')}" for error in unsaid)
     return kind(f"{message} ({fields})" if fields else message)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +14,7 @@ from epochal.client.models import Lineage, LineageNode
 from epochal.contracts.identity import EpochKey
 from epochal.service.cli import words
 from epochal.service.cli.lineage_folding import Entry, entries
-from epochal.service.cli.lineage_layout import Cell, Mark, layout
+from epochal.service.cli.lineage_layout import Cell, Mark, Row, layout
 
 UNICODE: Mapping[Mark, str] = {
     Mark.BLANK: " ",
@@ -44,6 +44,9 @@ _RUN = frozenset({Mark.ACROSS, Mark.CROSS, Mark.TEE, Mark.END})
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 # Narrower than this the counts are left out, so that names and changes have room.
 _WIDTH_FOR_COUNTS = 100
+_GAP = 2
+# The columns: graph, epochs, text, (rows in, changed,) age.
+_COLUMNS, _COLUMNS_WITH_COUNTS, _TEXT = 4, 6, 2
 
 
 class LineageView:
@@ -66,26 +69,28 @@ class LineageView:
             return
         glyphs = ASCII if options.ascii_only else UNICODE
         counted = options.max_width >= _WIDTH_FOR_COUNTS
-        table = Table.grid(padding=(0, 2, 0, 0), expand=False)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        if counted:
-            table.add_column(no_wrap=True, justify="right")
-            table.add_column(no_wrap=True, justify="right")
-        table.add_column(no_wrap=True, justify="right")
-        for row in self._rows:
-            drawing = self._drawing(row.cells, glyphs)
-            if row.entry is None:
-                table.add_row(drawing)
-                continue
-            entry = self._entries[row.entry]
-            counts = _counts(entry) if counted else ()
-            texts = (_epochs(entry), self._text(entry), *counts, self._age(entry))
-            table.add_row(drawing, *(_in_ascii(text) if options.ascii_only else text for text in texts))
+        shown = [self._shown(row, glyphs, counted, options.ascii_only) for row in self._rows]
+        widths = [max(cells[index].cell_len for cells in shown) for index in range(len(shown[0]))]
+        # Only the text may be cut: half a graph, or half a number, would be wrong.
+        widths[_TEXT] = max(1, min(widths[_TEXT], options.max_width - sum(widths) + widths[_TEXT] - _GAP * len(widths)))
+        table = Table.grid(padding=(0, _GAP, 0, 0), expand=False)
+        for index, width in enumerate(widths):
+            justify: JustifyMethod = "left" if index <= _TEXT else "right"
+            table.add_column(no_wrap=True, overflow="ellipsis", width=width, justify=justify)
+        for cells in shown:
+            table.add_row(*cells)
         yield table
         if self._lineage.next_cursor is not None:
             yield Text("Older snapshots are left out; --limit shows more.", style="dim")
+
+    def _shown(self, row: Row, glyphs: Mapping[Mark, str], counted: bool, in_ascii: bool) -> tuple[Text, ...]:
+        drawing = self._drawing(row.cells, glyphs)
+        if row.entry is None:
+            return (drawing, *[Text()] * ((_COLUMNS_WITH_COUNTS if counted else _COLUMNS) - 1))
+        entry = self._entries[row.entry]
+        counts = _counts(entry) if counted else ()
+        texts = (_epochs(entry), self._text(entry), *counts, self._age(entry))
+        return (drawing, *(_in_ascii(text) if in_ascii else text for text in texts))
 
     def _drawing(self, cells: Sequence[Cell], glyphs: Mapping[Mark, str]) -> Text:
         text = Text()

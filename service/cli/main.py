@@ -18,16 +18,17 @@ from epochal.service.cli import applications, check, history, logs, migrate, run
 from epochal.service.cli.failures import ExitCode, exit_code, sentence, unexpected
 from epochal.service.cli.output import encode
 
-HELP = """Epochs, queryable state and exactly-once sinks for Apache Spark.
-
-[bold]Start here:[/bold] `epochal up` starts a control plane; `epochal submit FILE --name NAME` runs a pipeline on it;
-`epochal run FILE` runs one without any control plane.
-"""
-EPILOG = """[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict ·
-5 no control plane answers · 6 not allowed.
-
-[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), EPOCHAL_HOME
-(where a local one keeps its data, and its admin.token), EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."""
+HELP = (
+    "Epochs, queryable state and exactly-once sinks for Apache Spark.\n\n"
+    "`epochal up` starts a control plane; `epochal submit FILE --name NAME` runs a pipeline on it; "
+    "`epochal run FILE` runs one without any control plane."
+)
+EPILOG = (
+    "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
+    "5 no control plane answers · 6 not allowed.\n\n"
+    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), EPOCHAL_HOME "
+    "(where a local one keeps its data, and its admin.token), EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
+)
 
 app = typer.Typer(
     name="epochal",

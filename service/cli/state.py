@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.console import Group, RenderableType
@@ -30,7 +31,8 @@ def get(
     name: Name,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
     key: Annotated[
-        list[str], typer.Argument(metavar="KEY..", help="The key columns' values in order: JFK LAX, or JFK,LAX.")
+        list[str],
+        typer.Argument(metavar="KEY", help="The key columns' values in order: JFK LAX, or JFK,LAX (%2C is a comma)."),
     ],
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
@@ -43,7 +45,7 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Look one key up in an application's state; also while it is stopped."""
-    columns = key[0].split(",") if len(key) == 1 else key
+    columns = [unquote(column) for column in key[0].split(",")] if len(key) == 1 else key
     with connected(url, as_json) as session:
         answer = (
             session.client.application(name)
