@@ -4,8 +4,8 @@ One object serves one (execution, attempt). Every write is guarded by the attemp
 raises ``Fenced``. Writes are single compare-and-sets with three outcomes: returns (landed), raises (certainly not), or
 raises ``OutcomeUnknown`` / ``CatalogUnavailable`` (unknown: call again; a repeated write that had landed returns).
 
-``Fenced`` is certain too: a write whose effect stands in the catalog (the row is prepared with this very manifest) returns
-as landed even when a later attempt has begun since; so after ``Fenced`` the files of the write may be removed.
+``Fenced`` is certain too: a write whose effect stands in the catalog (the row is prepared with this very manifest)
+returns as landed even when a later attempt has begun since; so after ``Fenced`` the files of the write may be removed.
 """
 
 from __future__ import annotations

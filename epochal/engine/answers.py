@@ -60,7 +60,7 @@ def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tup
         seen = ", ".join(f"{subtask}: {counts[subtask]}" for subtask in (*wrong, *strange))
         raise HandlesIncomplete(
             f"Operator {operator!r} must give exactly one handle for each of its {parallelism} subtasks; "
-            f"handles seen by subtask: {seen}. A limit after the operator, or a stage that Spark ran twice, can cause this."
+            f"handles seen by subtask: {seen}. A limit after the operator can cause this, or a stage run twice."
         )
     return tuple(sorted(handles, key=lambda handle: handle.subtask))
 
@@ -76,6 +76,8 @@ def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ..
     handles: dict[str, list[Handle]] = {name: [] for name in sinks}
     for answer in sorted(answers.sinks, key=lambda answer: answer.partition):
         if answer.handle.owner not in handles:
-            raise HandlesIncomplete(f"A handle came back for {answer.handle.owner!r}, which is no sink of this pipeline.")
+            raise HandlesIncomplete(
+                f"A handle came back for {answer.handle.owner!r}, which is no sink of this pipeline."
+            )
         handles[answer.handle.owner].append(answer.handle)
     return {name: tuple(found) for name, found in handles.items()}

@@ -1,8 +1,8 @@
 """E5 to E7: what happens to an epoch after it was decided, in the background of later epochs.
 
 The queue holds prepared epochs in order. Each sink commits its epochs in order and independently of the other sinks, so
-that a sink that is down holds back only its own commits; an epoch is published (E6) when all its sinks are done and every
-earlier epoch is published. :meth:`CommitQueue.step` does one round without threads: simulation calls it directly,
+that a sink that is down holds back only its own commits; an epoch is published (E6) when all its sinks are done and
+every earlier epoch is published. :meth:`CommitQueue.step` does one round without threads: simulation calls it directly,
 :class:`BackgroundCommits` calls it from a thread.
 """
 
@@ -98,7 +98,7 @@ class CommitQueue:
                 backend.commit(epoch.scope, epoch.handles(sink))
             except Fenced:
                 raise
-            except Exception as error:  # whatever a sink's library raises: the decision stands, so try again later
+            except Exception as error:  # noqa: BLE001  whatever a sink raises: the decision stands, so try again later
                 self._note_waiting(sink, epoch, error)
                 break
             self.waiting.pop(sink, None)
@@ -169,7 +169,7 @@ class BackgroundCommits:
         while not self._stopping.is_set():
             try:
                 progress = self.queue.step()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  the loop's thread raises it
                 self.failure = error
                 with self.queue.changed:
                     self.queue.changed.notify_all()

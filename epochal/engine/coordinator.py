@@ -1,7 +1,7 @@
 """E1 to E4 of one epoch, and its abort: the driver's part of the epoch commit (thesis 4.1.3).
 
-The coordinator does no background work and knows no Spark: it runs one epoch to its decision or to its abort. Whatever is
-not decided leaves no trace; whatever is decided goes to the commit queue.
+The coordinator does no background work and knows no Spark: it runs one epoch to its decision or to its abort. Whatever
+is not decided leaves no trace; whatever is decided goes to the commit queue.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ class Coordinator:
                     break
                 state: EpochState | None = record.state if record else None
                 if state != "started":
-                    raise Conflict(f"Epoch {scope.key} is {state or 'gone'} and was not prepared by this attempt.") from None
+                    raise Conflict(
+                        f"Epoch {scope.key} is {state or 'gone'} and was not prepared by this attempt."
+                    ) from None
         log.info("E4 prepare: epoch %s is decided, manifest %s", scope.key, reference.path)
 
     def _accept(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:

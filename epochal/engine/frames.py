@@ -71,7 +71,7 @@ class EpochFrames:
         return self._shuffled(node, frame, plan).mapInArrow(task, plan.task_schema)
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
-        """``frame`` with the operator's handles on their way to the driver, by subtask: the handle, and how many came."""
+        """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""
         observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
         columns = []
         for subtask in range(self.configuration.parallelism):

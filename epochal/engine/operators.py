@@ -1,4 +1,4 @@
-"""What the engine knows of each operator before the first epoch: its work, its tables, its columns. Found once per attempt."""
+"""What the engine knows of each operator before the first epoch: work, tables, columns. Found once per attempt."""
 
 from __future__ import annotations
 

@@ -132,7 +132,9 @@ class Recovery:
         first = min(decided, default=1)
         written = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
         for epoch in range(first, point.next_epoch):
-            self._sweep(EpochScope(point.application, EpochKey(point.branch, epoch), point.attempt, None), decided.get(epoch))
+            self._sweep(
+                EpochScope(point.application, EpochKey(point.branch, epoch), point.attempt, None), decided.get(epoch)
+            )
             named = decided[epoch].path if epoch in decided else None
             for path in written.get(epoch, ()):
                 if path != named:
@@ -140,7 +142,7 @@ class Recovery:
             points.R4_SWEPT.hit(epoch)
         self._sweep_bases(point.branch, decided.values())
         for record in point.started:
-            reason = f"Attempt {record.attempt} ended before the epoch was decided; attempt {point.attempt} covers its slice."
+            reason = f"Attempt {record.attempt} ended before the epoch was decided; {point.attempt} covers its slice."
             self.catalog.abort_epoch(record.epoch, Failure(type="attempt-lost", message=reason, step="R4"))
             log.info("R4 abort: epoch %s", record.key)
         points.R4_ABORTED.hit()

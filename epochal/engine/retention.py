@@ -1,6 +1,6 @@
 """E7, retain: sweep what lost tasks left of an epoch, and write bases when a chain has become long.
 
-Deleting old snapshots is not done here: expired snapshots can no longer be read (``retained_epochs``), their files stay.
+Old snapshots are not deleted here: expired ones can no longer be read (``retained_epochs``), their files stay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def sweep_losers(store: SnapshotStore, participants: Participants, scope: EpochScope, manifest: Manifest) -> None:
-    """Remove what tasks of a decided epoch left and its manifest does not name: retries, speculation, stages run again."""
+    """Remove what tasks of a decided epoch left and its manifest does not name: retries, speculation, reruns."""
     named = {delta.file.path for delta in manifest.deltas}
     lost = [path for path in store.list(layout.deltas(scope.key)) if path not in named]
     for path in lost:

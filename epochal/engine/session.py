@@ -32,7 +32,12 @@ def create_session(application: str, configuration: Configuration) -> SparkSessi
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(application).master(configuration.master)
     on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master
-    settings = DEFAULTS | (LOOPBACK if on_this_machine else {}) | {"spark.sql.shuffle.partitions": str(configuration.parallelism)} | configuration.spark
+    settings = (
+        DEFAULTS
+        | (LOOPBACK if on_this_machine else {})
+        | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
+        | configuration.spark
+    )
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:

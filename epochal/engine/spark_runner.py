@@ -1,7 +1,7 @@
 """E2 on Spark: one job for the usual pipeline, one more for each operator that several consumers read.
 
-The last stage is the union of all sinks' tasks, of one drain per operator that nobody reads, and of one end row. Each row
-of the result carries the partition it came from; the end row's partition says how many there must have been.
+The last stage is the union of all sinks' tasks, of one drain per operator that nobody reads, and of one end row. Each
+row of the result carries the partition it came from; the end row's partition says how many there must have been.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ class _EpochJob:
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
         branches = [*self._sink_branches(frames), *self._drains]
-        return reduce(DataFrame.unionAll, [*branches, self._runner.end_row]).selectExpr("*", f"spark_partition_id() AS {PARTITION}")
+        return reduce(DataFrame.unionAll, [*branches, self._runner.end_row]).selectExpr(
+            "*", f"spark_partition_id() AS {PARTITION}"
+        )
 
     def _sink_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
         if self._runner.shadow:

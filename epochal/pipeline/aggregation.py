@@ -100,7 +100,7 @@ class AggregationPlan:
             ) from error
 
     def finish(self, frame: DataFrame) -> DataFrame:
-        """From key and merged partials to the operator's output: key columns, then the author's columns in their order."""
+        """From key and merged partials to the operator's output: key columns, then the author's columns in order."""
         for columns in self.finishing():
             frame = frame.select(*columns)
         return frame

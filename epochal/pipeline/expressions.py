@@ -57,7 +57,7 @@ class Expression:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.column: Column | None = None
-        """Made by Spark when first needed; each epoch's plan needs it again, and each making costs calls into the JVM."""
+        """Made by Spark when first needed; each epoch's plan needs it again, and making it costs calls into the JVM."""
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         if name.startswith("_"):
@@ -205,7 +205,7 @@ def as_expression(what: str, value: object) -> Expression:
 
 
 def to_column(expression: Expression) -> Column:
-    """Replay the expression on Spark, once. Needs a session. Raises ``PipelineError`` for a function that Spark lacks."""
+    """Replay the expression on Spark, once. Needs a session. Raises ``PipelineError`` where Spark lacks a function."""
     if expression.column is None:
         with with_spark():
             expression.column = _replay(expression.call)

@@ -33,7 +33,7 @@ class Column(BaseModel):
 
 
 class Quotient(BaseModel):
-    """A column that look-ups show beside the kept ones: an average is kept as its sum and its count, people want the average.
+    """A column that look-ups show beside the kept ones: an average is kept as sum and count, people want the average.
 
     ``dividend / divisor`` as double; null where the divisor is 0 or one of them is null.
     """

@@ -62,7 +62,8 @@ class GivenSource(Source):
         missing = [name for name in self._schema.names if name not in frame.columns]
         if missing:
             raise SourceError(f"The rows given to source {self._name!r} have no column {', '.join(missing)}.")
-        return frame.select(*self._schema.names)
+        rows: DataFrame = frame.select(*self._schema.names)
+        return rows
 
     def acknowledge(self, slice: Slice) -> None:
         """Nobody has to be told."""

@@ -57,7 +57,9 @@ class Harness:
         self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
         self._store = SnapshotStore(f"{self._folder.name}/store")
         self._catalog = MemoryCatalogState()
-        self._sources = {node.name: GivenSource(node.name, node.make().schema(self._spark)) for node in self._graph.sources}
+        self._sources = {
+            node.name: GivenSource(node.name, node.make().schema(self._spark)) for node in self._graph.sources
+        }
         self._sinks = {node.name: CapturingSink(node.name, self._folder.name) for node in self._graph.sinks}
         self._plan = plan_pipeline(self._graph, self._spark, self._sources)
         self.restart()
@@ -65,7 +67,9 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -91,9 +95,7 @@ class Harness:
         participants = Participants(self._sources, operators, self._sinks, self._plan.tables)
         catalog = MemoryCatalog(self._catalog, attempt)
         self._commits = CommitQueue(catalog, participants, self._configuration.max_uncommitted_epochs)
-        recovery = Recovery(
-            orders, catalog, self._store, participants, self._commits, _no_pause, lambda waiting: None
-        )
+        recovery = Recovery(orders, catalog, self._store, participants, self._commits, _no_pause, lambda waiting: None)
         position = recovery.run()
         bases = PendingBases()
         runner = SparkRunner(self._spark, self._graph, participants, self._plan.operators, self._configuration)

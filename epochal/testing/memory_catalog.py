@@ -50,7 +50,7 @@ class MemoryCatalogState:
 
 @dataclass
 class MemoryCatalog(Catalog):
-    """``lose`` is called before and after each write's effect, as ``lose(call, landed)``; it may raise an unknown outcome."""
+    """``lose(call, landed)`` is called before and after each write's effect; it may raise an unknown outcome."""
 
     state: MemoryCatalogState
     attempt: int

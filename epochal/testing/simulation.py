@@ -1,8 +1,9 @@
 """The real coordinator, commit queue and recovery over a simulated cluster that crashes at every numbered step.
 
 One :class:`World` is everything that survives a crash: the store, the catalog, the sink's target and the source's log.
-:func:`run` drives attempts over it; a seed decides at which fault points the process dies, is stopped while a successor
-takes over (and then goes on as a zombie), or loses the catalog's answer. What is simulated is Spark and the network; the
+:func:`run` drives attempts over it; a seed decides at which fault points the process dies, is stopped while a
+successor takes over (and then goes on as a zombie), or loses the catalog's answer.
+What is simulated is Spark and the network; the
 protocol is the real one. :func:`check` compares the world with a sequential oracle.
 """
 
@@ -248,7 +249,9 @@ class SimulatedRunner(EpochRunner):
             file = self._world.store.write_file(path, json.dumps(sorted(changed.items())).encode(), len(changed))
             deltas.append(DeltaFile(table=TABLE.id, subtask=subtask, parallelism=PARALLELISM, file=file))
         payload = {"deltas": [delta.model_dump() for delta in deltas]}
-        return Handle(owner=OPERATOR, subtask=subtask, rows=len(changed), bytes=0, payload=payload), sorted(changed.items())
+        return Handle(owner=OPERATOR, subtask=subtask, rows=len(changed), bytes=0, payload=payload), sorted(
+            changed.items()
+        )
 
 
 def read_totals(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Totals:
@@ -363,7 +366,7 @@ def _lose(plan: Plan, call: str) -> None:
 
 
 class _Insisting(MemoryCatalog):
-    """As the driver's HTTP catalog: a call whose answer was lost is made again, but for E4, which the coordinator reads back."""
+    """As the driver's HTTP catalog: a call whose answer was lost is made again; E4 is read back by the coordinator."""
 
     def __init__(self, catalog: MemoryCatalog) -> None:
         super().__init__(catalog.state, catalog.attempt, catalog.lose)

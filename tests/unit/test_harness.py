@@ -59,7 +59,12 @@ def test_a_chain_with_a_shared_operator(spark: SparkSession, backend: str) -> No
         assert rows(second["baskets"]) == [("bob", 6, 2)]
         assert rows(second["sizes"]) == [(2, 2, 7)]
         assert rows(test.state("baskets.total")) == [("ann", 7), ("bob", 6)]
-        assert rows(test.state("baskets.items")) == [("ann", "jam", 4), ("ann", "tea", 3), ("bob", "gin", 1), ("bob", "rum", 5)]
+        assert rows(test.state("baskets.items")) == [
+            ("ann", "jam", 4),
+            ("ann", "tea", 3),
+            ("bob", "gin", 1),
+            ("bob", "rum", 5),
+        ]
 
 
 def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: SparkSession) -> None:

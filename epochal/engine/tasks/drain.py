@@ -12,7 +12,7 @@ from epochal.engine.tasks.sink import SINK_RESULT, current_partition
 
 @dataclass(frozen=True)
 class DrainTask:
-    """Reads everything; gives one row of ``SINK_RESULT`` without sink and handle, so that its partition is accounted for."""
+    """Reads everything; gives one row of ``SINK_RESULT`` without sink and handle, so that its partition answers."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -1,0 +1,104 @@
+"""The epoch protocol's pure parts: the transition table, E3, the pace."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.contracts.handle import Handle
+from epochal.engine.answers import Answers, SinkAnswer, collect
+from epochal.engine.epoch import FINAL, TRANSITIONS, Event, IllegalTransition, State, advance
+from epochal.engine.pace import Pace
+from epochal.errors import HandlesIncomplete
+
+
+@given(st.lists(st.sampled_from(list(Event)), max_size=12))
+def test_whatever_is_tried_a_decision_is_never_taken_back(events: list[Event]) -> None:
+    state: State | None = None
+    history: list[State | None] = [None]
+    for event in events:
+        try:
+            state = advance(state, event)
+        except IllegalTransition:
+            continue
+        history.append(state)
+    decided = False
+    for state in history:
+        decided |= state is State.PREPARED
+        assert not (decided and state in (State.ABORTED, State.STARTED, None))
+    for before, after in pairwise(history):
+        assert before not in FINAL or after == before
+
+
+def test_every_state_is_reachable_and_every_transition_moves_forward_or_stays() -> None:
+    order = [None, State.STARTED, State.PREPARED, State.COMMITTED]
+    assert set(TRANSITIONS.values()) == set(State)
+    for (before, _), after in TRANSITIONS.items():
+        assert after is State.ABORTED or order.index(after) - order.index(before) in (0, 1)
+
+
+def test_an_illegal_step_is_named() -> None:
+    with pytest.raises(IllegalTransition, match="committed cannot take step 'abort'"):
+        advance(State.COMMITTED, Event.ABORT)
+
+
+def handle(owner: str, subtask: int) -> Handle:
+    return Handle(owner=owner, subtask=subtask, rows=1, bytes=1, payload={})
+
+
+def answers(operator: list[int], sink: list[tuple[int, str]], partitions: int, silent: tuple[int, ...] = ()) -> Answers:
+    return Answers(
+        operators={"sum": [handle("sum", subtask) for subtask in operator]},
+        sinks=[SinkAnswer(partition, handle(name, partition)) for partition, name in sink],
+        silent_partitions=silent,
+        partitions=partitions,
+    )
+
+
+def test_complete_answers_are_collected_in_subtask_order() -> None:
+    collected = collect(answers([1, 0], [(2, "out"), (0, "out")], 3, silent=(1,)), ["sum"], ["out", "other"], 2)
+    assert [item.subtask for item in collected.operators["sum"]] == [0, 1]
+    assert [item.subtask for item in collected.sinks["out"]] == [0, 2]
+    assert collected.sinks["other"] == ()
+
+
+@pytest.mark.parametrize(
+    ("operator", "sink", "partitions"),
+    [
+        ([0], [(0, "out")], 1),
+        ([0, 1, 1], [(0, "out")], 1),
+        ([0, 1, 2], [(0, "out")], 1),
+        ([0, 1], [], 1),
+        ([0, 1], [(0, "out"), (0, "out")], 1),
+        ([0, 1], [(0, "out"), (1, "out")], 1),
+        ([0, 1], [(0, "nobody")], 1),
+    ],
+    ids=["missing", "twice", "stranger", "silent sink", "sink twice", "partition too many", "unknown sink"],
+)
+def test_anything_but_one_answer_each_aborts(operator: list[int], sink: list[tuple[int, str]], partitions: int) -> None:
+    with pytest.raises(HandlesIncomplete):
+        collect(answers(operator, sink, partitions), ["sum"], ["out"], 2)
+
+
+def test_the_pace_follows_the_measured_rate_gradually_and_keeps_the_bound() -> None:
+    pace = Pace(max_records=5_000, target_seconds=2.0)
+    assert pace.limits().max_records == 5_000
+    pace.started(10.0)
+    pace.prepared(11.0, 100)
+    assert pace.limits().max_records == 200
+    pace.started(20.0)
+    pace.prepared(20.1, 200)
+    assert pace.limits().max_records == 800
+    pace.started(30.0)
+    pace.prepared(30.1, 5_000)
+    assert pace.limits().max_records == 5_000
+
+
+def test_without_a_target_nothing_is_adapted() -> None:
+    pace = Pace(max_records=None, target_seconds=None)
+    pace.started(0.0)
+    pace.prepared(1.0, 10)
+    assert pace.limits().max_records is None
