@@ -25,7 +25,7 @@ def encode(batch: pa.RecordBatch) -> bytes:
         pieces.append(pc.fill_null(_values(column), "null"))
         opening = ","
     lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    return b"".join(value.as_buffer() for value in lines.cast(pa.binary()))
+    return b"".join(lines.cast(pa.binary()).to_pylist())
 
 
 def _values(column: pa.Array) -> pa.Array:
