@@ -53,11 +53,11 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
         for method in route.methods or ():
             operation = schema["paths"].get(route.path_format, {}).get(method.lower())
             if operation is not None:
-                _complete(operation, access_of(route.endpoint))
+                _complete(operation, method, access_of(route.endpoint))
     return schema
 
 
-def _complete(operation: dict[str, Any], access: Access | None) -> None:
+def _complete(operation: dict[str, Any], method: str, access: Access | None) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     responses["default"] = {
@@ -67,5 +67,5 @@ def _complete(operation: dict[str, Any], access: Access | None) -> None:
     if access is not None and access is not Access.PUBLIC:
         operation["security"] = [{"token": []}]
         operation["x-scope"] = access.value
-    if access is not None and access.changes_something:
+    if access is not None and access.changes_something and method != "GET":
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
-from sqlalchemy import Select, tuple_
+from sqlalchemy import BindParameter, Select, literal, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from epochal.errors import InvalidInput
@@ -69,8 +69,8 @@ def paginate(
     """One page of ``query`` in the order of ``columns``, which together are unique."""
     after = page.after(*(column.type.python_type for column in columns))
     if after is not None:
-        position = tuple_(*columns)
-        query = query.where(position < tuple_(*after) if descending else position > tuple_(*after))
+        position, last = tuple_(*columns), tuple_(*map(_typed, columns, after))
+        query = query.where(position < last if descending else position > last)
     order = [column.desc() if descending else column.asc() for column in columns]
     rows = session.scalars(query.order_by(*order).limit(page.limit + 1)).all()
     return cut(rows, page, lambda row: [getattr(row, column.key) for column in columns])
@@ -82,6 +82,11 @@ def cut(rows: Sequence[Any], page: PageRequest, position: Callable[[Any], Sequen
         return Part(rows, None)
     kept = rows[: page.limit]
     return Part(kept, encode(*position(kept[-1])))
+
+
+def _typed(column: InstrumentedAttribute[Any], value: Any) -> BindParameter[Any]:
+    """Within a tuple SQLAlchemy does not take a value's type from the column that it is compared with."""
+    return literal(value, column.type)
 
 
 def _decode(cursor: str, kinds: Sequence[type]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.service.problems import PREFIX, Problem
@@ -62,20 +63,19 @@ class Transport:
             await problem.response()(scope, receive, answer)
 
 
-class BodyTooLarge(Exception):
-    """Stops the reading of a body, wherever it is read."""
+class BodyTooLarge(HTTPException):
+    """Stops the reading of a body, wherever it is read: frameworks let their own kind of exception through."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self._limit = limit
+        super().__init__(413, f"The request's body is larger than the {limit} bytes that are taken here.")
 
-    def problem(self, path: str, request: str) -> Problem:
+    def problem(self, instance: str, request: str) -> Problem:
         return Problem(
             type=PREFIX + "body-too-large",
             title="Body too large",
             status=413,
-            detail=f"The request's body is larger than the {self._limit} bytes that are taken here.",
-            instance=path,
+            detail=self.detail,
+            instance=instance,
             request=request,
         )
 

@@ -87,7 +87,7 @@ def _postgresql(url: URL) -> Engine:
 
 def _sqlite(url: URL) -> Engine:
     if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     address = url.set(drivername="sqlite")
     engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS}, **_POOL)
     event.listen(engine, "connect", _prepare_sqlite)

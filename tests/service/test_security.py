@@ -1,0 +1,244 @@
+"""Who may do what: every route, every scope; tokens; binding; the audit log."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from epochal.errors import EnvironmentProblem, OptionError
+from epochal.service.app import create_app
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import migrate_database
+from epochal.service.security import Access, Scope, access_of
+from epochal.service.security.admin import ensure_admin_token
+from epochal.service.security.gate import is_loopback
+from epochal.service.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+PUBLIC = {"/healthz", "/readyz"}
+OPEN_DOCUMENT = "/openapi.json"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    return create_app(Settings(data=tmp_path_factory.mktemp("routes")))
+
+
+def endpoints(app: FastAPI) -> Iterator[tuple[str, str, Access | None]]:
+    """Method, path, what it needs; of every route of the app."""
+    for route in iter_route_contexts(app.routes):
+        if route.path == OPEN_DOCUMENT:
+            continue
+        assert isinstance(route.original_route, APIRoute), f"{route.path} would be out of the gate's reach"
+        for method in sorted(route.methods or ()):
+            yield method, str(route.path), access_of(route.endpoint)
+
+
+def test_every_endpoint_says_what_it_needs(app: FastAPI) -> None:
+    found = list(endpoints(app))
+
+    assert len(found) > 40
+    assert [(method, path) for method, path, access in found if access is None] == []
+    assert {path for _, path, access in found if access is Access.PUBLIC} == PUBLIC
+    assert all((access is Access.DRIVER) == path.startswith("/internal/") for _, path, access in found)
+    reading = {"/v1/applications/{name}/state/{table}/lookup"}
+    for method, path, access in found:
+        if access is not None and access.scope is Scope.READ:
+            assert method == "GET" or path in reading, f"{method} {path} needs read only"
+
+
+def filled(path: str) -> str:
+    values = {"epoch": "1", "attempt": "1", "execution": "0" * 32, "name": "flights"}
+    return re.sub(r"\{(\w+)(:path)?\}", lambda match: values.get(match[1], "x"), path)
+
+
+def test_the_matrix_of_scopes(plane: Plane, app: FastAPI) -> None:
+    """Without a token, with a wrong one, and with each scope, every endpoint is open or closed as it says."""
+    clients = {
+        None: plane.as_bearer(None),
+        "wrong": plane.as_bearer(f"ept_{'0' * 32}_{'x' * 43}"),
+        "nonsense": plane.as_bearer("nonsense"),
+        **{scope: plane.as_bearer(plane.token(scope.value)) for scope in Scope},
+    }
+    for method, path, access in endpoints(app):
+        assert access is not None
+        for who, client in clients.items():
+            if path.endswith("/events") and who in tuple(Scope):
+                continue  # a stream without end
+            answer = client.request(method, filled(path))
+            status, where = answer.status_code, f"{method} {path} as {who}"
+            if access is Access.PUBLIC:
+                assert status == 200, where
+            elif access is Access.DRIVER or not isinstance(who, Scope):
+                assert (status, answer.json()["type"]) == (401, "urn:epochal:problem:unauthenticated"), where
+                assert answer.headers["www-authenticate"] == "Bearer", where
+            elif not who.includes(access.scope or Scope.ADMIN):
+                assert (status, answer.json()["type"]) == (403, "urn:epochal:problem:forbidden"), where
+            else:
+                assert status not in (401, 403), where
+    for client in clients.values():
+        client.close()
+
+
+def test_a_token_that_expired_or_was_deleted_is_refused(plane: Plane) -> None:
+    soon = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+    short = plane.post("/v1/tokens", 201, name="short", scope="read", expires_at=soon)["token"]
+    client = plane.as_bearer(short)
+    assert client.get("/v1/applications").status_code == 200
+    while client.get("/v1/applications").status_code == 200:
+        pass
+    assert client.get("/v1/applications").json()["type"] == "urn:epochal:problem:unauthenticated"
+
+    made = plane.post("/v1/tokens", 201, name="deleted", scope="read")
+    client = plane.as_bearer(made["token"])
+    assert client.get("/v1/applications").status_code == 200
+    assert plane.client.delete(f"/v1/tokens/{made['id']}").status_code == 204
+    assert client.get("/v1/applications").status_code == 401
+
+
+def test_tokens_are_listed_without_their_secrets(plane: Plane) -> None:
+    made = plane.post("/v1/tokens", 201, name="reader", scope="read")
+    listed = plane.get("/v1/tokens")["items"]
+
+    assert [item["name"] for item in listed] == ["admin", "reader"]
+    assert made["token"] not in str(listed) and "token" not in listed[1]
+    assert plane.client.post("/v1/tokens", json={"name": "reader", "scope": "read"}).status_code == 409
+    past = {"name": "past", "scope": "read", "expires_at": "2020-01-01T00:00:00Z"}
+    assert plane.client.post("/v1/tokens", json=past).status_code == 422
+
+
+def test_no_secret_is_stored(plane: Plane) -> None:
+    secrets = [plane.settings.admin_token_file.read_text().strip(), plane.token("operate")]
+    plane.application()
+    secrets.append(plane.driver().ticket.token)
+
+    for file in plane.settings.data.rglob("*"):
+        if file.is_file() and file != plane.settings.admin_token_file:
+            content = file.read_bytes()
+            assert not any(secret.encode() in content for secret in secrets), file
+
+
+def test_the_admin_token_file_is_its_owners_only(plane: Plane, tmp_path: Path) -> None:
+    file = plane.settings.admin_token_file
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(plane.settings.data.stat().st_mode) == 0o700
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
+    migrate_database(database)
+    yield database
+    database.close()
+
+
+def test_the_admin_token_is_made_once_and_again_when_its_file_is_lost(database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "data" / "admin.token"
+    ensure_admin_token(database, file)
+    first = file.read_text()
+    ensure_admin_token(database, file)
+    assert file.read_text() == first
+
+    file.unlink()
+    ensure_admin_token(database, file)
+    assert file.read_text() != first
+
+
+def test_an_admin_token_survives_a_new_catalog(database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "admin.token"
+    ensure_admin_token(database, file)
+    first = file.read_text()
+    other = Database(f"sqlite:///{tmp_path / 'other.sqlite'}")
+    migrate_database(other)
+    ensure_admin_token(other, file)
+
+    assert file.read_text() == first
+    other.close()
+
+
+def test_an_admin_token_that_others_can_read_is_refused(database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "admin.token"
+    ensure_admin_token(database, file)
+    file.chmod(0o644)
+    with pytest.raises(EnvironmentProblem, match="chmod 600"):
+        ensure_admin_token(database, file)
+
+    file.chmod(0o600)
+    file.write_text("something else")
+    with pytest.raises(EnvironmentProblem, match="does not hold a token"):
+        ensure_admin_token(database, file)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "example.org", "localhost.example.org"])
+def test_beyond_loopback_there_is_no_going_without_authentication(tmp_path: Path, host: str) -> None:
+    with pytest.raises(OptionError, match="authentication"):
+        create_app(Settings(data=tmp_path, host=host, authentication=False))
+    assert create_app(Settings(data=tmp_path, host=host)) is not None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+def test_without_authentication_only_this_machines_names_are_answered(
+    settings: Settings, serve: Callable[..., Any]
+) -> None:
+    with (
+        serve(settings.model_copy(update={"authentication": False})),
+        httpx.Client(base_url=settings.url, trust_env=False) as client,
+    ):
+        assert client.get("/v1/applications").status_code == 200
+        rebound = client.get("/v1/applications", headers={"Host": "evil.example.org"})
+        assert rebound.status_code == 403
+        driver = client.post(f"/internal/v1/executions/{'0' * 32}/attempts/1/begin")
+        assert driver.status_code == 401
+
+
+def test_a_drivers_token_is_good_for_its_own_attempt_only(plane: Plane) -> None:
+    plane.application("flights")
+    plane.application("trains")
+    flights, trains = plane.driver("flights"), plane.driver("trains")
+    client = plane.as_bearer(flights.ticket.token)
+
+    own = f"/internal/v1/executions/{flights.execution}/attempts/{flights.attempt}/epochs/1"
+    assert client.get(own).json()["detail"] == "There is no epoch 1."
+    for other in (
+        f"/internal/v1/executions/{trains.execution}/attempts/{trains.attempt}/begin",
+        f"/internal/v1/executions/{flights.execution}/attempts/{flights.attempt + 1}/begin",
+        f"/internal/v1/executions/{'0' * 32}/attempts/1/begin",
+    ):
+        answer = client.post(other)
+        assert (answer.status_code, answer.json()["detail"]) == (404, "There is no such execution and attempt.")
+    assert client.get("/v1/applications").status_code == 401
+    assert plane.client.post(own.replace("epochs/1", "begin")).status_code == 401
+
+
+def test_every_call_that_changes_something_is_in_the_audit_log(plane: Plane) -> None:
+    reader = plane.as_bearer(plane.token("read", "reader"))
+    plane.application(start=False)
+    assert reader.delete("/v1/applications/flights").status_code == 403
+    assert plane.as_bearer(None).post("/v1/applications/flights/start").status_code == 401
+    assert plane.client.delete("/v1/applications/flights").status_code == 204
+    plane.get("/v1/applications")
+
+    log = [(item["token"], item["action"], item["target"], item["outcome"]) for item in plane.get("/v1/audit")["items"]]
+    assert log == [
+        ("admin", "DELETE /v1/applications/{name}", "/v1/applications/flights", 204),
+        (None, "POST /v1/applications/{name}/start", "/v1/applications/flights/start", 401),
+        ("reader", "DELETE /v1/applications/{name}", "/v1/applications/flights", 403),
+        ("admin", "POST /v1/applications", "/v1/applications", 201),
+        ("admin", "POST /v1/artifacts", "/v1/artifacts", 201),
+        ("admin", "POST /v1/tokens", "/v1/tokens", 201),
+    ]
