@@ -17,7 +17,7 @@ _CONTROL = "[\\x00-\\x1f]"
 def encode(batch: pa.RecordBatch) -> bytes:
     """One JSON object per row and line, UTF-8. Nulls are written; NaN and infinity as strings; binary as base64."""
     if batch.num_rows == 0 or batch.num_columns == 0:
-        return b"{}\n" * batch.num_rows
+        return b"{}\n" * int(batch.num_rows)
     pieces: list[Any] = []
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -25,7 +25,7 @@ def encode(batch: pa.RecordBatch) -> bytes:
         pieces.append(pc.fill_null(_values(column), "null"))
         opening = ","
     lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    return b"".join(lines.cast(pa.binary()).to_pylist())
+    return "".join(lines.to_pylist()).encode()
 
 
 def _values(column: pa.Array) -> pa.Array:
