@@ -39,8 +39,8 @@ class Collected:
     rows_in: int
 
     @property
-    def all(self) -> dict[str, tuple[Handle, ...]]:
-        return {**self.operators, **self.sinks}
+    def all(self) -> list[Handle]:
+        return [handle for found in (self.operators, self.sinks) for handles in found.values() for handle in handles]
 
 
 def collect(answers: Answers, operators: Sequence[str], sinks: Sequence[str], parallelism: int) -> Collected:

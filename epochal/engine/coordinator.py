@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from epochal.contracts.catalog import Catalog, EpochCounts, EpochState, Failure, ManifestReference
-from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine import points
@@ -23,7 +22,7 @@ from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.position import Position
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown
+from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots.manifest import Change, Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 
@@ -71,23 +70,22 @@ class Coordinator:
         self.catalog.open_epoch(number, scope.parent)
         self.position.next_epoch = number + 1
         log.info("E1 open: epoch %s on %s, slices of %s", scope.key, scope.parent, ", ".join(slices) or "no source")
-        handles: dict[str, tuple[Handle, ...]] = {}
+        collected: Collected | None = None
         reference: ManifestReference | None = None
         try:
             points.E1_OPENED.hit(number)
             collected = self._run_and_collect(scope, slices)
-            handles = collected.all
             manifest = self._manifest(scope, slices, collected)
             points.E4_BEFORE_MANIFEST.hit(number)
             reference = self.store.write_manifest(manifest)
             points.E4_MANIFEST_WRITTEN.hit(number)
             self._decide(scope, manifest, reference)
         except Fenced:
-            self._forget(scope, handles, reference)
+            self._forget(scope, collected, reference)
             raise
         except Exception as error:
             failure = failure_of(error)
-            self._abort(scope, handles, reference, failure)
+            self._abort(scope, collected, reference, failure)
             raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
         self._accept(scope, manifest, reference)
         return manifest
@@ -103,7 +101,7 @@ class Coordinator:
             sinks=list(self.participants.sinks),
             parallelism=self.orders.configuration.parallelism,
         )
-        log.info("E3 collect: epoch %s, %d handles", scope.key, sum(map(len, collected.all.values())))
+        log.info("E3 collect: epoch %s, %d handles", scope.key, len(collected.all))
         points.E3_COLLECTED.hit(scope.epoch)
         return collected
 
@@ -171,7 +169,7 @@ class Coordinator:
     def _abort(
         self,
         scope: EpochScope,
-        handles: Mapping[str, tuple[Handle, ...]],
+        collected: Collected | None,
         reference: ManifestReference | None,
         failure: Failure,
     ) -> None:
@@ -185,25 +183,38 @@ class Coordinator:
         points.ABORT_BEFORE.hit(scope.epoch)
         if reference is not None:
             self.catalog.abort_epoch(scope.epoch, failure)
-            self._forget(scope, handles, reference)
+            self._forget_now_or_later(scope, collected, reference)
             points.ABORT_SWEPT.hit(scope.epoch)
         else:
-            self._forget(scope, handles, reference)
+            self._forget_now_or_later(scope, collected, reference)
             points.ABORT_SWEPT.hit(scope.epoch)
             self.catalog.abort_epoch(scope.epoch, failure)
         self.aborted.append(scope)
 
+    def _forget_now_or_later(
+        self, scope: EpochScope, collected: Collected | None, reference: ManifestReference | None
+    ) -> None:
+        """What failed the epoch may also hinder the removal of its files; E7 of a later epoch, or R4, does it then."""
+        try:
+            self._forget(scope, collected, reference)
+        except Fenced:
+            raise
+        except EpochalError as error:
+            log.warning("abort: epoch %s: its files cannot be removed yet: %s", scope.key, error)
+
     def _forget(
         self,
         scope: EpochScope,
-        handles: Mapping[str, tuple[Handle, ...]],
+        collected: Collected | None,
         reference: ManifestReference | None,
     ) -> None:
         """Undo what this attempt alone wrote for the epoch. Also right for a zombie: these files are only its own."""
-        for name, backend in self.participants.backends.items():
-            if handles.get(name):
-                backend.abort(scope, handles[name])
+        if collected is not None:
+            for operator, handles in collected.operators.items():
+                self.participants.operators[operator].abort(scope, handles)
+            for sink, handles in collected.sinks.items():
+                self.participants.sinks[sink].abort(scope, handles)
         if reference is not None:
             self.store.delete(reference.path)
-        for backend in self.participants.backends.values():
+        for backend in self.participants.backends:
             backend.sweep(scope, keep=())

@@ -48,6 +48,9 @@ class Participants:
     tables: tuple[StateTable, ...] = ()
 
     @property
-    def backends(self) -> dict[str, Backend]:  # type: ignore[type-arg]
-        """Operators' and sinks' backends alike: all speak start, pre-commit, commit, abort."""
-        return {**self.operators, **self.sinks}
+    def backends(self) -> list[Backend]:  # type: ignore[type-arg]
+        """Operators' and sinks' backends alike: all speak start, pre-commit, commit, abort.
+
+        No dictionary: an operator and a sink may have the same name.
+        """
+        return [*self.operators.values(), *self.sinks.values()]

@@ -57,7 +57,7 @@ class Recovery:
         points.R1_BEGUN.hit()
         decided = point.head.key if point.head and point.head.branch == point.branch else EpochKey(point.branch, 0)
         scope = EpochScope(self.orders.application, decided, point.attempt, None)
-        for backend in self.participants.backends.values():
+        for backend in self.participants.backends:
             backend.recover(scope)
         points.R1_FENCED.hit()
         log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
@@ -171,7 +171,7 @@ class Recovery:
         if decided is not None:
             sweep_losers(self.store, self.participants, scope, self.store.read_manifest(decided))
             return
-        for backend in self.participants.backends.values():
+        for backend in self.participants.backends:
             backend.sweep(scope, ())
 
 

@@ -59,7 +59,7 @@ class Retention:
         """The epoch's own losers, then what late tasks of aborted epochs wrote after those were swept."""
         sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
         for scope in [scope for scope in self.aborted if scope.epoch < epoch.scope.epoch]:
-            for backend in self.participants.backends.values():
+            for backend in self.participants.backends:
                 backend.sweep(scope, ())
             self.aborted.remove(scope)
 

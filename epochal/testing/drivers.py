@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +23,9 @@ from pyspark.java_gateway import launch_gateway
 
 from epochal.faults import ENVIRONMENT, Fault
 
-COMMAND = (sys.executable, "-m", "epochal.service.cli.main", "run")
+# The command `epochal run`, but with the engine's log, which a test that fails wants to show.
+_PROGRAM = "import logging; logging.basicConfig(level='INFO'); from epochal.service.cli.main import main; main()"
+COMMAND = (sys.executable, "-c", _PROGRAM, "run")
 
 
 class SparkJvm:
@@ -36,7 +39,8 @@ class SparkJvm:
         # Asked for through the environment: pyspark's launcher takes no other way, and reads it once.
         arguments = f"--driver-memory {memory} --conf spark.ui.enabled=false pyspark-shell"
         with _environment({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_LOCAL_IP": "127.0.0.1"}):
-            self._gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})
+            launch: Callable[..., Any] = launch_gateway
+            self._gateway = launch(popen_kwargs={"stderr": subprocess.DEVNULL})
 
     @property
     def environment(self) -> dict[str, str]:
@@ -54,7 +58,9 @@ class SparkJvm:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._gateway.shutdown()
         self._gateway.proc.stdin.close()  # the JVM ends with it
         try:
@@ -122,6 +128,19 @@ class DriverProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the driver did not end within {seconds} s: {self.log_end()}") from None
+
+    def wait_until(self, reached: Callable[[], bool], seconds: float = 600) -> None:
+        """Return once ``reached()`` holds. An error when the driver ends before, or it takes too long."""
+        deadline = time.monotonic() + seconds
+        while not reached():
+            if not self.running or time.monotonic() > deadline:
+                state = "runs still" if self.running else f"has ended with {self._process.returncode}"
+                raise AssertionError(f"what was waited for did not come; the driver {state}: {self.log_end()}")
+            time.sleep(0.05)
+
+    def wait_until_stopped(self) -> None:
+        """Return once it is stopped (SIGSTOP)."""
+        self.wait_until(lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

@@ -107,7 +107,7 @@ def orphans(history: History) -> list[str]:
     branches = {record.branch for record in history.epochs}
     for reference, manifest in history.snapshots:
         named.add(reference.path)
-        named |= {file.file.path for file in (*manifest.deltas, *manifest.bases)}
+        named |= {delta.file.path for delta in manifest.deltas} | {base.file.path for base in manifest.bases}
     lost = [path for branch in sorted(branches) for path in history.store.list(branch) if path not in named]
     return [f"{path} is named by no manifest" for path in lost] + [
         f"{path} was left in the folder of sink {sink}"

@@ -95,7 +95,7 @@ class FaultyApplication:
         faults: Sequence[Fault] = (),
         task_faults: Sequence[Fault] = (),
         epochs: int | None = None,
-        jvm: SparkJvm | None | str = "shared",
+        jvm: SparkJvm | str | None = "shared",
         parameters: Mapping[str, Any] | None = None,
         **configuration: Any,
     ) -> DriverProcess:

@@ -1,0 +1,156 @@
+"""Full disks, and snapshots that were damaged: every error names the file, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.contracts.catalog import EpochRecord
+from epochal.testing.invariants import violations
+
+if TYPE_CHECKING:
+    from tests.fault.conftest import FaultyApplication, NewApplication
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def aborted(application: FaultyApplication) -> list[EpochRecord]:
+    return [record for record in application.epochs if record.state == "aborted"]
+
+
+def message(record: EpochRecord) -> str:
+    assert record.failure is not None
+    assert record.failure.type == "storage-full", record.failure
+    return record.failure.message
+
+
+class TestAFullDisk:
+    def test_at_a_delta_at_a_staged_file_and_at_the_manifest(self, new_application: NewApplication) -> None:
+        """As the system reports it, injected: runs everywhere."""
+        application = new_application()
+        application.feed(5)
+        in_tasks = [
+            application.fault("T3.before-delta", "full-disk", 2),
+            application.fault("T3.files.written", "full-disk", 4),
+        ]
+        in_driver = [application.fault("E4.before-manifest", "full-disk", 6)]
+        driver = application.start(faults=in_driver, task_faults=in_tasks, epochs=5)
+        assert driver.wait() == 0, driver.log_end()
+        delta, staged, manifest = aborted(application)
+        assert re.search(r"/store/.*/epochs/0000000002/(totals|streaks\.state)-0000[01]", message(delta))
+        assert re.search(r"/output/(totals|streaks)/_staging/", message(staged))
+        assert re.search(r"/store/.*/manifests", message(manifest))
+        assert application.files_left == 0
+        assert violations(application.history, application.oracles) == []
+
+    @pytest.fixture
+    def small_disk(self, tmp_path: Path) -> Iterator[Path]:
+        """A file system of 4 MB, where this user may mount one."""
+        place = tmp_path / "small"
+        place.mkdir()
+        options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+        mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+        if mounted.returncode != 0:
+            pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+        yield place
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+    def test_that_is_really_full(self, new_application: NewApplication, small_disk: Path) -> None:
+        """Full as the manifest is to be written, then for the deltas of the next epoch; then there is space again."""
+        application = new_application()
+        (application.folder / "run" / "store").symlink_to(small_disk)
+        application.feed(4)
+        filled = application.fault("E4.before-manifest", "stop", 2)
+        freed = application.fault("abort.swept", "stop", 3)
+        driver = application.start(faults=[filled, freed], epochs=4)
+        driver.wait_until_stopped()
+        ballast = small_disk / "ballast"
+        fill(ballast)
+        driver.send(signal.SIGCONT)
+        driver.wait_until(lambda: application.fired(freed))
+        driver.wait_until_stopped()
+        ballast.unlink()
+        driver.send(signal.SIGCONT)
+        assert driver.wait() == 0, driver.log_end()
+        manifest, delta = aborted(application)
+        assert re.search(r"/manifests/0000000002-", message(manifest))
+        assert re.search(r"/epochs/0000000003/", message(delta))
+        assert application.files_left == 0
+        assert violations(application.history, application.oracles) == []
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return
+
+
+class TestADamagedSnapshot:
+    """The attempt ends, naming the file; once the file is back, everything goes on."""
+
+    @pytest.fixture(scope="class")
+    def application(self, new_application: NewApplication) -> FaultyApplication:
+        """Seven epochs: bases at an earlier one, deltas after them."""
+        application = new_application(compact_after_epochs=3, tolerable_failed_epochs=0)
+        application.feed(7)
+        application.finish()
+        return application
+
+    def newest(self, application: FaultyApplication, what: str) -> Path:
+        snapshots = application.history.snapshots
+        reference, manifest = snapshots[-1]
+        if what == "manifest":
+            path = reference.path
+        elif what == "delta":
+            path = manifest.deltas[-1].file.path
+        else:
+            path = next(manifest for _, manifest in reversed(snapshots) if manifest.bases).bases[0].file.path
+        return Path(application.store.location(path))
+
+    @pytest.mark.parametrize(
+        ("what", "damage", "backend"),
+        [
+            ("manifest", "corrupt", "lmdb"),
+            ("manifest", "missing", "heap"),
+            ("delta", "corrupt", "heap"),
+            ("delta", "missing", "lmdb"),
+            ("base", "corrupt", "lmdb"),
+            ("base", "missing", "heap"),
+        ],
+    )
+    def test_is_named(self, application: FaultyApplication, what: str, damage: str, backend: str) -> None:
+        application.feed(1)
+        shutil.rmtree(application.folder / "run" / "cache", ignore_errors=True)
+        victim = self.newest(application, what)
+        copy = victim.read_bytes()
+        decided = len(application.history.decided)
+        if damage == "missing":
+            victim.unlink()
+        else:
+            victim.write_bytes(copy[:-20] + bytes([copy[-20] ^ 1]) + copy[-19:])
+        settings: dict[str, Any] = {"state_backend": backend}
+        driver = application.start(epochs=1, **settings)
+        assert driver.wait() == 1
+        assert str(victim) in driver.log_end()
+        assert ("FileMissing" if damage == "missing" else "FileCorrupt") in driver.log_end(
+            20_000
+        ) or "EpochAborted" in driver.log_end()
+        for record in application.epochs[-1:]:
+            if record.state == "aborted":
+                assert record.failure is not None
+                assert record.failure.type == f"file-{damage}"
+
+        victim.write_bytes(copy)
+        assert len(application.history.decided) == decided
+        application.finish(**settings)
+        assert violations(application.history, application.oracles) == []

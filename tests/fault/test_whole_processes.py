@@ -1,0 +1,69 @@
+"""Whole processes: a driver that takes its JVM with it, and zombies: stopped, and continued after their successor."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.testing.drivers import SparkJvm
+from epochal.testing.invariants import violations, visible_epochs
+
+if TYPE_CHECKING:
+    from tests.fault.conftest import FaultyApplication, NewApplication
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+BEFORE_THE_DECISION = ("E1.slices-chosen", "E2.ran", "E4.manifest-written")
+AFTER_THE_DECISION = ("E4.prepared", "E5.files.gathered-one", "E6.before-publish")
+
+
+def test_a_driver_killed_with_all_its_processes_in_the_middle_of_a_job(new_application: NewApplication) -> None:
+    """Driver, JVM and Python workers die together while tasks have pre-committed and others have not."""
+    application = new_application()
+    application.feed(3)
+    slow = application.fault("T3.pre-committed", "delay", epoch=2, seconds=600)
+    driver = application.start(task_faults=[slow], epochs=3, jvm=None)
+    driver.wait_until(lambda: application.fired(slow))
+    driver.kill()
+    assert [record.state for record in application.epochs][-1] == "started"
+    application.finish()
+    assert application.files_left == 0
+    assert violations(application.history, application.oracles) == []
+
+
+@pytest.fixture(scope="module")
+def zombie_jvm() -> Iterator[SparkJvm]:
+    """Of the zombies: their successors have the other one, at the same time."""
+    with SparkJvm() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def haunted(new_application: NewApplication) -> FaultyApplication:
+    return new_application(compact_after_epochs=1000)
+
+
+@pytest.mark.parametrize("point", [*BEFORE_THE_DECISION, *AFTER_THE_DECISION])
+def test_a_zombie_is_fenced_and_leaves_nothing(haunted: FaultyApplication, zombie_jvm: SparkJvm, point: str) -> None:
+    haunted.feed(4)
+    epoch = haunted.next_epoch
+    stop = haunted.fault(point, "stop", epoch)
+    zombie = haunted.start(faults=[stop], jvm=zombie_jvm)
+    zombie.wait_until_stopped()
+    assert haunted.fired(stop)
+
+    successor = haunted.start(epochs=1)
+    assert successor.wait() == 0, successor.log_end()
+    decided = {record.epoch: record.manifest for record in haunted.history.decided}
+    shown = {name: visible_epochs(folder) for name, folder in haunted.outputs.items()}
+
+    zombie.send(signal.SIGCONT)
+    assert zombie.wait() not in (0, -signal.SIGKILL)
+    assert "Fenced" in zombie.log_end()
+    assert {record.epoch: record.manifest for record in haunted.history.decided} == decided
+    assert {name: visible_epochs(folder) for name, folder in haunted.outputs.items()} == shown
+    assert (epoch in decided) == (point in AFTER_THE_DECISION or point == "E1.slices-chosen")
+    assert violations(haunted.history, haunted.oracles) == []
