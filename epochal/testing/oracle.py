@@ -31,8 +31,8 @@ class KeyedOracle:
     """One stateful operator, as what it does to one key in one epoch.
 
     ``step(before, rows) -> (after, output)``: ``before`` and ``after`` are the value columns of the state table
-    ``table`` (``None``: no row), ``rows`` the key's input of the epoch, ordered by ``order_by``, never empty; ``output`` goes to
-    ``sink``. Must not change its arguments.
+    ``table`` (``None``: no row), ``rows`` the key's input of the epoch, ordered by ``order_by``, never empty;
+    ``output`` goes to ``sink``. Must not change its arguments.
     """
 
     table: str

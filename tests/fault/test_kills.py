@@ -4,8 +4,8 @@ Life after life of one application: each starts from what the last one left, and
 input is run to its end, and the whole history is compared with the sequential oracle: state at every epoch, each sink's
 rows of every epoch, no epoch shown that was not decided, no file that nobody refers to.
 
-All lives share one JVM (see ``epochal.testing.drivers``), which makes about 40 of them affordable in every run; that a JVM
-dies with its driver is what ``test_whole_processes.py`` shows.
+All lives share one JVM (see ``epochal.testing.drivers``), which makes so many of them affordable in every run; that a
+JVM dies with its driver is what ``test_whole_processes.py`` shows.
 """
 
 from __future__ import annotations
