@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from epochal.client import Client, Execution
 from epochal.client.application import ApplicationHandle
+from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
+from epochal.service.cli.local_spark import local_spark
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from examples.flights import batch, proof, screen
 from examples.flights.data import write_airports
@@ -28,7 +28,7 @@ from examples.flights.feeder import Feeder
 
 ARTIFACT = Path(__file__).with_name("pipeline.py")
 LATE_MINUTES, STRICT_MINUTES = 15, 60
-JANUARY, FEBRUARY, DECEMBER = date(2013, 1, 31), date(2013, 2, 28), date(2013, 12, 31)
+NEW_YEAR, JANUARY, FEBRUARY, DECEMBER = date(2013, 1, 1), date(2013, 1, 31), date(2013, 2, 28), date(2013, 12, 31)
 CONFIGURATION = {"epoch_interval_seconds": 1.0, "restart": {"backoff_seconds": 0.5}}
 
 
@@ -58,6 +58,7 @@ class Demo:
     def submit(self) -> ApplicationHandle:
         screen.chapter("1  Submit", "The pipeline is a Python file. The control plane checks it and starts a driver.")
         screen.typed("epochal submit examples/flights/pipeline.py --name flights -p late_minutes=15 ..")
+        self.feeder.feed(NEW_YEAR)
         artifact = self.client.artifacts.upload(ARTIFACT)
         with screen.console.status("[dim]building and checking the pipeline, then Spark starts"):
             self.client.applications.create(
@@ -77,6 +78,7 @@ class Demo:
             "Every epoch is atomic: its slice of the files, the state of both operators, and both output tables.",
         )
         self.log.watch(application)
+        self.log.until(lambda: self.caught_up(application), "New Year's Day: the first epoch of a JVM takes longer")
         self.feeder.start(JANUARY, every=0.4)
         self.log.until(lambda: self.caught_up(application), "a day of flights every 0.4 s")
         screen.good(f"{self.feeder.arrived:,} flights of {self.feeder.days} days are in the state, each exactly once")
@@ -178,8 +180,7 @@ class Demo:
             raise EpochalError("The streaming application does not equal the batch.")
 
     def comparisons(self, flights: ApplicationHandle, strict: ApplicationHandle) -> Sequence[proof.Comparison]:
-        spark = spark_session()
-        try:
+        with local_spark("proof", Configuration()) as spark:
             arrived = batch.read_flights(spark, str(self.feeder.folder)).cache()
             airports = spark.read.parquet(str(self.folder / "airports.parquet"))
             story = proof.Story(flights, self.output("flights"), LATE_MINUTES)
@@ -191,8 +192,6 @@ class Demo:
                 *proof.compare_state(forked, arrived, self.routes, self.aircraft),
                 proof.compare_alerts(forked, spark, arrived, since=FEBRUARY),
             ]
-        finally:
-            spark.stop()
 
     def stop(self, *applications: ApplicationHandle) -> None:
         screen.chapter("9  Stop")
@@ -238,23 +237,6 @@ class Demo:
 def shown(value: dict[str, object] | None) -> dict[str, object]:
     """What of a route's state is worth a line: without the two columns that its average is kept in."""
     return {name: value[name] for name in proof.DELAYS} if value else {}
-
-
-def spark_session() -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").appName("proof")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def main() -> int:

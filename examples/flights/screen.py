@@ -52,7 +52,8 @@ def record(title: str, values: Mapping[str, Any]) -> None:
 
 
 def rows(title: str, names: Iterable[str], values: Iterable[Iterable[Any]]) -> None:
-    table = Table(title=title, title_justify="left", box=None, header_style="dim", padding=(0, 2))
+    console.print(title)
+    table = Table(box=None, header_style="dim", padding=(0, 2))
     for name in names:
         table.add_column(name)
     for row in values:
@@ -68,9 +69,9 @@ class EpochLog:
         self._seen: dict[str, int] = {}
 
     def watch(self, application: ApplicationHandle) -> None:
+        """From its first epoch on; of a fork, from the first on its own branch."""
         self._watched[application.name] = application
-        newest = application.epochs.list(limit=1)
-        self._seen[application.name] = newest[0].epoch if newest else 0
+        self._seen[application.name] = 0
 
     def until(self, done: Callable[[], bool], waiting_for: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Print epochs as they commit until ``done()``. Raises ``TooSlow``, or why an application failed."""
@@ -95,7 +96,7 @@ class EpochLog:
                 if epoch.state not in ("committed", "aborted"):
                     break
                 self._seen[name] = epoch.epoch
-                console.print(_line(name, epoch))
+                console.print(_line(name, epoch), no_wrap=True, overflow="ellipsis")
 
 
 def _line(name: str, epoch: Epoch) -> str:

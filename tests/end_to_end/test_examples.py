@@ -1,0 +1,82 @@
+"""The examples do what they say: the flights in the author's harness, and the whole demo as a person runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.testing import Harness
+from examples.flights import batch, data, pipeline
+from tests.end_to_end.blocks import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.slow
+
+DAYS = 9
+LATE_MINUTES = 20
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("flights")
+    data.write_airports(folder / "airports.parquet")
+    return [data.write_day(folder / "days", day, flights) for day, flights in data.flights_by_day()[:DAYS]]
+
+
+@pytest.fixture
+def harness(files: list[Path], spark: SparkSession, tmp_path: Path) -> Iterator[Harness]:
+    parameters = pipeline.Parameters(
+        flights=str(files[0].parent),
+        airports=str(files[0].parents[1] / "airports.parquet"),
+        output=str(tmp_path),
+        late_minutes=LATE_MINUTES,
+    )
+    with Harness(pipeline.build(parameters), spark) as test:
+        yield test
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def test_flights_equal_the_batch_also_after_a_restart(harness: Harness, files: list[Path], spark: SparkSession) -> None:
+    written: list[DataFrame] = []
+    for number in range(0, DAYS, 3):
+        days = spark.read.schema(pipeline.SCHEMA).json([str(file) for file in files[number : number + 3]])
+        outputs = harness.epoch(flights=days)
+        written.append(spark.createDataFrame(outputs["alerts"].to_pandas(), pipeline.Streaks.output))
+        harness.restart()
+
+    flights = batch.read_flights(spark, str(files[0].parent))
+    streaks = batch.streaks(flights, batch.late_after(LATE_MINUTES))
+    alerts = written[0].union(written[1]).union(written[2])
+    assert alerts.count() > 10
+    assert rows(alerts.selectExpr("tail", "late_in_a_row")) == rows(
+        batch.alerts(streaks).selectExpr("tail", "late_in_a_row")
+    )
+    expected = {
+        (row.origin, row.destination): (row.flights, row.total_delay) for row in batch.delays(flights).collect()
+    }
+    kept = {
+        (row["origin"], row["destination"]): (row["flights"], row["total_delay"])
+        for row in harness.state("delays").to_pylist()
+    }
+    assert kept == expected
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_ends_well_and_leaves_nothing_running() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.flights.demo"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "attempt 2 goes on" in done.stdout
+    assert done.stdout.count("rows, equal") == 7
+    assert "everything stopped" in done.stdout
