@@ -52,8 +52,8 @@ class Demo:
         strict = self.fork(flights)
         self.rest_of_the_year(flights, strict)
         self.show_lineage()
-        self.compare(flights, strict)
         self.stop(flights, strict)
+        self.compare(flights, strict)
 
     def submit(self) -> ApplicationHandle:
         screen.chapter("1  Submit", "The pipeline is a Python file. The control plane checks it and starts a driver.")
@@ -165,8 +165,20 @@ class Demo:
             if done.returncode:
                 raise EpochalError(f"epochal {' '.join(command)} failed.")
 
+    def stop(self, *applications: ApplicationHandle) -> None:
+        screen.chapter("8  Stop", "Each at an epoch boundary. What is committed can still be looked up.")
+        for application in applications:
+            screen.typed(f"epochal stop {application.name}")
+        operations = [self.client.applications.stop(application.name) for application in applications]
+        with screen.console.status("[dim]stopping"):
+            for operation in operations:
+                self.client.operations.wait(operation, timeout_seconds=60)
+        screen.good("both stopped; the state answers all the same")
+        route = applications[0].state("delays").get("JFK", "LAX")
+        screen.record(f"epoch {route.epoch:>3}", shown(route.value))
+
     def compare(self, flights: ApplicationHandle, strict: ApplicationHandle) -> None:
-        screen.chapter("8  The proof", "Plain Spark, one batch over the same files: every key, every row.")
+        screen.chapter("9  The proof", "Plain Spark, one batch over the same files: every key, every row.")
         with screen.console.status("[dim]Spark computes the year in one batch"):
             comparisons = self.comparisons(flights, strict)
         for comparison in comparisons:
@@ -192,18 +204,6 @@ class Demo:
                 *proof.compare_state(forked, arrived, self.routes, self.aircraft),
                 proof.compare_alerts(forked, spark, arrived, since=FEBRUARY),
             ]
-
-    def stop(self, *applications: ApplicationHandle) -> None:
-        screen.chapter("9  Stop")
-        for application in applications:
-            screen.typed(f"epochal stop {application.name}")
-        operations = [self.client.applications.stop(application.name) for application in applications]
-        with screen.console.status("[dim]each at an epoch boundary"):
-            for operation in operations:
-                self.client.operations.wait(operation, timeout_seconds=60)
-        screen.good("both stopped; their state can still be looked up")
-        route = applications[0].state("delays").get("JFK", "LAX")
-        screen.record(f"epoch {route.epoch:>3}", shown(route.value))
 
     def parameters(self, name: str, late_minutes: int) -> dict[str, object]:
         return {
