@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from sqlalchemy import select
 
-from epochal.contracts.catalog import EpochRecord
+from epochal.contracts.catalog import DriverStatus, EpochRecord
 from epochal.faults import Fault
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Execution
 from epochal.service.catalog.standalone import standalone_epochs
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
@@ -34,11 +38,12 @@ CONFIGURATION: dict[str, Any] = {
 
 
 def totals_step(before: Row | None, rows: Sequence[Row]) -> tuple[Row, Sequence[Row]]:
-    old = before or {"events": 0, "total": 0, "highest": 0}
+    values = [row["value"] for row in rows]
+    old = before or {"events": 0, "total": 0, "highest": max(values)}
     after = {
         "events": old["events"] + len(rows),
-        "total": old["total"] + sum(row["value"] for row in rows),
-        "highest": max(old["highest"], *(row["value"] for row in rows)),
+        "total": old["total"] + sum(values),
+        "highest": max(old["highest"], *values),
     }
     return after, [{"sensor": rows[0]["sensor"], **after}]
 
@@ -59,6 +64,15 @@ ORACLES = (
 )
 
 
+@dataclass(frozen=True)
+class Call:
+    """A run of one subtask in one executor."""
+
+    epoch: int
+    subtask: int
+    executor: int
+
+
 class FaultyApplication:
     """One application over many lives of its driver."""
 
@@ -71,6 +85,7 @@ class FaultyApplication:
         self.input = folder / "input"
         self.outputs = {"totals": folder / "output" / "totals", "streaks": folder / "output" / "streaks"}
         self.store = SnapshotStore(str(folder / "run" / "store"))
+        self.catalog_url = f"sqlite:///{folder / 'run' / 'catalog.sqlite'}"
         self._chance = random.Random(7)
         self._files = 0
         self._starts = 0
@@ -95,12 +110,12 @@ class FaultyApplication:
         faults: Sequence[Fault] = (),
         task_faults: Sequence[Fault] = (),
         epochs: int | None = None,
-        jvm: SparkJvm | str | None = "shared",
+        jvm: SparkJvm | Literal["shared"] | None = "shared",
         parameters: Mapping[str, Any] | None = None,
         **configuration: Any,
     ) -> DriverProcess:
         """Start the next life of the driver; ``jvm`` ``None``: with a JVM of its own."""
-        chosen = self.jvm if isinstance(jvm, str) else jvm
+        chosen = self.jvm if jvm == "shared" else jvm
         if chosen is not None:
             chosen.end_context()
         self._starts += 1
@@ -125,7 +140,17 @@ class FaultyApplication:
 
     @property
     def epochs(self) -> list[EpochRecord]:
-        return standalone_epochs(f"sqlite:///{self.folder / 'run' / 'catalog.sqlite'}", NAME)
+        return standalone_epochs(self.catalog_url, NAME)
+
+    @property
+    def status(self) -> DriverStatus:
+        """What the driver said of itself last."""
+        database = Database(self.catalog_url)
+        with database.reading() as session:
+            query = select(Execution.status).order_by(Execution.started_at.desc()).limit(1)
+            status = session.scalar(query)
+        database.close()
+        return DriverStatus.model_validate(status or {"phase": "starting"})
 
     @property
     def next_epoch(self) -> int:
@@ -136,6 +161,12 @@ class FaultyApplication:
         """Input files that no decided epoch has taken."""
         snapshots = self.history.snapshots
         return self._files - (snapshots[-1][1].slices["events"].end["files"] if snapshots else 0)
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every run of a subtask of the process operator, also those that came to nothing."""
+        names = (path.name.split("-") for path in (self.folder / "calls").iterdir())
+        return [Call(int(epoch), int(subtask), int(executor)) for epoch, subtask, executor, _ in names]
 
     @property
     def history(self) -> History:

@@ -19,8 +19,7 @@ AFTER_DURABLE = ("T3.delta-written", "T3.files.durable", "T3.pre-committed")
 
 def calls(application: FaultyApplication) -> Counter[tuple[int, int]]:
     """How often each (epoch, subtask) of the process operator was run."""
-    names = (path.name.split("-") for path in (application.folder / "calls").iterdir())
-    return Counter((int(epoch), int(subtask)) for epoch, subtask, _ in names)
+    return Counter((call.epoch, call.subtask) for call in application.calls)
 
 
 def test_spark_runs_a_task_again_that_had_pre_committed(new_application: NewApplication) -> None:

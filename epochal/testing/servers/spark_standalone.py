@@ -20,6 +20,8 @@ from pathlib import Path
 
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
 
+HOSTS = (LOOPBACK, "localhost")
+"""Workers take turns: Spark runs a second copy of a task only on what it knows as another host."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -52,7 +54,7 @@ def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> 
 
         started = []
         for number in range(workers):
-            options = ["--host", LOOPBACK, "--webui-port", "0", "-c", str(cores), "-m", memory]
+            options = ["--host", HOSTS[number % len(HOSTS)], "--webui-port", "0", "-c", str(cores), "-m", memory]
             place: list[str | Path] = ["--work-dir", folder / f"worker-{number}"]
             command: list[str | Path] = [spark_class, WORKER, *options, *place, master_url]
             worker = ServerProcess("A Spark worker", command, folder / f"worker-{number}.log", environment)

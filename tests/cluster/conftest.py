@@ -1,0 +1,21 @@
+"""The application under fault, from the tests beside these, for a cluster."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def fault_kit() -> ModuleType:
+    """``tests/fault/conftest.py``, which pytest gives to its own folder only."""
+    path = Path(__file__).parents[1] / "fault" / "conftest.py"
+    spec = spec_from_file_location("fault_kit", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,77 @@
+"""A Spark standalone cluster with two executors: a task runs twice, an executor is killed, and nothing is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from epochal.testing.invariants import violations
+from epochal.testing.servers import ServerUnavailable
+from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "3",
+    "spark.speculation.minTaskRuntime": "2s",
+}
+EXECUTORS = {"spark.executor.cores": "2", "spark.executor.memory": "512m", "spark.cores.max": "4"}
+
+
+@pytest.fixture
+def cluster() -> Iterator[StandaloneCluster]:
+    try:
+        context = standalone_cluster(workers=2, cores=2)
+        running = context.__enter__()
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    yield running
+    context.__exit__(None, None, None)
+
+
+def test_two_executors_one_of_which_is_killed(
+    cluster: StandaloneCluster, fault_kit: ModuleType, tmp_path: Path
+) -> None:
+    application = fault_kit.FaultyApplication(
+        tmp_path, jvm=None, configuration={"master": cluster.master_url, "parallelism": 4, **SPECULATION, **EXECUTORS}
+    )
+    application.feed(7)
+    twice = application.fault("T3.pre-committed", "delay", epoch=3, seconds=60)
+    interrupted = application.fault("T2.processed", "delay", epoch=5, seconds=10)
+    driver = application.start(task_faults=[twice, interrupted], epochs=7)
+    try:
+        driver.wait_until(lambda: application.fired(interrupted))
+        took_part = {call.executor for call in application.calls}
+        os.kill(executors(cluster)[0], signal.SIGKILL)
+        assert driver.wait() == 0, driver.log_end()
+    finally:
+        driver.kill()
+
+    assert len(took_part) == 2
+    log = driver.log.read_text()
+    assert re.search(r"E7 retain: epoch \S+/3: [1-9]\d* files of lost tasks removed", log)
+    assert application.files_left == 0
+    assert violations(application.history, application.oracles) == []
+
+
+def executors(cluster: StandaloneCluster) -> list[int]:
+    """The process ids of the cluster's executors: what its workers, each the leader of a session, have started."""
+    sessions = {worker.pid for worker in cluster.workers}
+    running = (entry for entry in Path("/proc").iterdir() if b"CoarseGrainedExecutorBackend" in _command(entry))
+    return sorted(int(entry.name) for entry in running if os.getsid(int(entry.name)) in sessions)
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
