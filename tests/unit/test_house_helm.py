@@ -9,8 +9,6 @@ import pytest
 import yaml
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: no wheel for this platform")
-    "helm_python", reason="helm-python-sdk is not installed: there is no wheel for this platform"
-)
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 CHART = Path(__file__).parents[2] / "helm" / "epochal"
