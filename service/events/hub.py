@@ -52,6 +52,8 @@ class EventHub:
         if self._writer.is_alive():
             self._writer.join(timeout=5)
         self._bell.ring()
+        if self._journal is not None:
+            self._journal.close()
 
     def publish(self, event: ControlEvent) -> None:
         self._incoming.put(event)

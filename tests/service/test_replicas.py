@@ -59,7 +59,7 @@ class Line:
         deltas = []
         for subtask in range(2):
             own = [row for row in rows if (len(row[0]) + len(row[1])) % 2 == subtask]
-            columns = list(zip(*own, strict=True)) or [[]] * 5
+            columns: list[Any] = list(zip(*own, strict=True)) or [[]] * 5
             changes = pa.table(
                 {"_kg": [subtask] * len(own), "_op": columns[2], "origin": columns[0], "destination": columns[1]}
                 | {"flights": columns[3], "worst": columns[4]},
@@ -239,12 +239,13 @@ def test_a_snapshot_that_cannot_be_read_leaves_the_replica_where_it_was(
         delta.unlink()
     head = ApplicationHead("flights", "main", line.head, ())
     assert not follower.follow(head)
-    assert isinstance(follower.seen.problem, error)
-    assert delta.name in str(follower.seen.problem)
+    problem = follower.seen.problem
+    assert isinstance(problem, error)
+    assert delta.name in str(problem)
     replica = follower.seen.tables["delays"].replica
     assert held(replica) == (line.heads[0].key, line.expected[line.heads[0].key])
     delta.write_bytes(kept)
     assert follower.follow(head)
-    assert follower.seen.problem is None
+    assert not follower.seen.problem
     assert held(replica) == (line.head.key, line.expected[line.head.key])
     replica.close()

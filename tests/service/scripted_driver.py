@@ -1,0 +1,104 @@
+"""A driver without Spark: it speaks the internal API as a real one does, and misbehaves as its parameters say.
+
+``python scripted_driver.py``, orders on standard input; ``parameters.act``:
+
+``run``      epochs without rows, until it is told to stop
+``crash``    ends with exit code 7 after a line on its log, without a word to the control plane
+``fail``     reports ``parameters.failure`` and ends
+``deaf``     runs, and takes no notice of being told to stop
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+
+from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Failure
+from epochal.errors import Fenced
+from epochal.service.driver.exit_codes import ExitCode
+from epochal.service.driver.heartbeat import HeartbeatingCatalog
+from epochal.service.driver.http_catalog import HttpCatalog
+from epochal.service.driver.orders import DriverOrders
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+EPOCH_SECONDS = 0.05
+
+
+class ScriptedDriver:
+    def __init__(self, orders: DriverOrders) -> None:
+        self._orders = orders
+        http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
+        self._catalog = HeartbeatingCatalog(http, lambda: os._exit(ExitCode.FENCED), interval_seconds=0.1)
+        self._store = SnapshotStore(orders.store)
+        self._point = self._catalog.begin_attempt()
+        self._head = self._point.head
+        self._next = self._point.next_epoch
+        self._catalog.start()
+
+    def act(self) -> int:
+        match self._orders.parameters["act"]:
+            case "crash":
+                print("about to crash", flush=True)
+                return 7
+            case "fail":
+                self._catalog.finish(Failure.model_validate(self._orders.parameters["failure"]))
+                return ExitCode.FAILED
+            case act:
+                return self._run(deaf=act == "deaf")
+
+    def _run(self, deaf: bool) -> int:
+        for record in self._point.prepared:
+            self._catalog.commit_epoch(record.epoch)
+        while True:
+            stop = False
+            for directive in self._catalog.heartbeat(DriverStatus(phase="running", epoch=self._next - 1)):
+                stop |= not deaf and self._carry_out(directive)
+            if stop:
+                self._catalog.finish(None)
+                return ExitCode.FINISHED
+            self._epoch()
+            time.sleep(EPOCH_SECONDS)
+
+    def _carry_out(self, directive: Directive) -> bool:
+        self._catalog.complete(directive.id, self._head)
+        return directive.kind == "stop"
+
+    def _epoch(self) -> None:
+        number, parent = self._next, self._head.key if self._head else None
+        self._next += 1
+        self._catalog.open_epoch(number, parent)
+        reference = self._store.write_manifest(
+            Manifest(
+                application=self._orders.application,
+                branch=self._point.branch,
+                epoch=number,
+                parent=self._head,
+                execution=self._orders.execution,
+                attempt=self._orders.attempt,
+                artifact=self._orders.artifact.sha256,
+                parallelism=1,
+                max_parallelism=1,
+                created_at=datetime.now(UTC),
+            )
+        )
+        self._catalog.prepare_epoch(number, parent, reference, EpochCounts())
+        self._catalog.commit_epoch(number)
+        self._head = reference
+
+
+def main() -> int:
+    try:
+        return ScriptedDriver(DriverOrders.model_validate_json(sys.stdin.read())).act()
+    except Fenced as error:
+        print(f"fenced: {error}", flush=True)
+        return ExitCode.FENCED
+
+
+if __name__ == "__main__":
+    # No orderly end: what a driver has not said by now it never says.
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,172 @@
+"""Events and logs over a real socket: nothing missed after a reconnect, nothing of others seen, logs followed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from epochal.contracts.catalog import Failure
+from epochal.service.events import hub as hubs
+from epochal.service.events import routes as event_routes
+from epochal.service.events.journal import Journal
+from epochal.service.logs.files import log_path
+from epochal.service.ports import ControlEvent
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+
+@dataclass(frozen=True)
+class Event:
+    id: int
+    kind: str
+    data: dict[str, Any]
+
+
+@contextmanager
+def listening(client: httpx.Client, last_event_id: int | None = None, name: str = "flights") -> Iterator[Iterator[str]]:
+    headers = {} if last_event_id is None else {"Last-Event-ID": str(last_event_id)}
+    with client.stream("GET", f"/v1/applications/{name}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield answer.iter_lines()
+
+
+def take(lines: Iterator[str], count: int) -> list[Event]:
+    found: list[Event] = []
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line == "" and "data" in fields:
+            found.append(Event(int(fields["id"]), fields["event"], json.loads(fields["data"])))
+            if len(found) == count:
+                break
+        elif ": " in line and not line.startswith(":"):
+            name, _, text = line.partition(": ")
+            fields[name] = text
+        if line == "":
+            fields = {}
+    return found
+
+
+def test_events_come_as_they_happen_and_again_after_a_reconnect(plane: Plane) -> None:
+    plane.application()
+    plane.application("other")
+    driver, other = plane.driver(), plane.driver("other")
+    with listening(plane.client) as lines:
+        driver.running()
+        other.running()
+        other.epoch()
+        driver.epoch()
+        events = take(lines, 5)
+    assert {event.data["application"] for event in events} == {"flights"}
+    assert [event.data["state"] for event in events if event.kind == "epoch"] == ["started", "prepared", "committed"]
+    assert [event.id for event in events] == sorted({event.id for event in events})
+    with listening(plane.client, last_event_id=events[1].id) as lines:
+        assert take(lines, 3) == events[2:]
+
+
+def test_numbers_go_on_rising_when_the_journal_is_opened_again(tmp_path: Path) -> None:
+    moment = datetime.now(UTC)
+    journal = Journal(tmp_path / "events")
+    journal.append([ControlEvent("epoch", "flights", {"epoch": number}, moment) for number in range(3)])
+    journal.append([ControlEvent("epoch", "other", {"epoch": 9}, moment)])
+    journal.close()
+    again = Journal(tmp_path / "events")
+    again.append([ControlEvent("epoch", "flights", {"epoch": 3}, moment)])
+    entries, position = again.after(1, "flights")
+    assert [(entry.id, json.loads(entry.data)["epoch"]) for entry in entries] == [(2, 1), (3, 2), (5, 3)]
+    assert position == 5
+    again.close()
+
+
+def test_a_silent_stream_says_that_it_is_still_there(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_routes, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(hubs, "OTHER_PROCESSES_SECONDS", 0.1)
+    plane.application()
+    with listening(plane.client) as lines:
+        comments = (line for line in lines if line.startswith(": "))
+        assert next(comments) == next(comments) == ": still here"
+
+
+def test_events_of_nobody_are_not_found(plane: Plane) -> None:
+    assert plane.client.get("/v1/applications/nobody/events").status_code == 404
+    plane.application()
+    assert plane.client.get("/v1/applications/flights/events", headers={"Last-Event-ID": "x"}).status_code == 422
+
+
+def test_the_journal_forgets_the_oldest_and_begins_anew_when_it_is_broken(tmp_path: Path) -> None:
+    moment = datetime.now(UTC)
+    journal = Journal(tmp_path / "events", kept=10)
+    for number in range(25):
+        journal.append([ControlEvent("operation", "flights", {"number": number}, moment)])
+    entries, _ = journal.after(0, "flights")
+    assert [json.loads(entry.data)["number"] for entry in entries] == list(range(15, 25))
+    assert journal.last() == 25
+    journal.close()
+    (tmp_path / "events" / "data.mdb").write_bytes(b"broken" * 3000)
+    again = Journal(tmp_path / "events")
+    assert again.last() == 0
+    again.close()
+
+
+LOGS = "/v1/applications/flights/logs"
+
+
+def write(plane: Plane, attempt: int, text: str) -> None:
+    execution = plane.get("/v1/applications/flights")["execution"]
+    path = log_path(plane.settings.logs_directory, "flights", execution, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        log.write(text)
+
+
+def test_the_end_of_a_log_is_shown(plane: Plane) -> None:
+    plane.application(start=False)
+    assert plane.client.get(LOGS).status_code == 404
+    plane.post("/v1/applications/flights/start")
+    first = plane.driver()
+    assert plane.client.get(LOGS).text == ""
+    write(plane, first.attempt, "".join(f"line {number}\n" for number in range(1000)))
+    assert plane.client.get(LOGS, params={"tail": 2}).text == "line 998\nline 999\n"
+    assert plane.client.get(LOGS).text.count("\n") == 200
+    first.catalog.finish(Failure(type="source-error", message="gone"))
+    second = plane.driver()
+    write(plane, second.attempt, "second\n")
+    assert plane.client.get(LOGS).text == "second\n"
+    assert plane.client.get(LOGS, params={"tail": 1, "attempt": first.attempt}).text == "line 999\n"
+    assert plane.client.get(LOGS, params={"attempt": 99}).status_code == 404
+    assert plane.client.get(LOGS, params={"tail": -1}).status_code == 422
+
+
+def test_following_goes_on_to_the_next_attempt(plane: Plane) -> None:
+    plane.application()
+    first = plane.driver()
+    write(plane, first.attempt, "one\n")
+
+    def go_on() -> None:
+        time.sleep(0.5)
+        write(plane, first.attempt, "two\n")
+        first.catalog.finish(Failure(type="source-error", message="gone"))
+        second = plane.driver()
+        write(plane, second.attempt, "three\n")
+
+    thread = threading.Thread(target=go_on)
+    with plane.client.stream("GET", LOGS, params={"follow": True}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "one"
+        thread.start()
+        assert [next(lines), next(lines)] == ["two", "three"]
+    thread.join()
+    # With its number, an attempt that is over is shown to its end.
+    whole = plane.client.get(LOGS, params={"follow": True, "attempt": first.attempt})
+    assert whole.text == "one\ntwo\n"

@@ -1,0 +1,297 @@
+"""Supervision with real processes: scripted drivers, which are started, lost, killed, stopped, and adopted."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from epochal.service.app import create_app
+from epochal.service.launchers.base import ProcessReference
+from epochal.service.launchers.local import LocalLauncher
+from epochal.service.launchers.processes import LocalProcess
+from epochal.service.parts import FACTORIES
+from epochal.service.settings import Settings
+from epochal.service.supervision.settings import SupervisionSettings
+from epochal.service.supervision.supervisor import ThreadedSupervisor
+from tests.service.conftest import StandInBuilder
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).with_name("scripted_driver.py")
+QUICK = SupervisionSettings(lease_seconds=3, start_seconds=60, stop_seconds=60, round_seconds=0.05)
+RESTART = {"max_restarts": 3, "window_seconds": 600, "backoff_seconds": 0.1, "backoff_limit_seconds": 0.5}
+
+
+@contextmanager
+def control_plane(settings: Settings, supervision: SupervisionSettings = QUICK) -> Iterator[Supervised]:
+    """A control plane that starts scripted drivers. Drivers are left running at the end of the block."""
+    launcher = LocalLauncher(settings.logs_directory, (sys.executable, str(SCRIPT)))
+    ports = dataclasses.replace(
+        FACTORIES,
+        builder=lambda _: StandInBuilder(),
+        supervisor=lambda surroundings, _: ThreadedSupervisor(settings, surroundings.executions, launcher, supervision),
+    )
+    config = uvicorn.Config(create_app(settings, ports), host=settings.host, port=settings.port, log_level="warning")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    eventually(lambda: server.started)
+    headers = {"Authorization": f"Bearer {settings.admin_token_file.read_text().strip()}"}
+    try:
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+            yield Supervised(client, launcher)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+
+
+@dataclass
+class Supervised:
+    client: httpx.Client
+    launcher: LocalLauncher
+
+    def submit(self, act: str, restart: dict[str, Any] = RESTART, **parameters: Any) -> None:
+        code = b'# {"sinks": {}}'
+        artifact = self.client.post("/v1/artifacts", params={"filename": "a.py"}, content=code).json()["sha256"]
+        body = {"name": "flights", "artifact": artifact, "parameters": {"act": act, **parameters}}
+        answer = self.client.post("/v1/applications", json=body | {"configuration": {"restart": restart}})
+        assert answer.status_code == 201, answer.text
+
+    def get(self, path: str = "") -> Any:
+        answer = self.client.get(f"/v1/applications/flights{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    @property
+    def state(self) -> str:
+        return str(self.get()["state"])
+
+    @property
+    def execution(self) -> Any:
+        return self.get("/executions")["items"][0]
+
+    @property
+    def attempts(self) -> list[Any]:
+        return list(self.execution["attempts"])
+
+    @property
+    def process(self) -> LocalProcess:
+        return LocalProcess.parse(self.attempts[-1]["process"])
+
+    def committed(self) -> int:
+        head = self.get()["head"]
+        return int(head["epoch"]) if head else 0
+
+    def moves_on(self) -> None:
+        """Some more epochs commit."""
+        before = self.committed()
+        eventually(lambda: self.committed() > before + 1)
+
+    def operate(self, verb: str, **body: Any) -> str:
+        answer = self.client.post(f"/v1/applications/flights/{verb}", json=body)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def outcome(self, operation: str) -> Any:
+        def done() -> bool:
+            return bool(self.client.get(f"/v1/operations/{operation}").json()["state"] != "running")
+
+        eventually(done)
+        return self.client.get(f"/v1/operations/{operation}").json()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "did not come true"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Iterator[Settings]:
+    yield settings
+    for process in _drivers_of(settings):
+        process.signal_group(signal.SIGKILL)
+
+
+def _drivers_of(settings: Settings) -> list[LocalProcess]:
+    """Drivers whose working directory is below the data directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if str(settings.work_directory) in os.readlink(entry / "cwd"):
+                    found.append(LocalProcess.find(int(entry.name)))
+    return [process for process in found if process is not None]
+
+
+def test_start_run_stop_with_savepoint_and_start_again_from_it(settings: Settings) -> None:
+    with control_plane(settings) as plane:
+        plane.submit("run")
+        plane.moves_on()
+        assert plane.state == "running"
+        driver = plane.process
+        stopped = plane.outcome(plane.operate("stop", savepoint="noon"))
+        assert stopped["state"] == "succeeded" and stopped["result"]["savepoint"] == "noon"
+        assert plane.state == "stopped"
+        eventually(lambda: not driver.exists())
+        assert [attempt["state"] for attempt in plane.attempts] == ["ended"]
+
+        started = plane.outcome(plane.operate("start"))
+        assert started["state"] == "succeeded"
+        plane.moves_on()
+        assert plane.committed() > stopped["result"]["epoch"]
+        eventually(lambda: len(list(settings.work_directory.iterdir())) == 1)  # the first execution's is gone
+
+
+def test_a_killed_driver_is_followed_by_the_next_attempt(settings: Settings) -> None:
+    with control_plane(settings) as plane:
+        plane.submit("run")
+        plane.moves_on()
+        os.kill(plane.process.pid, signal.SIGKILL)
+        eventually(lambda: len(plane.attempts) == 2)
+        plane.moves_on()
+        first, second = plane.attempts
+        assert (first["state"], second["state"]) == ("lost", "running")
+        assert "SIGKILL" in first["failure"]["message"]
+        epochs = plane.get("/epochs?limit=500")["items"]
+        committed = [item for item in epochs if item["state"] == "committed"]
+        parents = {(item["parent"] or {"epoch": 0})["epoch"] for item in committed}
+        assert len(parents) == len(committed), "two epochs on one parent"
+
+
+def test_a_restarted_control_plane_adopts_the_driver(settings: Settings) -> None:
+    with control_plane(settings) as plane:
+        plane.submit("run")
+        plane.moves_on()
+        driver, before = plane.process, plane.committed()
+    assert driver.exists()
+    with control_plane(settings) as plane:
+        eventually(lambda: plane.committed() > before + 1)
+        assert plane.process == driver
+        assert [attempt["state"] for attempt in plane.attempts] == ["running"]
+        # Adopted for good: its end is seen, though it is not a child of this control plane's launcher.
+        driver.signal_group(signal.SIGKILL)
+        eventually(lambda: len(plane.attempts) == 2)
+        plane.moves_on()
+
+
+def test_a_driver_that_died_while_the_control_plane_was_away_is_found_out(settings: Settings) -> None:
+    with control_plane(settings) as plane:
+        plane.submit("run")
+        plane.moves_on()
+        driver = plane.process
+    driver.signal_group(signal.SIGKILL)
+    with control_plane(settings) as plane:
+        eventually(lambda: [attempt["state"] for attempt in plane.attempts] == ["lost", "running"])
+        plane.moves_on()
+
+
+def test_a_zombie_is_fenced_by_its_successor(settings: Settings) -> None:
+    spared = QUICK.model_copy(update={"kill_lost_drivers": False, "lease_seconds": 1.5})
+    with control_plane(settings, spared) as plane:
+        plane.submit("run")
+        plane.moves_on()
+        zombie = plane.process
+        os.kill(zombie.pid, signal.SIGSTOP)
+        eventually(lambda: len(plane.attempts) == 2)
+        plane.moves_on()
+        assert plane.attempts[0]["state"] == "lost" and "not heard" in plane.attempts[0]["failure"]["message"]
+        taken_over = plane.committed()
+        os.kill(zombie.pid, signal.SIGCONT)
+        eventually(lambda: not zombie.exists())
+        assert plane.launcher.exit_code(ProcessReference(identity=str(zombie))) == 3
+        plane.moves_on()
+        later = [item for item in plane.get("/epochs?limit=500")["items"] if item["epoch"] > taken_over]
+        assert later and {item["attempt"] for item in later} == {2}
+
+
+def test_a_lost_driver_is_killed(settings: Settings) -> None:
+    with control_plane(settings, QUICK.model_copy(update={"lease_seconds": 1.5})) as plane:
+        plane.submit("run")
+        plane.moves_on()
+        lost = plane.process
+        os.kill(lost.pid, signal.SIGSTOP)
+        eventually(lambda: not lost.exists())
+        plane.moves_on()
+
+
+def test_a_crash_that_was_not_reported_is_explained_by_exit_code_and_log(settings: Settings) -> None:
+    with control_plane(settings) as plane:
+        plane.submit("crash")
+        eventually(lambda: plane.state == "failed")
+        # The first attempt, and as many restarts as the strategy allows.
+        assert [attempt["state"] for attempt in plane.attempts] == ["failed"] * 4
+        failure = plane.get()["failure"]
+        assert "exit code 7" in failure["message"] and "about to crash" in failure["message"]
+        assert plane.client.get("/v1/applications/flights/logs").text == "about to crash\n"
+
+
+def test_a_failure_that_people_have_to_correct_is_not_tried_again(settings: Settings) -> None:
+    failure = {"type": "invalid-pipeline", "message": "no column delay"}
+    with control_plane(settings) as plane:
+        plane.submit("fail", failure=failure)
+        eventually(lambda: plane.state == "failed")
+        assert len(plane.attempts) == 1
+        assert plane.get()["failure"]["message"] == "no column delay"
+
+
+def test_a_failure_that_may_pass_is_tried_again_and_then_kept(settings: Settings) -> None:
+    failure = {"type": "source-error", "message": "no folder", "traceback": "Traceback: the author's own"}
+    with control_plane(settings) as plane:
+        plane.submit("fail", RESTART | {"max_restarts": 1}, failure=failure)
+        eventually(lambda: plane.state == "failed")
+        assert [attempt["failure"]["message"] for attempt in plane.attempts] == ["no folder"] * 2
+        assert plane.get()["failure"]["traceback"] == "Traceback: the author's own"
+
+
+def test_a_driver_that_does_not_stop_is_killed_in_the_end(settings: Settings) -> None:
+    with control_plane(settings, QUICK.model_copy(update={"stop_seconds": 1})) as plane:
+        plane.submit("deaf")
+        plane.moves_on()
+        driver = plane.process
+        operation = plane.operate("stop")
+        eventually(lambda: plane.state in ("stopped", "failed"))
+        assert plane.outcome(operation)["state"] != "running"
+        eventually(lambda: not driver.exists())
+        assert len(plane.attempts) == 1
+
+
+def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(settings.data / "nothing"))
+    with control_plane(settings) as plane:
+        plane.submit("run")
+        eventually(lambda: plane.state == "failed")
+        assert len(plane.attempts) == 1
+        assert "JAVA_HOME" in plane.get()["failure"]["message"]
+
+
+def test_while_another_control_plane_supervises_the_same_data_this_one_stands_by(settings: Settings) -> None:
+    holding = f"""
+from pathlib import Path
+from epochal.service.supervision.lock import SupervisionLock
+print(SupervisionLock(Path({str(settings.data / "supervisor.lock")!r})).acquire(), flush=True)
+input()
+"""
+    other = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdout.readline() == "True\n"
+    with control_plane(settings) as plane:
+        plane.submit("run")
+        time.sleep(20 * QUICK.round_seconds)
+        assert plane.attempts == []
+        other.communicate("end")
+        plane.moves_on()
