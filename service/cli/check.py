@@ -8,6 +8,7 @@ import typer
 
 from epochal.service.cli.options import File, Json, Parameter, ParametersFile, parameters
 from epochal.service.cli.output import Output
+from epochal.service.launchers.java import check_java
 
 app = typer.Typer()
 
@@ -29,7 +30,6 @@ def check(
         from epochal.engine.settings import Configuration
         from epochal.pipeline.analysis import analyse
         from epochal.service.cli.local_spark import local_spark
-        from epochal.service.launchers.java import check_java
 
         check_java(os.environ)
         with local_spark(graph.name, Configuration(master="local[1]")) as spark:

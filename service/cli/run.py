@@ -20,6 +20,7 @@ from epochal.service.cli.options import (
     parameters,
 )
 from epochal.service.cli.output import Output
+from epochal.service.launchers.java import check_java
 
 app = typer.Typer()
 
@@ -49,7 +50,6 @@ def run(
     given, settings = parameters(parameter, parameters_file), configuration(setting)
     # Spark and the catalog are imported here only, so that every other command starts quickly.
     from epochal.service.cli.local_run import LocalRun, run_locally
-    from epochal.service.launchers.java import check_java
 
     check_java(os.environ)
     wanted = LocalRun(

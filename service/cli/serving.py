@@ -1,8 +1,7 @@
-"""The web server below ``up``: its socket, its signals, the moment when it is ready, and why it could not start."""
+"""The web server below ``up``: its signals, the moment when it is ready, and why it could not start."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import signal
 import socket
@@ -13,29 +12,11 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.app import create_app
 from epochal.service.settings import Settings
 
 # Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
 GRACE_SECONDS = 3
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, taken before anything else is started. Raises ``EnvironmentProblem``, ``OptionError``."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except socket.gaierror as error:
-        raise OptionError(f"{host!r} is no address of this machine; choose another --host.") from error
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise EnvironmentProblem(_why(error, host, port)) from error
-    return listener
 
 
 def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -50,7 +31,12 @@ def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]
     # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _signals_end_quietly():
-        _Server(config, ready).run(sockets=[listener])
+        try:
+            _Server(config, ready).run(sockets=[listener])
+        except SystemExit:
+            # uvicorn's way to say that the app could not start.
+            if not failures:
+                raise
     if failures:
         raise failures[0]
 
@@ -98,11 +84,3 @@ def _signals_end_quietly() -> Iterator[None]:
 
 def _nothing(_number: int, _frame: Any) -> None:
     pass
-
-
-def _why(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"Port {port} of {host} is in use, perhaps by another control plane; stop it, or choose another --port."
-    if error.errno == errno.EACCES:
-        return f"Port {port} needs more rights than this user has; choose a --port above 1023."
-    return f"Cannot listen on {host}, port {port}: {error.strerror}; choose another --host or --port."

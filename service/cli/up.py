@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -12,11 +12,11 @@ from rich.text import Text
 
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
+from epochal.service.cli.listening import listen
 from epochal.service.cli.options import Json
 from epochal.service.cli.output import Output
-
-if TYPE_CHECKING:
-    from epochal.service.settings import Settings
+from epochal.service.launchers.java import check_java
+from epochal.service.settings import Settings, default_data_directory
 
 app = typer.Typer()
 
@@ -41,14 +41,12 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
-    # The web framework, the database and Java are looked at here only, so that every other command starts quickly.
-    from epochal.service.cli.serving import listen, serve
-    from epochal.service.launchers.java import check_java
-    from epochal.service.settings import Settings, default_data_directory
-
     output = Output.make(as_json)
     check_java(os.environ)
     with listen(host, port) as listener:
+        # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
+        from epochal.service.cli.serving import serve
+
         settings = Settings(
             data=home or default_data_directory(),
             host=host,

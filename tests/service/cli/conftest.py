@@ -1,0 +1,111 @@
+"""One control plane for all tests of the command line and the client: ``epochal up`` as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from epochal.service.cli.main import main
+from epochal.testing.servers.control_plane import COMMAND, ControlPlane, control_plane
+
+SENSORS = """
+from epochal import Pipeline
+from epochal.connectors import files, generator
+from pydantic import BaseModel
+
+
+class Parameters(BaseModel):
+    output: str
+    modulo: int = 1000
+    rate: float = 200
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("sensors")
+    columns = {"sensor": "concat('s', noise % 3)", "value": f"noise % {parameters.modulo}"}
+    readings = pipeline.read("readings", generator.source(columns, rate=parameters.rate))
+    highest = readings.key_by("sensor").aggregate("highest", readings="count(*)", highest="max(value)")
+    highest.write("out", files.sink(parameters.output))
+    return pipeline
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command did: its exit code, its result, and its words beside it."""
+
+    code: int
+    output: str
+    words: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.output)
+
+
+class CommandLine:
+    """Runs ``epochal`` with an environment of its own."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+
+    def __call__(self, *arguments: str | Path, **environment: str) -> Answer:
+        """In this process, which is quick."""
+        output, words = StringIO(), StringIO()
+        wanted = self.environment | {"COLUMNS": "120"} | environment
+        with patch.dict(os.environ, wanted, clear=True), redirect_stdout(output), redirect_stderr(words):
+            try:
+                main([str(argument) for argument in arguments])
+                code = 0
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        return Answer(code, output.getvalue(), words.getvalue())
+
+    def spawn(self, *arguments: str | Path, **environment: str) -> Answer:
+        """As a process, for what starts servers or Spark, or looks at the machine."""
+        ended = subprocess.run(
+            [COMMAND, *map(str, arguments)],
+            env=self.environment | {"COLUMNS": "120"} | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Answer(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with control_plane(tmp_path_factory.mktemp("cli")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def epochal(plane: ControlPlane) -> CommandLine:
+    """The command, told where the control plane and its token are."""
+    return CommandLine(dict(plane.environment))
+
+
+@pytest.fixture
+def alone(plane: ControlPlane, tmp_path: Path) -> CommandLine:
+    """The command on a machine where no control plane is known."""
+    kept = {name: value for name, value in plane.environment.items() if not name.startswith("EPOCHAL_")}
+    return CommandLine(kept | {"EPOCHAL_HOME": str(tmp_path / "home")})
+
+
+@pytest.fixture
+def sensors(tmp_path: Path) -> Path:
+    """A pipeline that runs for ever: readings of three sensors, the highest of each."""
+    file = tmp_path / "sensors.py"
+    file.write_text(SENSORS)
+    return file

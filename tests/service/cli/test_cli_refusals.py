@@ -1,0 +1,154 @@
+"""What goes wrong: one sentence on standard error, an exit code that scripts can test, never a traceback."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import create_engine, text
+
+if TYPE_CHECKING:
+    from epochal.testing.servers.control_plane import ControlPlane
+    from tests.service.cli.conftest import Answer, CommandLine
+
+
+def refused(answer: Answer, code: int, *said: str) -> None:
+    assert answer.code == code, answer
+    assert "Traceback" not in answer.words
+    for part in said:
+        assert part in answer.words
+    (sentence,) = answer.words.strip().splitlines()
+    assert sentence.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "nobody"],
+        ["start", "nobody"],
+        ["stop", "nobody"],
+        ["restart", "nobody"],
+        ["epochs", "nobody"],
+        ["lineage", "nobody"],
+        ["logs", "nobody"],
+        ["get", "nobody", "table", "key"],
+        ["savepoint", "list", "nobody"],
+        ["savepoint", "create", "nobody", "name"],
+        ["savepoint", "delete", "nobody", "name"],
+        ["fork", "nobody", "somebody"],
+        ["delete", "nobody", "--yes"],
+        ["tokens", "delete", "nobody"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_3(epochal: CommandLine, arguments: list[str]) -> None:
+    refused(epochal(*arguments), 3, "nobody")
+
+
+def test_an_error_is_a_document_with_json(epochal: CommandLine) -> None:
+    answer = epochal("show", "nobody", "--json")
+    refused(answer, 3)
+    error = answer.document["error"]
+    assert error["type"] == "not-found"
+    assert "nobody" in error["message"]
+
+
+def test_a_wrong_token_is_6(epochal: CommandLine) -> None:
+    refused(epochal("ps", EPOCHAL_TOKEN="wrong"), 6, "token")
+
+
+def test_a_token_that_is_too_weak_is_6(epochal: CommandLine, sensors: Path) -> None:
+    token = epochal("tokens", "create", "reader", "--scope", "read", "--json").document["token"]
+    assert epochal("ps", EPOCHAL_TOKEN=token).code == 0
+    refused(epochal("submit", sensors, "--name", "sensors", EPOCHAL_TOKEN=token), 6, "operate")
+
+
+def test_nobody_there_is_5_and_says_how_to_start_one(alone: CommandLine) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    refused(alone("ps", "--url", url), 5, url, "`epochal up`")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["get", "flights"],
+        ["ps", "--colour"],
+        ["submit", "flights.py", "--name", "flights", "-p", "no-pair"],
+        ["fork", "flights", "other", "--epoch", "3", "--savepoint", "kept"],
+        ["up", "--port", "99999"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_2(alone: CommandLine, arguments: list[str]) -> None:
+    answer = alone(*arguments)
+    assert answer.code == 2
+    assert "Usage: epochal" in answer.words
+    assert "Traceback" not in answer.words
+
+
+def test_a_file_that_is_not_there(epochal: CommandLine) -> None:
+    refused(epochal("submit", "nowhere/flights.py", "--name", "flights"), 1, "nowhere/flights.py", "check the path")
+
+
+def test_a_setting_that_cannot_be(epochal: CommandLine, sensors: Path, tmp_path: Path) -> None:
+    answer = epochal("submit", sensors, "--name", "x", "-p", f"output={tmp_path}/out", "--set", "parallelism=0")
+    refused(answer, 1, "parallelism")
+    assert answer.words.count("greater than or equal to 1") == 1
+
+
+@pytest.mark.parametrize("command", ["up", "migrate"])
+def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command: str) -> None:
+    (tmp_path / "home").mkdir()
+    assert alone("migrate").code == 0
+    engine = create_engine(f"sqlite:///{tmp_path / 'home' / 'catalog.sqlite'}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    refused(alone.spawn(command, *(["--port", "0"] if command == "up" else [])), 1, "9999", "newer")
+
+
+def test_a_port_in_use(plane: ControlPlane, alone: CommandLine) -> None:
+    port = plane.url.rpartition(":")[2]
+    refused(alone.spawn("up", "--port", port), 1, f"Port {port}", "--port")
+
+
+def test_an_address_of_another_machine(alone: CommandLine) -> None:
+    refused(alone.spawn("up", "--host", "192.0.2.1", "--port", "0"), 1, "192.0.2.1", "--host")
+
+
+def test_other_machines_without_authentication(alone: CommandLine) -> None:
+    refused(
+        alone.spawn("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1"
+    )
+
+
+@pytest.mark.parametrize("command", [["up", "--port", "0"], ["check", "sensors.py"], ["run", "sensors.py"]])
+def test_a_machine_without_java(alone: CommandLine, sensors: Path, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    alone.environment.pop("JAVA_HOME", None)
+    given = [str(sensors) if argument == "sensors.py" else argument for argument in command]
+    parameters = [] if command[0] == "up" else ["-p", f"output={tmp_path}/out"]
+    refused(alone.spawn(*given, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
+
+
+def test_a_java_that_is_too_old(alone: CommandLine, tmp_path: Path) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    refused(alone.spawn("up", "--port", "0", JAVA_HOME=str(tmp_path / "jdk")), 1, "Java 11", "17")
+
+
+def test_a_broken_database_url(alone: CommandLine) -> None:
+    refused(alone.spawn("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
+
+
+def test_debugging_shows_the_traceback(alone: CommandLine) -> None:
+    answer = alone.spawn("submit", "nowhere.py", "--name", "x", EPOCHAL_DEBUG="1")
+    assert answer.code == 1
+    assert "Traceback" in answer.words

@@ -1,0 +1,96 @@
+"""``up`` from its first line to its last, and the small commands beside it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import epochal as package
+from epochal.client import Client
+from epochal.testing.servers.control_plane import COMMAND
+
+if TYPE_CHECKING:
+    from tests.service.cli.conftest import CommandLine
+
+
+@pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
+def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [COMMAND, "up", "--port", "0", "--json"],
+        env=alone.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] != "}\n":
+            lines.append(process.stdout.readline())
+        announced = json.loads("".join(lines))
+        token_file = Path(announced["token_file"])
+        assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+        with Client(announced["url"], token_file.read_text().strip()) as client:
+            assert client.ready()
+            assert client.applications.list() == []
+        process.send_signal(wanted)
+        rest, words = process.communicate()
+        assert process.returncode == 0, words
+        assert rest == ""
+        assert "Traceback" not in words
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_migrate_makes_a_catalog_and_can_be_repeated(alone: CommandLine, tmp_path: Path) -> None:
+    first = alone("migrate", "--json")
+    assert first.code == 0, first.words
+    assert (tmp_path / "home" / "catalog.sqlite").is_file()
+    assert alone("migrate", "--json").document == first.document
+
+
+def test_tokens_are_made_listed_and_deleted(epochal: CommandLine) -> None:
+    made = epochal("tokens", "create", "ci", "--scope", "operate", "--days", "2", "--json").document
+    assert made["scope"] == "operate"
+    listed = {token["id"]: token for token in epochal("tokens", "list", "--json").document["items"]}
+    assert listed[made["id"]]["token"] is None
+    assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 0
+    assert "ci" in epochal("tokens", "list").output
+    assert epochal("tokens", "delete", made["id"]).code == 0
+    assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 6
+
+
+def test_a_new_token_is_alone_on_standard_output(epochal: CommandLine) -> None:
+    answer = epochal("tokens", "create", "script")
+    assert len(answer.output.split()) == 1
+    assert epochal("ps", EPOCHAL_TOKEN=answer.output.strip()).code == 0
+
+
+def test_the_version(alone: CommandLine) -> None:
+    answer = alone("--version")
+    assert (answer.code, answer.output) == (0, f"epochal {package.__version__}\n")
+
+
+def test_help_documents_the_exit_codes(alone: CommandLine) -> None:
+    assert "3 not found" in alone("--help").output
+    names = ["up", "run", "check", "submit", "ps", "show", "logs", "start", "stop", "restart", "savepoint", "fork"]
+    names += ["get", "lineage", "epochs", "tokens", "migrate"]
+    for name in names:
+        assert alone(name, "--help").code == 0
+
+
+def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
+    for command in ["up", "run", "check", "submit", "ps", "show", "logs", "start", "stop", "fork", "get", "lineage"]:
+        assert "--json" in alone(command, "--help").output
+    for command in ["create", "list", "delete"]:
+        assert "--json" in alone("savepoint", command, "--help").output
+        assert "--json" in alone("tokens", command, "--help").output
