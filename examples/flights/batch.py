@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 
 from examples.flights.pipeline import SCHEMA
 
+ALERTS = ("tail", "time", "late_in_a_row", "since")
+
 
 def read_flights(spark: SparkSession, folder: str) -> DataFrame:
     """The flights that arrived."""
@@ -57,7 +59,7 @@ def streaks(flights: DataFrame, late: Column) -> DataFrame:
 
 def alerts(streaks: DataFrame) -> DataFrame:
     """The rows of table ``alerts``."""
-    return streaks.where("late AND late_in_a_row >= 3").select("tail", "time", "late_in_a_row", "since")
+    return streaks.where("late AND late_in_a_row >= 3").select(*ALERTS)
 
 
 def current_streaks(streaks: DataFrame) -> DataFrame:
