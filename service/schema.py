@@ -13,7 +13,9 @@ Name = Annotated[
     Field(description="A DNS label: lower-case letters, digits and hyphens, at most 63.", examples=["flights"]),
 ]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$"), Field(description="SHA-256, hexadecimal.")]
-Message = Annotated[str, StringConstraints(max_length=2000), Field(description="A note for people.")]
+Message = Annotated[
+    str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$"), Field(description="A note for people.")
+]
 EpochNumber = Annotated[int, Field(ge=0, le=2**62)]
 
 

@@ -46,6 +46,9 @@ class Transport:
             declared = headers.get("content-length", "0")
             if declared.isdigit() and int(declared) > limit:
                 raise BodyTooLarge(limit)
+            if "\0" in scope["path"]:
+                await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
+                return
             await self._app(scope, _Limited(receive, limit), answer)
         except BodyTooLarge as error:
             await self._refuse(error.problem(scope["path"], request), answer, scope, receive)
@@ -117,6 +120,18 @@ class _Answer:
 def _request_id(headers: Headers) -> str:
     given = headers.get(REQUEST_ID, "")
     return given if _SAFE_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _no_name(path: str, request: str) -> Problem:
+    """Databases disagree about the character NUL; so it does not come so far."""
+    return Problem(
+        type=PREFIX + "no-such-path",
+        title="Not Found",
+        status=404,
+        detail="There is nothing at this path; no name has the character NUL in it.",
+        instance=path,
+        request=request,
+    )
 
 
 def _unforeseen(path: str, request: str) -> Problem:

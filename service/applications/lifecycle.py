@@ -79,7 +79,7 @@ class Lifecycle:
 
     def _carry_out(self, name: str, wish: Wish) -> OperationAnswer:
         with self._database.writing() as session:
-            application = ApplicationRepository(session).named(name, lock=True)
+            application = ApplicationRepository(session).locked(name)
             operation = wish(session, application)
             session.flush()
             events = [operation_changed(name, operation), *changes(session, application)]
@@ -109,7 +109,7 @@ def changes(session: Session, application: Application) -> list[ControlEvent]:
 
 def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:
     """Go on from an older snapshot, on a branch of its own; nothing is done when it is the head."""
-    branch = session.get_one(Branch, application.branch, with_for_update=True, populate_existing=True)
+    branch = session.get_one(Branch, application.branch)
     if head_of(branch) == key:
         return
     uncommitted = select(func.count()).where(Epoch.branch == branch.id, Epoch.state == State.PREPARED.value)
@@ -133,8 +133,6 @@ def _running(session: Session, application: Application) -> Execution:
     execution = ApplicationRepository(session).execution(application)
     if execution is None:
         raise Conflict(f"Application {application.name!r} was never started.")
-    session.get_one(Branch, execution.branch, with_for_update=True, populate_existing=True)
-    session.refresh(execution)
     if execution.state not in ("starting", "running"):
         raise Conflict(f"Application {application.name!r} is {execution.state}.")
     return execution

@@ -17,13 +17,28 @@ class ApplicationRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def named(self, name: str, lock: bool = False) -> Application:
-        """Raises ``NotFound``. ``lock``: nobody else starts, stops or deletes it until this transaction ends."""
+    def named(self, name: str) -> Application:
+        """Raises ``NotFound``."""
         query = select(Application).where(Application.name == name, Application.deleted_at.is_(None))
-        row = self._session.scalars(query.with_for_update() if lock else query).one_or_none()
+        row = self._session.scalars(query).one_or_none()
         if row is None:
             raise NotFound(f"There is no application {name!r}.")
         return row
+
+    def locked(self, name: str) -> Application:
+        """As :meth:`named`; nobody else starts, stops, deletes or drives it until this transaction ends.
+
+        The branch is locked first, as drivers' calls do: two that wait for each other would be a deadlock.
+        """
+        while True:
+            row = self.named(name)
+            branch = row.branch
+            self._session.get_one(Branch, branch, with_for_update=True, populate_existing=True)
+            self._session.refresh(row, with_for_update=True)
+            if row.deleted_at is not None:
+                raise NotFound(f"There is no application {name!r}.")
+            if row.branch == branch:
+                return row
 
     def check_free(self, name: str) -> None:
         """Raises ``NameTaken``."""

@@ -62,7 +62,7 @@ class ApplicationService:
         """The name is free again. Snapshots stay: forks may stand on them. Raises ``Conflict`` while it runs."""
         with self._database.writing() as session:
             repository = ApplicationRepository(session)
-            row = repository.named(name, lock=True)
+            row = repository.locked(name)
             execution = repository.execution(row)
             if execution is not None and execution.state not in ENDED:
                 raise Conflict(f"Application {name!r} is {execution.state}; stop it before deleting it.")

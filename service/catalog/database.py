@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
-from epochal.errors import CatalogUnavailable, Conflict, NameTaken, OptionError, OutcomeUnknown
+from epochal.errors import CatalogUnavailable, Conflict, InvalidInput, NameTaken, OptionError, OutcomeUnknown
 
 _BUSY_SECONDS = 15.0
 _POOL: Any = {"pool_size": 10, "max_overflow": 40}
@@ -119,6 +119,8 @@ def _translated() -> Iterator[None]:
         if any(constraint in text or column in text for constraint, column in _NAMES.items()):
             raise NameTaken("The name is taken; choose another.") from error
         raise Conflict("The catalog was changed by somebody else at the same time; look again and repeat.") from error
+    except exc.DataError as error:
+        raise InvalidInput(f"A value cannot be kept in the catalog: {_reason(error)}.") from error
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.InternalError) as error:
         raise CatalogUnavailable(f"The catalog cannot be reached or written: {_reason(error)}.") from error
     except exc.DBAPIError as error:

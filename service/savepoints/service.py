@@ -27,7 +27,7 @@ class SavepointService:
         """Raises ``NameTaken``, ``Conflict`` when the application is stopping."""
         with self._database.writing() as session:
             applications, operations = ApplicationRepository(session), OperationRepository(session)
-            row = applications.named(application, lock=True)
+            row = applications.locked(application)
             SavepointRepository(session).check_free(row, request.name)
             execution = applications.execution(row)
             arguments = {"savepoint": request.name, "message": request.message}

@@ -45,7 +45,7 @@ class VersionService:
         graph = self._builder.analyse(path, parameters, configuration)
         with self._database.writing() as session:
             applications, versions = ApplicationRepository(session), VersionRepository(session)
-            row = applications.named(application, lock=True)
+            row = applications.locked(application)
             execution = applications.execution(row)
             if execution is not None and execution.state not in ENDED:
                 raise Conflict(

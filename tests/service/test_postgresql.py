@@ -1,0 +1,161 @@
+"""The control plane on PostgreSQL: what a second process, real concurrency and another dialect could break."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from epochal.contracts.catalog import DriverStatus
+from epochal.errors import EpochalError, Fenced
+from epochal.service.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def settings(settings: Settings, postgresql_url: str) -> Settings:
+    return settings.model_copy(update={"database": postgresql_url})
+
+
+def test_the_whole_way(plane: Plane) -> None:
+    plane.application(configuration={"retained_epochs": 3})
+    driver = plane.driver()
+    driver.running()
+    driver.epochs(5)
+    making = plane.post("/v1/applications/flights/savepoints", name="five")
+    (directive,) = driver.running()
+    driver.catalog.complete(directive.id, driver.head)
+    fork = plane.post("/v1/applications/flights/fork", 201, name="copy", savepoint="five", shadow=True)
+    plane.post("/v1/applications/flights/stop", savepoint="end")
+    driver.stop()
+    child = plane.driver("copy")
+    child.running()
+    child.epochs(2)
+
+    assert plane.get(f"/v1/operations/{making['id']}")["state"] == "succeeded"
+    assert fork["parent"]["epoch"] == 5
+    assert [item["epoch"] for item in plane.get("/v1/applications/copy/epochs", limit=3)["items"]] == [7, 6, 5]
+    assert plane.client.get("/v1/applications/flights/snapshots/2").status_code == 410
+    nodes: list[Any] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = plane.get("/v1/applications/copy/lineage", limit=2, **cursor)
+        nodes += page["nodes"]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert nodes == plane.get("/v1/applications/flights/lineage")["nodes"]
+    assert [node["epoch"] for node in nodes] == [7, 6, 5, 4, 3, 2, 1]
+    assert [item["name"] for item in plane.get("/v1/applications/flights/savepoints")["items"]] == ["end", "five"]
+    assert 'epochal_epochs{state="committed"} 7.0' in plane.client.get("/metrics").text
+    plane.post("/v1/applications/flights/start", savepoint="five")
+    assert plane.driver().point.branch == fork["parent"]["branch"]
+
+
+def test_odd_bytes_are_refused_not_stored(plane: Plane) -> None:
+    plane.application(start=False)
+    assert plane.client.get("/v1/applications/a%00b").status_code == 404
+    assert plane.client.get("/v1/operations/a%00b").status_code == 404
+    assert plane.client.get("/v1/operations", params={"application": "a\0b"}).status_code == 422
+    message = {"name": "copy", "shadow": True, "message": "a\0b"}
+    assert plane.client.post("/v1/applications/flights/fork", json=message).status_code == 422
+
+
+def test_a_driver_and_a_person_at_once_do_not_lock_each_other_out(plane: Plane) -> None:
+    """Heartbeats, epochs, savepoints and a stop at the same time: nothing is refused but what has to be."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    stopped = threading.Event()
+    failures: list[EpochalError] = []
+
+    def beat() -> None:
+        try:
+            while not stopped.is_set():
+                for directive in driver.catalog.heartbeat(DriverStatus(phase="running")):
+                    if directive.kind == "savepoint":
+                        driver.catalog.complete(directive.id, driver.head)
+        except EpochalError as error:
+            failures.append(error)
+
+    beating = [threading.Thread(target=beat) for _ in range(2)]
+    for thread in beating:
+        thread.start()
+    for number in range(10):
+        driver.epoch()
+        plane.post("/v1/applications/flights/savepoints", name=f"s{number}")
+    plane.post("/v1/applications/flights/stop")
+    stopped.set()
+    for thread in beating:
+        thread.join()
+    driver.stop()
+
+    assert failures == []
+    states = {item["kind"]: item["state"] for item in plane.get("/v1/operations")["items"]}
+    assert states == {"start": "succeeded", "savepoint": "succeeded", "stop": "succeeded"}
+
+
+def test_of_two_starts_at_once_one_wins(plane: Plane) -> None:
+    plane.application(start=False)
+    statuses: list[int] = []
+
+    def start() -> None:
+        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
+        statuses.append(client.post("/v1/applications/flights/start", timeout=30).status_code)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(statuses) == [202, 409, 409, 409]
+    assert len(plane.get("/v1/applications/flights/executions")["items"]) == 1
+
+
+def test_of_two_applications_with_one_name_one_wins(plane: Plane) -> None:
+    body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}, "start": False}
+    answers: list[httpx.Response] = []
+
+    def create() -> None:
+        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
+        answers.append(client.post("/v1/applications", json=body, timeout=30))
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
+    problems = {answer.json()["type"] for answer in answers if answer.status_code == 409}
+    assert problems == {"urn:epochal:problem:name-taken"}
+
+
+def test_two_control_planes_on_one_catalog(plane: Plane, serve: Callable[..., Any], tmp_path: Path) -> None:
+    """A driver that was started through one goes on through the other; tokens are good at both."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    port = plane.settings.port + 1 if plane.settings.port < 65535 else plane.settings.port - 1
+    other = plane.settings.model_copy(
+        update={"data": tmp_path / "other", "port": port, "store": plane.settings.store_url}
+    )
+    with serve(other) as (_, token):
+        with httpx.Client(base_url=other.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:
+            assert client.get("/v1/applications/flights/snapshots/1").json()["epoch"] == 1
+            successor = client.get("/v1/tokens").json()["items"]
+            assert len(successor) == 2
+        plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", None)
+        with pytest.raises(Fenced):
+            driver.epoch()
