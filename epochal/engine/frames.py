@@ -52,8 +52,8 @@ class EpochFrames:
     def table(self, node: StaticNode) -> DataFrame:
         return self.statics[node.name]
 
-    def task_rows(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
-        """The operator's task over its input: output rows, and the rows that carry its handles."""
+    def task_rows(self, node: OperatorNode, frame: DataFrame, silent: bool) -> DataFrame:
+        """The operator's task over its input: output rows (none when ``silent``), and those that carry its handles."""
         plan = self.operators[node.name]
         configuration = self.configuration
         task = OperatorTask(
@@ -67,6 +67,7 @@ class EpochFrames:
             chains={table.id: self.plan.chains[table.id] for table in plan.tables},
             key=plan.key,
             output=plan.task_output,
+            silent=silent,
         )
         return self._shuffled(node, frame, plan).mapInArrow(task, plan.task_schema)
 

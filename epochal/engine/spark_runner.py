@@ -147,11 +147,12 @@ class _EpochJob:
 
     def _operator(self, node: OperatorNode, input: DataFrame) -> DataFrame:
         plan = self._runner.operators[node.name]
-        frame = self._frames.task_rows(node, input)
+        drained = node.id in self._shape.drained
+        frame = self._frames.task_rows(node, input, silent=drained)
         if node.id in self._shape.shared:
             return plan.finished(output_rows(self._materialise(node, frame)))
         frame = self._frames.observed(node, frame)
-        if node.id in self._shape.drained:
+        if drained:
             self._drains.append(frame.mapInArrow(DrainTask(), SINK_RESULT_TYPE))
         return plan.finished(output_rows(frame))
 

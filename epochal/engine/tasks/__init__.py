@@ -15,6 +15,7 @@ Every task is a frozen dataclass that Spark pickles once per job and calls as th
         chains: Mapping[str, Chain],        # by table id; one mapping for all subtasks
         key: tuple[Column, ...],            # the operator's key columns
         output: pa.Schema,                  # the operator's output columns, without ``_handle`` and ``_subtask``
+        silent: bool = False,               # nobody reads the output: give only the handles
     )
     OperatorTask.schema -> pa.Schema        # output + ``_handle`` binary + ``_subtask`` int32: what the task yields
 

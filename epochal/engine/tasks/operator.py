@@ -89,6 +89,8 @@ class OperatorTask:
     chains: Mapping[str, Chain]
     key: tuple[Column, ...]
     output: pa.Schema
+    silent: bool = False
+    """Nobody reads the output: give only the handles."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -113,7 +115,7 @@ class OperatorTask:
             points.OPENED.hit(epoch)
             reporting.step = "T2"
             for batch in self.work.run(self._subtask(subtask, transaction), rows):
-                if batch.num_rows:
+                if batch.num_rows and not self.silent:
                     yield self._with_control(batch)
             points.PROCESSED.hit(epoch)
             reporting.step = "T3"
