@@ -23,8 +23,9 @@ from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.position import Position
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
+from epochal.snapshots import layout
 from epochal.snapshots.manifest import Change, Manifest, SinkHandles
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.store import SnapshotStore, storage_errors
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class Coordinator:
             points.E1_OPENED.hit(number)
             collected = self._run_and_collect(scope, slices)
             manifest = self._manifest(scope, slices, collected)
-            points.E4_BEFORE_MANIFEST.hit(number)
+            with storage_errors(self.store.location(layout.manifests(scope.branch))):
+                points.E4_BEFORE_MANIFEST.hit(number)
             reference = self.store.write_manifest(manifest)
             points.E4_MANIFEST_WRITTEN.hit(number)
             self._decide(scope, manifest, reference)
