@@ -17,11 +17,14 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import EpochalError, Fenced, Forbidden, Unauthenticated
+from epochal.errors import EpochalError, Fenced, Forbidden, NotFound, Unauthenticated
 
 log = logging.getLogger("epochal.driver")
 
 INTERVAL_SECONDS = 0.5
+
+DISOWNED = (Fenced, Unauthenticated, Forbidden, NotFound)
+"""What a driver is told that nobody wants any more: a successor has taken over, or its execution is not there."""
 
 
 class HeartbeatingCatalog(Catalog):
@@ -59,7 +62,7 @@ class HeartbeatingCatalog(Catalog):
             self._wake.clear()
             try:
                 directives = self._catalog.heartbeat(self._status)
-            except (Fenced, Unauthenticated, Forbidden) as error:
+            except DISOWNED as error:
                 log.error("fenced: %s", error)
                 self._fenced = Fenced(str(error))
                 if not self._ended:

@@ -16,10 +16,10 @@ from epochal.engine.execution import run
 from epochal.engine.failures import failure_of
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import EpochalError, Fenced, Forbidden, Unauthenticated
+from epochal.errors import EpochalError, Fenced
 from epochal.pipeline.artifact import load_graph
 from epochal.service.driver.exit_codes import ExitCode
-from epochal.service.driver.heartbeat import HeartbeatingCatalog
+from epochal.service.driver.heartbeat import DISOWNED, HeartbeatingCatalog
 from epochal.service.driver.http_catalog import HttpCatalog
 from epochal.service.driver.orders import DriverOrders
 
@@ -61,7 +61,7 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
         catalog.begin_attempt()
         catalog.start()
         return _run(orders, catalog)
-    except (Fenced, Unauthenticated, Forbidden) as error:
+    except DISOWNED as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
     finally:

@@ -1,0 +1,177 @@
+"""The driver process itself: how it ends, and, with Spark, how an application outlives it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from epochal.contracts.catalog import Failure
+from epochal.service.driver.orders import ArtifactFile, DriverOrders
+from epochal.service.ports import AttemptTicket
+from epochal.testing.servers.control_plane import control_plane, process_id
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+PIPELINE = """
+    from pydantic import BaseModel
+    from epochal import Pipeline
+    from epochal.connectors import files, generator
+
+    class Parameters(BaseModel):
+        output: str
+
+    def build(parameters: Parameters) -> Pipeline:
+        pipeline = Pipeline("counts")
+        rows = pipeline.read("rows", generator.source({"k": "cast(noise % 50 AS string)", "v": "id"}, rate=200))
+        counts = rows.key_by("k").aggregate("counts", n="count(*)", total="sum(v)")
+        counts.write("out", files.sink(parameters.output))
+        return pipeline
+"""
+
+
+def drive(orders: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "epochal.service.driver"]
+    return subprocess.run(command, input=orders, capture_output=True, text=True, check=False, timeout=120)
+
+
+def orders(plane: Plane, ticket: AttemptTicket, code: Path, **more: Any) -> str:
+    return (
+        DriverOrders(
+            control_plane=plane.settings.url,
+            token=ticket.token,
+            execution=ticket.execution,
+            attempt=ticket.attempt,
+            application="flights",
+            artifact=ArtifactFile(path=code, sha256=hashlib.sha256(code.read_bytes()).hexdigest()),
+            store=plane.settings.store_url,
+            work_directory=plane.settings.data / "scratch",
+        )
+        .model_copy(update=more)
+        .model_dump_json()
+    )
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.py"
+    path.write_text(dedent(PIPELINE))
+    return path
+
+
+@pytest.fixture
+def ticket(plane: Plane) -> AttemptTicket:
+    plane.application()
+    return plane.control.ledger.new_attempt(plane.get("/v1/applications/flights")["execution"])
+
+
+def test_what_is_no_order_is_refused() -> None:
+    ended = drive('{"nonsense": 1}')
+    assert ended.returncode == 2 and "no orders" in ended.stdout
+
+
+def test_a_driver_that_was_given_up_before_it_began_is_fenced(
+    plane: Plane, ticket: AttemptTicket, artifact: Path
+) -> None:
+    plane.control.ledger.attempt_ended(
+        ticket.execution, ticket.attempt, "lost", Failure(type="driver-lost", message="never heard")
+    )
+    ended = drive(orders(plane, ticket, artifact))
+    assert ended.returncode == 3 and "fenced" in ended.stdout
+
+
+def test_a_token_of_another_attempt_opens_nothing(plane: Plane, ticket: AttemptTicket, artifact: Path) -> None:
+    ended = drive(orders(plane, ticket, artifact, attempt=ticket.attempt + 1))
+    assert ended.returncode == 3
+    assert ticket.token not in ended.stdout + ended.stderr
+
+
+def test_why_a_pipeline_cannot_be_started_is_reported(plane: Plane, ticket: AttemptTicket, artifact: Path) -> None:
+    changed = ArtifactFile(path=artifact, sha256="0" * 64)
+    ended = drive(orders(plane, ticket, artifact, artifact=changed))
+    assert ended.returncode == 1
+    (attempt,) = plane.get("/v1/applications/flights/executions")["items"][0]["attempts"]
+    assert (attempt["state"], attempt["failure"]["type"]) == ("failed", "invalid-artifact")
+    assert "was changed" in attempt["failure"]["message"]
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "did not come true"
+        time.sleep(0.2)
+
+
+class Running:
+    """The application on a real control plane, with a real engine."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def get(self, path: str = "", **query: Any) -> Any:
+        answer = self._client.get(f"/v1/applications/counts{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def attempts(self) -> list[Any]:
+        return list(self.get("/executions")["items"][0]["attempts"])
+
+    def committed(self) -> int:
+        head = self.get()["head"]
+        return int(head["epoch"]) if head else 0
+
+    def moves_on(self) -> None:
+        before = self.committed()
+        eventually(lambda: self.committed() >= before + 2)
+
+    def state_is_what_was_read(self) -> None:
+        """Of one committed epoch: the state's rows count exactly the rows that its lineage has read."""
+        keys = [{"k": str(number)} for number in range(50)]
+        answer = self._client.post("/v1/applications/counts/state/counts/lookup", json={"keys": keys}).json()
+        items = self.get("/epochs", limit=500, state="committed")["items"]
+        read = sum(item["rows_in"] for item in items if item["epoch"] <= answer["epoch"])
+        assert sum(value["n"] for value in answer["values"] if value) == read
+        assert sum(value["total"] for value in answer["values"] if value) == read * (read - 1) // 2
+
+
+@pytest.mark.slow
+def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Path, tmp_path: Path) -> None:
+    with control_plane(tmp_path / "plane") as plane:
+        token = (plane.home / "admin.token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=plane.url, headers=headers, trust_env=False, timeout=240) as client:
+            sha256 = client.post(
+                "/v1/artifacts", params={"filename": "pipeline.py"}, content=artifact.read_bytes()
+            ).json()["sha256"]
+            body = {"name": "counts", "artifact": sha256, "parameters": {"output": str(tmp_path / "out")}}
+            submitted = client.post("/v1/applications", json=body | {"configuration": {"epoch_interval_seconds": 0.2}})
+            assert submitted.status_code == 201, submitted.text
+            application = Running(client)
+            application.moves_on()
+            application.state_is_what_was_read()
+
+            os.kill(process_id(application.attempts()[0]["process"]), signal.SIGKILL)
+            eventually(lambda: len(application.attempts()) == 2)
+            application.moves_on()
+            application.state_is_what_was_read()
+
+            plane.restart(kill=True)
+            application.moves_on()
+            assert [attempt["state"] for attempt in application.attempts()] == ["lost", "running"]
+
+            stopping = client.post("/v1/applications/counts/stop", json={"savepoint": "end"}).json()["id"]
+            eventually(lambda: client.get(f"/v1/operations/{stopping}").json()["state"] != "running")
+            assert client.get(f"/v1/operations/{stopping}").json()["state"] == "succeeded"
+            application.state_is_what_was_read()
+            assert application.get("/state/counts/keys/7", savepoint="end") == application.get("/state/counts/keys/7")
