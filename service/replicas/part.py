@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ log = logging.getLogger("epochal.replicas")
 FALLBACK_SECONDS = 1.0
 """How often the catalog is asked without an event: for commits that another control plane was told of."""
 
+_SWITCH_SECONDS = 0.001
 _CLOSE_AFTER_SECONDS = 10.0
 
 
@@ -45,6 +47,8 @@ class Replicas:
             events.listen(self._heard)
 
     def open(self) -> None:
+        # The thread that applies must not keep the event loop, which answers look-ups, waiting for long.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         self._thread.start()
 
     def close(self) -> None:
