@@ -204,14 +204,12 @@ def test_epochs_and_lineage_are_paged_across_branches(plane: Plane) -> None:
     child.epochs(2)
 
     assert [item["epoch"] for item in walk(plane, "/v1/applications/copy/epochs", 2)] == [5, 4, 3, 2, 1]
-    nodes, cursor = [], None
-    while True:
-        query = {} if cursor is None else {"cursor": cursor}
-        page = plane.get("/v1/applications/copy/lineage", limit=2, **query)
+    nodes: list[Any] = []
+    query: dict[str, Any] = {"limit": 2}
+    while "cursor" not in query or query["cursor"] is not None:
+        page = plane.get("/v1/applications/copy/lineage", **query)
         nodes += page["nodes"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
+        query["cursor"] = page["next_cursor"]
     assert nodes == plane.get("/v1/applications/copy/lineage")["nodes"]
     assert len(nodes) == 6
 

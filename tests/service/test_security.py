@@ -65,7 +65,7 @@ def filled(path: str) -> str:
 
 def test_the_matrix_of_scopes(plane: Plane, app: FastAPI) -> None:
     """Without a token, with a wrong one, and with each scope, every endpoint is open or closed as it says."""
-    clients = {
+    clients: dict[Scope | str | None, httpx.Client] = {
         None: plane.as_bearer(None),
         "wrong": plane.as_bearer(f"ept_{'0' * 32}_{'x' * 43}"),
         "nonsense": plane.as_bearer("nonsense"),

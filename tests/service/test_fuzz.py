@@ -1,0 +1,36 @@
+"""Requests made up from the OpenAPI document: none is answered with a server error or out of the document's shape."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+CHECKS = "not_a_server_error,content_type_conformance,status_code_conformance,response_schema_conformance"
+# Streams never end, drivers have tokens of their own, and deleting the token in use would end the test.
+LEFT_OUT = "/events|/logs|/internal|/tokens/"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
+def test_made_up_requests(plane: Plane, tmp_path: Path) -> None:
+    console = plane.artifact({"out": "console:"})
+    for name in "abcdef":
+        plane.application(name, artifact=console, start=False)
+    token = plane.settings.admin_token_file.read_text().strip()
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{plane.settings.url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {token}"),
+        *("--checks", CHECKS, "--exclude-path-regex", LEFT_OUT),
+        *("--phases", "fuzzing", "--max-examples", "8", "--seed", "1"),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
