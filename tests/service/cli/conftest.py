@@ -104,8 +104,13 @@ def alone(plane: ControlPlane, tmp_path: Path) -> CommandLine:
 
 
 @pytest.fixture
-def sensors(tmp_path: Path) -> Path:
+def sensors(tmp_path: Path, sensors_code: str) -> Path:
     """A pipeline that runs for ever: readings of three sensors, the highest of each."""
     file = tmp_path / "sensors.py"
-    file.write_text(SENSORS)
+    file.write_text(sensors_code)
     return file
+
+
+@pytest.fixture(scope="session")
+def sensors_code() -> str:
+    return SENSORS

@@ -1,0 +1,134 @@
+"""The author's loop: ``check`` and ``run``, on a real local Spark, without any control plane."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.testing.servers.control_plane import COMMAND
+
+if TYPE_CHECKING:
+    from tests.service.cli.conftest import CommandLine
+
+pytestmark = pytest.mark.slow
+
+COUNTS = """
+from epochal import KeyedProcess, Pipeline, ValueState
+from epochal.connectors import console, generator
+
+
+class Count(KeyedProcess):
+    seen = ValueState("n bigint")
+    output = "sensor string, n bigint"
+
+    def process(self, key, rows, ctx):
+        print("in a task")
+        BODY
+        n = (self.seen.get() or 0) + len(rows)
+        self.seen.set(n)
+        yield key.sensor, n
+
+
+pipeline = Pipeline("counts")
+rows = pipeline.read("rows", generator.source({"sensor": "concat('s', id % 3)"}, RATE))
+rows.key_by("sensor").process(Count, name="count").write("look", console.sink())
+"""
+
+
+def pipeline(folder: Path, rate: str = "bound=300", body: str = "pass") -> Path:
+    file = folder / "counts.py"
+    file.write_text(COUNTS.replace("RATE", rate).replace("BODY", body))
+    return file
+
+
+def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path: Path) -> None:
+    file = pipeline(tmp_path)
+    shown = alone.spawn("check", file)
+    assert shown.code == 0, shown.words
+    for part in ["rows", "generator source", "count", "process by sensor", "state count.seen", "look", "console sink"]:
+        assert part in shown.output
+    assert shown.words == "counts.py is valid.\n"
+    file.write_text(file.read_text().replace('key_by("sensor")', 'key_by("senor")'))
+    wrong = alone.spawn("check", file, "--json")
+    assert wrong.code == 1
+    assert "'count'" in wrong.document["error"]["message"]
+    assert "sensor" in wrong.document["error"]["message"]
+    assert len(wrong.words.splitlines()) == 1
+
+
+def test_check_says_where_the_code_is_wrong(alone: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("x = (\n")
+    answer = alone("check", file)
+    assert answer.code == 1
+    assert "broken.py, line 1" in answer.words
+    file.write_text("x = 1\n")
+    assert "defines no pipeline" in alone("check", file).words
+    assert "nowhere.py" in alone("check", tmp_path / "nowhere.py").words
+
+
+def test_run_ends_with_its_bounded_source(alone: CommandLine, tmp_path: Path) -> None:
+    answer = alone.spawn("run", pipeline(tmp_path), "--set", "max_records_per_epoch=100", "--set", "parallelism=1")
+    assert answer.code == 0, answer.words
+    assert "look, epoch 3" in answer.output
+    assert "Done after 3 epochs, 300 rows in." in answer.output
+    assert "● epoch 2  100 rows in, 3 out, 3 changed" in answer.words
+    assert "in a task" in answer.words
+    assert "WARN" not in answer.words
+
+
+def test_run_goes_on_from_a_directory_that_is_kept(alone: CommandLine, tmp_path: Path) -> None:
+    arguments: list[str | Path] = ["run", pipeline(tmp_path), "--directory", tmp_path / "kept", "--epochs", "1", "--json"]
+    arguments += ["--set", "max_records_per_epoch=100"]
+    first, second = alone.spawn(*arguments), alone.spawn(*arguments)
+    assert first.code == second.code == 0, first.words + second.words
+    assert [epoch["epoch"] for epoch in first.document["epochs"]] == [1]
+    assert [epoch["epoch"] for epoch in second.document["epochs"]] == [2]
+    assert second.document["epochs"][0]["rows_in"] == 100
+    assert "200" not in first.words
+    assert "s0      67" in second.words.replace("│", " ")
+
+
+def test_the_authors_exception_is_shown_with_the_authors_lines_only(alone: CommandLine, tmp_path: Path) -> None:
+    file = pipeline(tmp_path, body="raise ValueError('no such sensor')")
+    answer = alone.spawn("run", file, "--set", "tolerable_failed_epochs=0")
+    assert answer.code == 1
+    assert "Operator 'count'" in answer.words
+    assert "ValueError: no such sensor" in answer.words
+    assert f'{file}", line ' in answer.words
+    assert "epochal/engine" not in answer.words
+    assert "pyspark" not in answer.words
+
+
+def test_ctrl_c_stops_in_order(alone: CommandLine, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [COMMAND, "run", pipeline(tmp_path, rate="rate=100"), "--json"],
+        env=alone.environment | {"PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stderr is not None
+        while "in a task" not in process.stderr.readline():
+            assert process.poll() is None
+        # As a terminal does: to the whole group, Spark and its Python workers included.
+        os.killpg(process.pid, signal.SIGINT)
+        output, words = process.communicate()
+        assert process.returncode == 0, words
+        outcome = json.loads(output)
+        assert outcome["interrupted"]
+        assert len(outcome["epochs"]) >= 1
+        assert "Traceback" not in words
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
