@@ -52,16 +52,6 @@ def test_the_pipeline_is_as_short_as_it_is_said_to_be(folder: Path) -> None:
     assert len([line for line in lines if line.strip()]) <= 20
 
 
-def test_readme_names_only_pages_that_are_there() -> None:
-    import re
-
-    from tests.end_to_end.blocks import ROOT
-
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / PAGE).read_text())
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
-
-
 def test_every_command_does_what_readme_says(
     folder: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
