@@ -72,6 +72,8 @@ class Follower:
                 log.error("replicas of %s cannot follow to %s: %s", head.application, committed.key, error)
             self.seen.problem = error
             return False
+        names = {table.id for table in declared if table.queryable}
+        self.seen.tables = {id: followed for id, followed in self.seen.tables.items() if id in names}
         self.seen.others = tuple(table for table in declared if not table.queryable)
         self.seen.at, self.seen.problem = committed.key, None
         return True

@@ -85,7 +85,8 @@ class Replicas:
                 await listener.wait(min(left, FALLBACK_SECONDS))
 
     def _heard(self, event: ControlEvent) -> None:
-        if event.kind == "epoch" and event.data.get("state", "committed") == "committed":
+        # Of epochs only commits matter; other events may mean that an application has come, gone, or moved to a fork.
+        if event.kind != "epoch" or event.data.get("state") == "committed":
             self._wake.set()
 
     def _run(self) -> None:

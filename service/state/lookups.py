@@ -103,7 +103,8 @@ class Lookups:
             return []
         await self._reach(application, head.committed, DEFAULT_WAIT_SECONDS)
         followed = self._replicas.application(application)
-        assert followed is not None
+        if followed is None:
+            return []  # it was deleted meanwhile
         return await asyncio.to_thread(
             lambda: [
                 *(TableStatus(item.table, *item.replica.count()) for item in followed.tables.values()),
