@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import sys
@@ -47,8 +48,7 @@ class Replicas:
             events.listen(self._heard)
 
     def open(self) -> None:
-        # The thread that applies must not keep the event loop, which answers look-ups, waiting for long.
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        _shorten_pauses()
         self._thread.start()
 
     def close(self) -> None:
@@ -131,3 +131,11 @@ class Replicas:
             for directory in self._directory.iterdir():
                 if directory.name not in branches:
                     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _shorten_pauses() -> None:
+    """Look-ups are answered by the event loop of this process: neither threads nor the collector may hold it up long."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # What was imported stays for good; the collector need not look at it again with every pass.
+    gc.collect()
+    gc.freeze()

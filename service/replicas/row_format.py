@@ -34,10 +34,15 @@ class RowFormat:
         self._key_names = [column.name for column in table.full_key]
         self._value_names = [column.name for column in table.value]
         self._converted = [(column.name, column.type) for column in table.value if column.type not in _AS_JSON]
+        self._plain_text = all(column.type == "string" for column in table.full_key)
         self._takes_fast_keys = all(column.type in _AS_JSON for column in table.full_key)
 
     def path_key(self, path: str) -> tuple[Any, ...]:
         """The key in a URL path, percent-encoded: the full key, or of list and map state the operator's key alone."""
+        if self._plain_text and "%" not in path:
+            parts = path.split(",")
+            if len(parts) == len(self._key_names):
+                return tuple(parts)
         columns = self.table.full_key
         if self.table.sub_key and path.count(",") + 1 == len(self.table.key):
             columns = self.table.key
@@ -52,6 +57,8 @@ class RowFormat:
         return self._keys.encode_one(key)
 
     def key_json(self, key: Sequence[Any]) -> bytes:
+        if self._plain_text:
+            return orjson.dumps(dict(zip(self._key_names, key, strict=False)))
         return orjson.dumps(_json_object(zip(self.table.full_key, key, strict=False)))
 
     def value_json(self, row: bytes) -> bytes:

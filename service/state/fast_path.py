@@ -6,6 +6,7 @@ a query string, an error of any kind) goes on to the ordinary route, which says 
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 
@@ -35,6 +36,8 @@ class FastLookups:
         self._observe = observe
         # Without tokens the gate also looks at the request's host: that is the ordinary route's.
         self._enabled = authenticator.enabled
+        self._requests = secrets.token_hex(4).encode()
+        self._numbers = itertools.count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
@@ -78,7 +81,7 @@ class FastLookups:
         if found is None:
             return None
         headers = point_headers(found)
-        headers.append((_REQUEST_ID, secrets.token_hex(8).encode()))
+        headers.append((_REQUEST_ID, b"%s%08x" % (self._requests, next(self._numbers))))
         return headers, point_body(followed.table.id, found, "read_committed")
 
 

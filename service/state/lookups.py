@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -33,8 +33,7 @@ class KeyNotFound(NotFound):
     slug = "key-not-found"
 
 
-@dataclass(frozen=True, slots=True)
-class PointAnswer:
+class PointAnswer(NamedTuple):
     """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone."""
 
     key: bytes
