@@ -17,17 +17,13 @@ def default_data_directory() -> Path:
 
 
 class Limits(BaseModel):
-    """Bounds on what one request may ask for. Sizes in bytes, times in seconds."""
+    """Bounds on what a request may send, in bytes; and how long answers are kept for its Idempotency-Key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     body_bytes: int = Field(default=8 << 20, gt=0)
     artifact_bytes: int = Field(default=64 << 20, gt=0)
     artifact_unpacked_bytes: int = Field(default=512 << 20, gt=0)
-    page_size: int = Field(default=50, gt=0)
-    page_size_limit: int = Field(default=500, gt=0)
-    lookup_keys: int = Field(default=10_000, gt=0)
-    wait_seconds: float = Field(default=30.0, ge=0)
     idempotency_hours: float = Field(default=24.0, gt=0)
 
 

@@ -1,9 +1,13 @@
-"""Artifacts on disk: checked before they are kept, under a name made of their digest, never of what was sent."""
+"""Artifacts on disk: checked before they are kept, in a folder named after their digest.
+
+The file keeps the name that its author gave it, as far as that is harmless, since errors and tracebacks show it.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import tempfile
 import zipfile
@@ -12,15 +16,18 @@ from pathlib import Path, PurePosixPath
 from epochal.errors import ArtifactError
 
 _KINDS = (".py", ".zip")
+_HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def artifact_path(directory: Path, sha256: str, filename: str) -> Path:
-    """Where the artifact lies."""
-    return directory / f"{sha256}{_kind(filename)}"
+    """Where the artifact lies. ``filename`` has passed :func:`check_artifact`."""
+    return directory / sha256 / filename
 
 
 def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
     """Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large when unpacked."""
+    if not _HARMLESS.fullmatch(filename):
+        raise ArtifactError(f"{filename!r} is not a plain file name: use letters, digits, '.', '_' and '-'.")
     if not content:
         raise ArtifactError(f"{filename!r} is empty.")
     if _kind(filename) == ".py":

@@ -29,7 +29,7 @@ def test_an_artifact_is_registered_once(plane: Plane) -> None:
     assert first.json() == second.json() == plane.get(f"/v1/artifacts/{first.json()['sha256']}")
     assert (first.json()["filename"], first.json()["bytes"]) == ("flights.py", len(sent))
     assert [item["sha256"] for item in plane.get("/v1/artifacts")["items"]] == [first.json()["sha256"]]
-    kept = plane.settings.artifacts_directory / f"{first.json()['sha256']}.py"
+    kept = plane.settings.artifacts_directory / first.json()["sha256"] / "flights.py"
     assert kept.read_bytes() == sent
 
 
