@@ -134,7 +134,7 @@ class Replicas:
 
 
 def _shorten_pauses() -> None:
-    """Look-ups are answered by the event loop of this process: neither threads nor the collector may hold it up long."""
+    """The event loop of this process answers look-ups: neither threads nor the collector may hold it up long."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     # What was imported stays for good; the collector need not look at it again with every pass.
     gc.collect()
