@@ -80,7 +80,7 @@ def test_every_command_does_what_readme_says(
 
 def _wait_for_key(plane: ControlPlane) -> None:
     """A reader takes a moment to type; the first epoch has to be committed, and to have brought customer 42."""
-    command = [COMMAND, "get", "orders", "spent", "42", "--min-epoch", "1", "--wait", "60", "--json"]
+    command = [COMMAND, "get", "orders", "spent", "42", "--min-epoch", "1", "--wait", "30", "--json"]
     for _ in range(30):
         done = subprocess.run(
             command, env=plane.environment, cwd=os.sep, capture_output=True, text=True, check=False, timeout=120
