@@ -35,6 +35,7 @@ from epochal.snapshots.manifest import DeltaFile
 log = logging.getLogger(__name__)
 
 PARTITION = "_partition"
+INTERRUPT_AGAIN_SECONDS = 1.0
 SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
 
 
@@ -85,18 +86,21 @@ class SparkRunner(EpochRunner):
 
     @contextmanager
     def _limited(self, plan: EpochPlan, timeout_seconds: float) -> Iterator[None]:
-        """Cancel the block's Spark jobs when it takes too long, and say so."""
-        tag = f"epochal-{plan.scope.branch}-{plan.scope.epoch}-{plan.scope.attempt}"
-        expired = threading.Event()
+        """Cancel the block's Spark jobs when it takes too long, and say so.
 
-        def cancel() -> None:
-            expired.set()
-            self.spark.interruptTag(tag)
+        All jobs of the session are cancelled: they are this epoch's. A tag Spark knows only in the thread that set it.
+        """
+        ended, expired = threading.Event(), threading.Event()
 
-        timer = threading.Timer(timeout_seconds, cancel)
-        timer.daemon = True
-        self.spark.addTag(tag)
-        timer.start()
+        def watch() -> None:
+            left = timeout_seconds
+            while not ended.wait(left):  # again and again: it may have been between two jobs
+                expired.set()
+                self.spark.interruptAll()
+                left = INTERRUPT_AGAIN_SECONDS
+
+        watching = threading.Thread(target=watch, name="epochal-epoch-timeout", daemon=True)
+        watching.start()
         try:
             yield
         except Exception as error:
@@ -107,8 +111,8 @@ class SparkRunner(EpochRunner):
                 ) from error
             raise
         finally:
-            timer.cancel()
-            self.spark.removeTag(tag)
+            ended.set()
+            watching.join()
 
 
 class _EpochJob:
