@@ -124,12 +124,7 @@ class Replica:
             at = self.mark_in(transaction)
             if at is None:
                 return None
-            if any(len(key) > LONGEST_KEY for key in keys):
-                return Found(at, [self._value(transaction, key) for key in keys])
-            with transaction.cursor(self.rows) as cursor:
-                # The cursor leaves keys out that are not there, and answers in the order in which it was asked.
-                present = dict(cursor.getmulti(keys))
-            return Found(at, [present.get(key) for key in keys])
+            return Found(at, [self._value(transaction, key) for key in keys])
 
     def scan(self, prefix: bytes) -> tuple[EpochKey | None, list[tuple[bytes, bytes]]]:
         """All rows whose key starts with ``prefix``, in key order, and the epoch that they are from."""
