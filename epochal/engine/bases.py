@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from epochal.errors import SnapshotError
 from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.store import SnapshotStore
 
 
 @dataclass
@@ -23,6 +26,12 @@ class PendingBases:
         """The bases to be named by the manifest under way; empty when there are none."""
         with self._lock:
             return self._bases
+
+    def discard(self, store: SnapshotStore) -> None:
+        """Remove them after an orderly end: then no manifest names them. After any other, R4 does it, which can tell."""
+        for base in self.take():
+            with suppress(SnapshotError):
+                store.delete(base.file.path)
 
     def published(self, manifest: Manifest) -> None:
         """The manifest is decided: its bases need not be named again."""

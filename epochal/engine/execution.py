@@ -109,6 +109,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         ).run()
     finally:
         commits.stop()
+    bases.discard(store)
 
 
 def _participants(

@@ -67,17 +67,16 @@ class TestAFullDisk:
         application = new_application()
         (application.folder / "run" / "store").symlink_to(small_disk)
         application.feed(4)
-        filled = application.fault("E4.before-manifest", "stop", 2)
+        full_for_the_manifest = application.fault("E4.before-manifest", "stop", 2)
+        full_for_deltas = application.fault("abort.swept", "stop", 2)
         freed = application.fault("abort.swept", "stop", 3)
-        driver = application.start(faults=[filled, freed], epochs=4)
-        driver.wait_until_stopped()
         ballast = small_disk / "ballast"
-        fill(ballast)
-        driver.send(signal.SIGCONT)
-        driver.wait_until(lambda: application.fired(freed))
-        driver.wait_until_stopped()
-        ballast.unlink()
-        driver.send(signal.SIGCONT)
+        driver = application.start(faults=[full_for_the_manifest, full_for_deltas, freed], epochs=4)
+        for stop, then in ((full_for_the_manifest, fill), (full_for_deltas, fill), (freed, Path.unlink)):
+            driver.wait_until(lambda stop=stop: application.fired(stop))
+            driver.wait_until_stopped()
+            then(ballast)
+            driver.send(signal.SIGCONT)
         assert driver.wait() == 0, driver.log_end()
         manifest, delta = aborted(application)
         assert re.search(r"/manifests/0000000002-", message(manifest))
@@ -87,10 +86,11 @@ class TestAFullDisk:
 
 
 def fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file:
+    """Take all space that is left."""
+    with ballast.open("ab", buffering=0) as file:
         try:
             while True:
-                file.write(bytes(4096))
+                file.write(bytes(512))
         except OSError:
             return
 
