@@ -84,8 +84,8 @@ def test_run_ends_with_its_bounded_source(alone: CommandLine, tmp_path: Path) ->
 
 
 def test_run_goes_on_from_a_directory_that_is_kept(alone: CommandLine, tmp_path: Path) -> None:
-    arguments: list[str | Path] = ["run", pipeline(tmp_path), "--directory", tmp_path / "kept", "--epochs", "1", "--json"]
-    arguments += ["--set", "max_records_per_epoch=100"]
+    arguments: list[str | Path] = ["run", pipeline(tmp_path), "--directory", tmp_path / "kept"]
+    arguments += ["--epochs", "1", "--set", "max_records_per_epoch=100", "--json"]
     first, second = alone.spawn(*arguments), alone.spawn(*arguments)
     assert first.code == second.code == 0, first.words + second.words
     assert [epoch["epoch"] for epoch in first.document["epochs"]] == [1]
