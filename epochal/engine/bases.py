@@ -28,7 +28,7 @@ class PendingBases:
             return self._bases
 
     def discard(self, store: SnapshotStore) -> None:
-        """Remove them after an orderly end: then no manifest names them. After any other, R4 does it, which can tell."""
+        """Remove them after an orderly end: no manifest names them then. After any other R4 does it, which can tell."""
         for base in self.take():
             with suppress(SnapshotError):
                 store.delete(base.file.path)
