@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -26,7 +27,7 @@ class Output:
 
     @classmethod
     def make(cls, as_json: bool) -> Output:
-        return cls(as_json, Console(highlight=False, soft_wrap=False), Console(stderr=True, highlight=False))
+        return cls(as_json, Console(highlight=False), Console(file=_terminal(), stderr=True, highlight=False))
 
     @property
     def animated(self) -> bool:
@@ -65,6 +66,13 @@ class Output:
 
     def warn(self, text: str) -> None:
         self.notes.print(Text.assemble(("warning: ", "yellow"), text))
+
+
+def _terminal() -> IO[str] | None:
+    """The terminal by a way of its own: while Spark starts, standard error is dropped, and spinners are to turn."""
+    if not sys.stderr.isatty():
+        return None
+    return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace")
 
 
 def encode(document: Any, indent: int | None = 2) -> str:
