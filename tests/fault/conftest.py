@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -151,6 +153,17 @@ class FaultyApplication:
             status = session.scalar(query)
         database.close()
         return DriverStatus.model_validate(status or {"phase": "starting"})
+
+    @property
+    def catalog_is_free(self) -> bool:
+        """Whether nobody is writing to the catalog's file."""
+        with closing(sqlite3.connect(self.folder / "run" / "catalog.sqlite", timeout=0, isolation_level=None)) as file:
+            try:
+                file.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            file.execute("ROLLBACK")
+            return True
 
     @property
     def next_epoch(self) -> int:

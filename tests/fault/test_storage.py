@@ -95,16 +95,17 @@ def fill(ballast: Path) -> None:
             return
 
 
+@pytest.fixture(scope="module")
+def application(new_application: NewApplication) -> FaultyApplication:
+    """Seven epochs: bases at an earlier one, deltas after them."""
+    application = new_application(compact_after_epochs=3, tolerable_failed_epochs=0)
+    application.feed(7)
+    application.finish()
+    return application
+
+
 class TestADamagedSnapshot:
     """The attempt ends, naming the file; once the file is back, everything goes on."""
-
-    @pytest.fixture(scope="class")
-    def application(self, new_application: NewApplication) -> FaultyApplication:
-        """Seven epochs: bases at an earlier one, deltas after them."""
-        application = new_application(compact_after_epochs=3, tolerable_failed_epochs=0)
-        application.feed(7)
-        application.finish()
-        return application
 
     def newest(self, application: FaultyApplication, what: str) -> Path:
         snapshots = application.history.snapshots

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.testing.drivers import SparkJvm
+from epochal.testing.drivers import DriverProcess, SparkJvm
 from epochal.testing.invariants import violations, visible_epochs
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-BEFORE_THE_DECISION = ("E1.slices-chosen", "E2.ran", "E4.manifest-written")
-AFTER_THE_DECISION = ("E4.prepared", "E5.files.gathered-one", "E6.before-publish")
+UNDECIDED = ("E2.ran", "E4.manifest-written")
+DECIDED = ("E1.slices-chosen", "E4.prepared")
+"""Also where the zombie has no epoch yet: the successor takes its number."""
+IN_THE_BACKGROUND = ("E5.files.gathered-one", "E6.before-publish")
 
 
 def test_a_driver_killed_with_all_its_processes_in_the_middle_of_a_job(new_application: NewApplication) -> None:
@@ -46,14 +49,20 @@ def haunted(new_application: NewApplication) -> FaultyApplication:
     return new_application(compact_after_epochs=1000)
 
 
-@pytest.mark.parametrize("point", [*BEFORE_THE_DECISION, *AFTER_THE_DECISION])
+@pytest.mark.parametrize("point", [*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND])
 def test_a_zombie_is_fenced_and_leaves_nothing(haunted: FaultyApplication, zombie_jvm: SparkJvm, point: str) -> None:
     haunted.feed(4)
     epoch = haunted.next_epoch
-    stop = haunted.fault(point, "stop", epoch)
-    zombie = haunted.start(faults=[stop], jvm=zombie_jvm)
+    if point in IN_THE_BACKGROUND:
+        # Commits sleep, the process is stopped from outside; they go on when it is continued.
+        pause = haunted.fault(point, "delay", epoch, seconds=10)
+    else:
+        pause = haunted.fault(point, "stop", epoch)
+    zombie = haunted.start(faults=[pause], jvm=zombie_jvm)
+    zombie.wait_until(lambda: haunted.fired(pause))
+    if point in IN_THE_BACKGROUND:
+        stop_without_the_lock(zombie, haunted)
     zombie.wait_until_stopped()
-    assert haunted.fired(stop)
 
     successor = haunted.start(epochs=1)
     assert successor.wait() == 0, successor.log_end()
@@ -65,5 +74,16 @@ def test_a_zombie_is_fenced_and_leaves_nothing(haunted: FaultyApplication, zombi
     assert "Fenced" in zombie.log_end()
     assert {record.epoch: record.manifest for record in haunted.history.decided} == decided
     assert {name: visible_epochs(folder) for name, folder in haunted.outputs.items()} == shown
-    assert (epoch in decided) == (point in AFTER_THE_DECISION or point == "E1.slices-chosen")
+    assert (epoch in decided) == (point not in UNDECIDED)
     assert violations(haunted.history, haunted.oracles) == []
+
+
+def stop_without_the_lock(driver: DriverProcess, application: FaultyApplication) -> None:
+    """Stop it, but not while it writes to the catalog: SQLite would keep everybody else out until it goes on."""
+    while True:
+        driver.send(signal.SIGSTOP)
+        driver.wait_until_stopped()
+        if application.catalog_is_free:
+            return
+        driver.send(signal.SIGCONT)
+        time.sleep(0.02)
