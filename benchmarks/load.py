@@ -16,11 +16,13 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 from urllib.parse import urlsplit
 
 import uvloop
 
 BATCH = 10_000
+PATIENCE_SECONDS = 60
 LENGTH = b"content-length:"
 
 
@@ -36,8 +38,7 @@ class Connection(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -60,8 +61,12 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._done.done():
+        if self._done.done():
+            return
+        if error is None:
             self._done.set_result(None)
+        else:
+            self._done.set_exception(error)
 
     def _send(self) -> None:
         self._sent = time.perf_counter()
@@ -108,7 +113,7 @@ async def load(url: str, seconds: float, connections: int, request: Callable[[],
         await loop.create_connection(partial(_itself, connection), address.hostname, address.port or 80)
         opened.append(connection)
         waiting.append(done)
-    await asyncio.gather(*waiting)
+    await asyncio.wait_for(asyncio.gather(*waiting), seconds + PATIENCE_SECONDS)
     took = time.perf_counter() - started
     latencies = sorted(second for connection in opened for second in connection.seconds)
     return {

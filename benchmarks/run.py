@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"some of {', '.join(MEASURES)}; default: all")
     parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one measure
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     if unknown := set(options.measures) - set(MEASURES):
         parser.error(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     if options.alone:
@@ -62,19 +64,22 @@ def main() -> int:
 def _run_in_process(name: str) -> list[Result] | None:
     """A fresh JVM, nothing warm from the measure before."""
     folder = Path(tempfile.mkdtemp(prefix=f"epochal-bench-{name}-"))
+    log = folder / "log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "benchmarks.run", name, "--alone", str(folder)]
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.run", name, "--alone", str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            console.print(f"[red]{name} failed[/]\n{done.stderr[-3000:]}")
+        if process.wait(LIMIT_SECONDS):
+            console.print(f"[red]{name} failed[/]")
+            console.print(log.read_text(errors="replace")[-3000:], markup=False)
             return None
         return [Result(**item) for item in json.loads((folder / "results.json").read_text())]
+    except subprocess.TimeoutExpired:
+        console.print(f"[red]{name} took longer than {LIMIT_SECONDS} s")
+        return None
     finally:
+        process.terminate()  # it then stops whatever it has started
+        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -11,7 +11,7 @@ from benchmarks.load import BATCH
 from benchmarks.result import Result, at_least, at_most, number
 from benchmarks.running import has_key, head, running_control_plane, submit, wait_for
 
-KEYS, RATE = 100_000, 20_000.0
+KEYS, RATE = 100_000, 5_000.0
 SECONDS, WARM_SECONDS = 10, 3
 POINT_CONNECTIONS, BATCH_CONNECTIONS = 32, 2
 PATH = "/v1/applications/counts/state/counts"
