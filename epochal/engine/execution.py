@@ -90,7 +90,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         bases=bases,
         changes=_first_changes(position),
     )
-    queue.retain = Retention(
+    retention = queue.retain = Retention(
         store, participants, position, bases, configuration.compact_after_epochs, coordinator.aborted
     )
     commits = BackgroundCommits(queue)
@@ -109,6 +109,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         ).run()
     finally:
         commits.stop()
+    retention.finish()
     bases.discard(store)
 
 

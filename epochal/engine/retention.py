@@ -6,6 +6,7 @@ Old snapshots are not deleted here: expired ones can no longer be read (``retain
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass, field
 
 from epochal.contracts.identity import EpochScope
@@ -21,6 +22,9 @@ from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
+
+SWEPT_AGAIN_AFTER_EPOCHS = 2
+"""A task that lost against a copy of itself may still be writing when its epoch is committed and swept."""
 
 
 def sweep_losers(store: SnapshotStore, participants: Participants, scope: EpochScope, manifest: Manifest) -> None:
@@ -46,6 +50,7 @@ class Retention:
     bases: PendingBases
     compact_after_epochs: int
     aborted: list[EpochScope] = field(default_factory=list)
+    _swept_once: deque[PreparedEpoch] = field(default_factory=deque)
 
     def __call__(self, epoch: PreparedEpoch) -> None:
         try:
@@ -56,12 +61,24 @@ class Retention:
             log.warning("E7 retain: epoch %s: %s", epoch.scope.key, error)
 
     def _sweep(self, epoch: PreparedEpoch) -> None:
-        """The epoch's own losers, then what late tasks of aborted epochs wrote after those were swept."""
+        """The epoch's own losers, then what late tasks of earlier epochs wrote after those were swept."""
         sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
+        self._swept_once.append(epoch)
+        if len(self._swept_once) > SWEPT_AGAIN_AFTER_EPOCHS:
+            earlier = self._swept_once.popleft()
+            sweep_losers(self.store, self.participants, earlier.scope, earlier.manifest)
         for scope in [scope for scope in self.aborted if scope.epoch < epoch.scope.epoch]:
             for backend in self.participants.backends:
                 backend.sweep(scope, ())
             self.aborted.remove(scope)
+
+    def finish(self) -> None:
+        """The attempt ends in order: sweep what would have been swept again later."""
+        try:
+            for epoch in self._swept_once:
+                sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
+        except EpochalError as error:
+            log.warning("E7 retain: %s", error)
 
     def _compact(self, epoch: PreparedEpoch) -> None:
         if not self.participants.tables or self.bases.take() or self.position.links < self.compact_after_epochs:
