@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict
+from epochal.pipeline.description import names_place
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.announcements import execution_changed, operation_changed
 from epochal.service.catalog.database import Database
@@ -22,6 +23,7 @@ from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
 from epochal.service.ports import ControlEvent, EventSink, Supervisor
 from epochal.service.savepoints.repository import SavepointRepository
+from epochal.service.versions.repository import VersionRepository
 
 Wish = Callable[[Session, Application], Operation]
 
@@ -118,8 +120,23 @@ def move_to(session: Session, application: Application, key: EpochKey, by: str) 
             f"Application {application.name!r} has prepared epochs whose sinks are not committed yet; start it once "
             "without a savepoint, and stop it, so that they are."
         )
+    _check_sinks_stay(session, application, key)
     add_branch(session, application, BranchOrigin("start", key), by)
     session.flush()
+
+
+def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
+    """What the sinks show of later epochs cannot be taken back by a start: that is a fork's business, with its own."""
+    version = VersionRepository(session).latest(application)
+    if application.shadow or version.graph is None:
+        return
+    places = {name: target for name, target in version.graph["sinks"].items() if names_place(target)}
+    if places:
+        sinks = ", ".join(f"{name!r} ({target})" for name, target in sorted(places.items()))
+        raise Conflict(
+            f"Application {application.name!r} cannot go back to epoch {key.epoch}: its sinks show later epochs: "
+            f"{sinks}. Fork it from the savepoint, with other targets or in shadow; or start it without a savepoint."
+        )
 
 
 def _check_over(session: Session, application: Application) -> None:

@@ -161,8 +161,24 @@ def test_a_taken_savepoint_name_is_refused(plane: Plane) -> None:
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:name-taken")
 
 
-def test_start_from_a_savepoint_begins_a_branch(plane: Plane) -> None:
+def test_no_start_goes_behind_what_its_sinks_show(plane: Plane) -> None:
     driver = running(plane, epochs=2)
+    stop(plane, driver)
+    plane.post("/v1/applications/flights/savepoints", name="two")
+    plane.post("/v1/applications/flights/start")
+    second = plane.driver()
+    second.running()
+    second.epoch()
+    stop(plane, second)
+
+    answer = plane.client.post("/v1/applications/flights/start", json={"savepoint": "two"})
+    assert answer.status_code == 409
+    assert "cannot go back to epoch 2" in answer.json()["detail"]
+    assert "Fork it from the savepoint" in answer.json()["detail"]
+
+
+def test_start_from_a_savepoint_begins_a_branch(plane: Plane) -> None:
+    driver = running(plane, epochs=2, artifact=plane.artifact(sinks={"out": "console:"}))
     stop(plane, driver)
     plane.post("/v1/applications/flights/savepoints", name="two")
     plane.post("/v1/applications/flights/start")
