@@ -19,6 +19,7 @@ def describe() -> Mapping[str, str]:
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
+        "load before it began": f"{os.getloadavg()[0]:.1f} (above 0.5, other work took part of the cores)",
         "Python": sys.version.split()[0],
         "Java": (re.search(r'"(.*?)"', java.stderr) or ["", "unknown"])[1],
         "Spark": version("pyspark"),

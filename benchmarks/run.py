@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +29,7 @@ MEASURES = ("aggregate", "process", "snapshot", "small_epoch", "lookups", "recov
 RESULTS = Path(__file__).with_name("RESULTS.md")
 LIMIT_SECONDS = 1800
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def main() -> int:
@@ -42,6 +43,7 @@ def main() -> int:
     if options.alone:
         return _run_alone(options.measures[0], Path(options.alone))
     chosen = options.measures or list(MEASURES)
+    machine = describe()
     results, failed = [], []
     for name in chosen:
         started = time.monotonic()
@@ -54,7 +56,7 @@ def main() -> int:
             console.print(f"{name} [dim]{time.monotonic() - started:.0f} s")
     console.print(_table(results))
     if not options.measures and not failed:
-        RESULTS.write_text(_markdown(results))
+        RESULTS.write_text(_markdown(results, machine))
         console.print(
             f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
         )
@@ -99,8 +101,8 @@ def _table(results: list[Result]) -> Table:
     return table
 
 
-def _markdown(results: list[Result]) -> str:
-    machine = "\n".join(f"| {name} | {value} |" for name, value in describe().items())
+def _markdown(results: list[Result], described: Mapping[str, str]) -> str:
+    machine = "\n".join(f"| {name} | {value} |" for name, value in described.items())
     rows = "\n".join(
         f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
         for result in results
