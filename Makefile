@@ -7,15 +7,19 @@ READY := $(VENV)/.ready
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test test-all lint format bench lock clean
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
 	@$(BIN)/python -m examples.flights.demo
 
-test: $(READY) ## All tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
+test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
+	@$(BIN)/python -m pytest -m "not long" $(TESTS)
+	@echo "Deselected: what is marked long (whole stories of the command line, the demo); 'make test-all' runs these too."
+
+test-all: $(READY) ## All tests, also those that take minutes each
 	@$(BIN)/python -m pytest $(TESTS)
 
 lint: $(READY) ## Style, formatting, types, and who may import whom

@@ -71,6 +71,7 @@ def test_flights_equal_the_batch_also_after_a_restart(harness: Harness, files: l
     assert kept == expected
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_ends_well_and_leaves_nothing_running() -> None:
     done = subprocess.run(

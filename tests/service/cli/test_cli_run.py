@@ -16,7 +16,7 @@ from epochal.testing.servers.control_plane import COMMAND
 if TYPE_CHECKING:
     from tests.service.cli.conftest import CommandLine
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 COUNTS = """
 from epochal import KeyedProcess, Pipeline, ValueState

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from epochal.testing.servers.control_plane import ControlPlane
     from tests.service.cli.conftest import CommandLine
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 PATIENCE_SECONDS = 180
 NAME = "story"
