@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Source
 from epochal.engine.job import EpochPlan, Participants
-from epochal.engine.marks import MARK, SUBTASK, rides_spark_shuffle, with_control, with_marks
+from epochal.engine.marks import rides_spark_shuffle, with_control, with_marks
 from epochal.engine.operators import OperatorPlan
 from epochal.engine.settings import Configuration
+from epochal.engine.tasks.calls import MARK, SUBTASK
 from epochal.engine.tasks.operator import OperatorTask
 from epochal.pipeline.graph import AggregateNode, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode, StaticNode
 

@@ -12,11 +12,10 @@ from functools import cache
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from epochal.engine.tasks.calls import KEY_GROUP, MARK, SUBTASK
 from epochal.state.keygroups import key_group_expression
 from epochal.state.murmur3 import hash_key
 
-MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
-CONTROL = (MARK, SUBTASK, KEY_GROUP)
 _MARK_SCHEMA = pa.schema([(MARK, pa.int32())])
 
 

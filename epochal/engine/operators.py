@@ -59,7 +59,6 @@ class OperatorPlan:
 def operator_plan(node: OperatorNode, frame: DataFrame) -> OperatorPlan:
     """Plan an operator over its input. Raises ``PipelineError``, ``SchemaError``."""
     key = key_columns(node, frame.schema)
-    tables = state_tables(node, frame)
     columns = tuple(frame.columns)
     match node:
         case AggregateNode():
@@ -71,7 +70,7 @@ def operator_plan(node: OperatorNode, frame: DataFrame) -> OperatorPlan:
             work: Work = ProcessWork(node.process, columns)
         case ProcessBatchNode():
             work = ProcessBatchWork(node.function, columns)
-    return OperatorPlan(work, key, tables, to_arrow_schema(declared_output(node), timezone="UTC"))
+    return OperatorPlan(work, key, state_tables(node, frame), to_arrow_schema(declared_output(node), timezone="UTC"))
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.frames import HANDLE, EpochFrames, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.marks import SUBTASK, marks
+from epochal.engine.marks import marks
 from epochal.engine.operators import OperatorPlan
 from epochal.engine.plan import job_shape
 from epochal.engine.settings import Configuration
+from epochal.engine.tasks.calls import SUBTASK
 from epochal.engine.tasks.drain import DrainTask
 from epochal.engine.tasks.sink import SINK_RESULT, SinkTask
 from epochal.errors import EpochTimeout
