@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from epochal.connectors.options import check_options, check_positive
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.pipeline.definitions import SinkDefinition
 
 
@@ -17,7 +17,7 @@ def sink(rows: int = 20, **options: Any) -> SinkDefinition:
     return SinkDefinition(kind="console", make=partial(_backend, rows), description={"rows": rows})
 
 
-def _backend(rows: int) -> SinkBackend:
+def _backend(rows: int, place: SinkPlace) -> SinkBackend:
     from epochal.backends.console import ConsoleBackend
 
     return ConsoleBackend(rows)

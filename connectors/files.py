@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.connectors.file_listing import FileRecord, absolute, current, list_files
 from epochal.connectors.file_reading import FORMATS, OPTIONS, Format, Malformed, Reader, estimated_rows
 from epochal.connectors.options import check_choice, check_options, check_positive
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import OptionError, SchemaError, SourceChanged, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
@@ -206,7 +206,7 @@ def _read_table(path: str, reader: Reader, spark: SparkSession) -> DataFrame:
     return reader.frame(spark, schema, [record.path for record in list_files(location)], None)
 
 
-def _backend(path: str, format: str) -> SinkBackend:
+def _backend(path: str, format: str, place: SinkPlace) -> SinkBackend:
     from epochal.backends.files import FilesBackend
 
     return FilesBackend(path, format)

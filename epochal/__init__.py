@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epochal.pipeline.pipeline import Pipeline
     from epochal.pipeline.state import ListState, MapState, ValueState
     from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
+    from epochal.secrets import Secret, secret
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,8 @@ _HOME = {
     "StaticTable": "epochal.pipeline.stream",
     "Stream": "epochal.pipeline.stream",
     "ValueState": "epochal.pipeline.state",
+    "Secret": "epochal.secrets",
+    "secret": "epochal.secrets",
 }
 
 __all__ = [
@@ -42,9 +45,11 @@ __all__ = [
     "MergeableAggregate",
     "Partial",
     "Pipeline",
+    "Secret",
     "StaticTable",
     "Stream",
     "ValueState",
+    "secret",
 ]
 
 

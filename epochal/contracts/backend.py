@@ -30,12 +30,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
+
+if TYPE_CHECKING:
+    from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True)
+class SinkPlace:
+    """What a sink's backend is told when it is made: its name in the pipeline, and the application's snapshot store.
+
+    ``store`` is for what must be durable before it is visible (a write-ahead log). It is ``None`` while a pipeline is
+    only analysed: then ``target`` and ``check`` are called, and nothing is written.
+    """
+
+    sink: str
+    store: SnapshotStore | None = None
 
 
 class Transaction(ABC):

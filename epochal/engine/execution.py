@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.catalog import Catalog, DriverStatus
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import Source
@@ -121,7 +121,9 @@ def _participants(
     plan: PipelinePlan,
 ) -> Participants:
     make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
-    sinks: dict[str, SinkBackend] = {} if orders.shadow else {node.name: node.make() for node in graph.sinks}
+    sinks: dict[str, SinkBackend] = {}
+    if not orders.shadow:
+        sinks = {node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks}
     for name, sink in sinks.items():
         sink.check(plan.sinks[name])
     return Participants(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from epochal.contracts.backend import SinkPlace
 from epochal.contracts.source import SliceLimits
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe, names_place
@@ -73,7 +74,7 @@ def _check_targets(graph: Graph) -> None:
     """Two sinks into one place would see each other's output as foreign."""
     owners: dict[str, str] = {}
     for node in graph.sinks:
-        target = node.make().target
+        target = node.make(SinkPlace(node.name)).target
         if not names_place(target):
             continue
         if target in owners:
@@ -93,4 +94,4 @@ def _check_sink(node: SinkNode, frame: DataFrame) -> None:
             if names.count(name) > 1:
                 raise PipelineError(f"its input has two columns named {name!r}. Rename or drop one.")
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        node.make().check(schema)
+        node.make(SinkPlace(node.name)).check(schema)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class TableDefinition:
 
 @dataclass(frozen=True)
 class SinkDefinition:
-    """``make`` gives the sink's backend, without touching the target."""
+    """``make`` gives the sink's backend at its place, without touching the target."""
 
     kind: str
-    make: Callable[[], SinkBackend]
+    make: Callable[[SinkPlace], SinkBackend]
     description: Mapping[str, Any] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class SinkNode:
     id: NodeId
     name: str
     input: NodeId
-    make: Callable[[], SinkBackend]
+    make: Callable[[SinkPlace], SinkBackend]
     description: dict[str, Any]
 
 

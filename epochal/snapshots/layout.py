@@ -3,6 +3,7 @@
     {branch}/manifests/{epoch:010}-{attempt}-{unique}.json
     {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
     {branch}/bases/{table}-{epoch:010}-{first}-{last}-{unique}.parquet
+    {branch}/logs/{sink}/{epoch:010}/{attempt}-{subtask:05}-{unique}.arrow   write-ahead logs
 
 The unique part makes two attempts at the same thing write two files, of which at most one is ever named by a manifest.
 """
@@ -56,6 +57,24 @@ def bases(branch: str) -> str:
 def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
     """A new path for a base of one range of key groups."""
     return f"{bases(at.branch)}/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
+
+
+LOGS = "logs"
+
+
+def logs(key: EpochKey, sink: str) -> str:
+    """The folder of the write-ahead logs of one sink and epoch."""
+    return f"{key.branch}/{LOGS}/{sink}/{key.epoch:010}"
+
+
+def log_segment(key: EpochKey, attempt: int, sink: str, subtask: int) -> str:
+    """A new path for a segment of one subtask's write-ahead log."""
+    return f"{logs(key, sink)}/{attempt}-{subtask:05}-{uuid4().hex}.arrow"
+
+
+def attempt_of_log(path: str) -> int:
+    """The attempt that wrote a segment, finished or not."""
+    return int(path.rpartition("/")[2].lstrip(".").partition("-")[0])
 
 
 def epoch_of_base(path: str) -> int | None:

@@ -67,8 +67,10 @@ def test_a_missing_manifest_is_named(plane: Plane) -> None:
     assert driver.head is not None
     from epochal.snapshots import store
 
-    store._manifests.clear()
+    # The replica reads the manifest too: only once it has, nothing brings it back into memory.
+    plane.get("/v1/applications/flights/state/by_route/XX", min_epoch=1)
     (Path(plane.settings.store_url) / driver.head.path).unlink()
+    store._manifests.clear()
     answer = plane.client.get("/v1/applications/flights/snapshots/1")
 
     assert answer.json()["type"] == "urn:epochal:problem:file-missing"

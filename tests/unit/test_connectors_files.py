@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from epochal.connectors import files
 from epochal.connectors.files import FilesSource
+from epochal.contracts.backend import SinkPlace
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.failures import failure_of
 from epochal.errors import OptionError, SchemaError, SourceChanged, SourceError
@@ -233,7 +234,7 @@ def test_sink_options_are_checked() -> None:
     with pytest.raises(OptionError, match="no option 'partition'"):
         files.sink("out", partition="k")
     with pytest.raises(OptionError, match="renames a folder atomically"):
-        files.sink("s3://bucket/out").make()
+        files.sink("s3://bucket/out").make(SinkPlace("out"))
 
 
 def test_a_bad_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:

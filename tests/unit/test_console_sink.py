@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.connectors import console
+from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OptionError
 
@@ -13,7 +14,7 @@ SCOPE = EpochScope("p", EpochKey("main", 4), 1, None)
 
 
 def test_rows_are_printed_at_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    backend = console.sink(rows=3).make()
+    backend = console.sink(rows=3).make(SinkPlace("out"))
     handles = []
     for subtask in range(3):
         transaction = backend.start(TaskScope(SCOPE, "look", subtask))
@@ -34,13 +35,13 @@ def test_rows_are_printed_at_commit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_epoch_without_rows_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    backend = console.sink().make()
+    backend = console.sink().make(SinkPlace("out"))
     backend.commit(SCOPE, [backend.start(TaskScope(SCOPE, "look", 0)).pre_commit()])
     assert capsys.readouterr().out == ""
 
 
 def test_a_handle_stays_small_whatever_the_rows_are() -> None:
-    backend = console.sink(rows=10_000).make()
+    backend = console.sink(rows=10_000).make(SinkPlace("out"))
     transaction = backend.start(TaskScope(SCOPE, "look", 0))
     transaction.write(pa.RecordBatch.from_pydict({"text": ["x" * 1000] * 5000}))
     handle = transaction.pre_commit()

@@ -1,0 +1,158 @@
+"""The write-ahead log (WAL) of a sink: what a task wrote, durable in the snapshot store, applied when it is committed.
+
+For targets in which nothing can be both durable and invisible: pre-commit writes the log, and commit applies it in one
+transaction of the target, together with a marker that says so. Shared by the Kafka and the DBMS sinks.
+
+A log is one task attempt's batches in order, in *segments* (Arrow IPC streams of at most about ``SEGMENT_BYTES``) so
+that neither writer nor reader holds more than one. It is deleted once its commit is known to have landed: whether an
+epoch has been applied is what the target's marker says, so a later repetition needs no log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import FileCorrupt, SinkError
+from epochal.faults import declare
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import FileReference
+from epochal.snapshots.store import SnapshotStore
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+SEGMENT_DURABLE = declare("T3.log.segment-durable", "a segment of a task's log is durable; no handle names it yet")
+LOG_REMOVED = declare("E5.log.removed", "the epoch is applied, and one segment of its log has been deleted")
+
+
+class LogWriter:
+    """The log of one task attempt. Batches keep their order."""
+
+    def __init__(self, store: SnapshotStore, task: TaskScope, schema: pa.Schema) -> None:
+        self._store = store
+        self._task = task
+        self._schema = schema
+        self._segments: list[FileReference] = []
+        self._buffer: pa.BufferOutputStream | None = None
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+        self._buffered_rows = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.rows for segment in self._segments) + self._buffered_rows
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append one batch. Raises ``StorageFull`` or ``SnapshotError`` when a segment cannot be stored."""
+        if batch.num_rows == 0:
+            return
+        if self._stream is None:
+            self._buffer = pa.BufferOutputStream()
+            self._stream = pa.ipc.new_stream(self._buffer, self._schema, options=_OPTIONS)
+        self._stream.write_batch(batch)
+        self._buffered_rows += batch.num_rows
+        if self._buffer is not None and self._buffer.tell() >= SEGMENT_BYTES:
+            self._end_segment()
+
+    def finish(self) -> Handle:
+        """Make everything durable. The handle's payload is ``{"segments": [..]}``, empty for a task without rows."""
+        self._end_segment()
+        return Handle(
+            owner=self._task.owner,
+            subtask=self._task.subtask,
+            rows=sum(segment.rows for segment in self._segments),
+            bytes=sum(segment.bytes for segment in self._segments),
+            payload={"segments": [segment.model_dump() for segment in self._segments]} if self._segments else {},
+        )
+
+    def discard(self) -> None:
+        """Remove what was stored so far; what cannot be removed is left to the sweep."""
+        self._stream = self._buffer = None
+        for segment in self._segments:
+            try:
+                self._store.delete(segment.path)
+            except Exception:  # noqa: BLE001  discard must not raise: the sweep finds what stays
+                return
+
+    def _end_segment(self) -> None:
+        if self._stream is None or self._buffer is None:
+            return
+        self._stream.close()
+        path = layout.log_segment(self._task.epoch.key, self._task.epoch.attempt, self._task.owner, self._task.subtask)
+        self._segments.append(self._store.write_file(path, self._buffer.getvalue(), self._buffered_rows))
+        self._stream = self._buffer = None
+        self._buffered_rows = 0
+        SEGMENT_DURABLE.hit(self._task.epoch.epoch)
+
+
+class WriteAheadLog:
+    """All logs of one sink. Serialisable; holds no connection."""
+
+    def __init__(self, place: SinkPlace) -> None:
+        self._place = place
+
+    @property
+    def store(self) -> SnapshotStore:
+        """The store. Raises ``SinkError`` for a sink that was made only to be analysed."""
+        if self._place.store is None:
+            raise SinkError(f"Sink {self._place.sink!r} was made without a snapshot store: it can be checked, not run.")
+        return self._place.store
+
+    def open(self, task: TaskScope, schema: pa.Schema) -> LogWriter:
+        """T1: a log of this task attempt's own."""
+        return LogWriter(self.store, task, schema)
+
+    def read(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.RecordBatch]:
+        """The epoch's batches: by subtask, each subtask's in the order it wrote them.
+
+        Raises ``FileMissing`` or ``FileCorrupt`` naming the segment, before any of its rows is given.
+        """
+        of = f"the log of sink {self._place.sink!r}, epoch {epoch.key}"
+        for handle in sorted(handles, key=lambda handle: handle.subtask):
+            for segment in _segments(handle):
+                data = self.store.read_file(segment, of)
+                with pa.ipc.open_stream(data) as stream:
+                    rows = 0
+                    for batch in stream:
+                        rows += batch.num_rows
+                        yield batch
+                if rows != segment.rows:
+                    raise FileCorrupt(f"{self.store.location(segment.path)}, of {of}, holds {rows} rows.")
+
+    def remove(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        """Delete the handles' logs: the epoch has been applied, or never will be. Absent is done."""
+        for handle in handles:
+            for segment in _segments(handle):
+                self.store.delete(segment.path)
+                LOG_REMOVED.hit(epoch.epoch)
+        self.store.remove_empty_folder(layout.logs(epoch.key, self._place.sink))
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        """Delete what attempts up to ``epoch.attempt`` left of exactly this epoch and ``keep`` does not name."""
+        kept = {segment.path for handle in keep for segment in _segments(handle)}
+        folder = layout.logs(epoch.key, self._place.sink)
+        removed = 0
+        for path in self.store.list(folder):
+            if path not in kept and layout.attempt_of_log(path) <= epoch.attempt:
+                removed += self.store.delete(path)
+        self.store.remove_empty_folder(folder)
+        return removed
+
+    def leftovers(self) -> list[str]:
+        """Every log of the sink that lies in the store, in any branch and epoch."""
+        return [path for path in self.store.list("") if f"/{layout.LOGS}/{self._place.sink}/" in f"/{path}"]
+
+
+def rows_of(handles: Sequence[Handle]) -> int:
+    """How many rows the handles stand for."""
+    return sum(handle.rows for handle in handles)
+
+
+def _segments(handle: Handle) -> list[FileReference]:
+    given: Any = handle.payload.get("segments", [])
+    return [FileReference.model_validate(segment) for segment in given]

@@ -1,0 +1,99 @@
+"""The write-ahead log: order, checksums, what is removed and what is spared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from epochal.backends import write_ahead_log
+from epochal.backends.write_ahead_log import WriteAheadLog
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.errors import FileCorrupt, FileMissing, SinkError
+from epochal.snapshots.store import SnapshotStore
+
+SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> WriteAheadLog:
+    return WriteAheadLog(SinkPlace("out", SnapshotStore(str(tmp_path))))
+
+
+def scope(epoch: int = 1, attempt: int = 1) -> EpochScope:
+    return EpochScope("application", EpochKey("main", epoch), attempt, None)
+
+
+def written(log: WriteAheadLog, *numbers: int, subtask: int = 0, at: EpochScope | None = None) -> Handle:
+    writer = log.open(TaskScope(at or scope(), "out", subtask), SCHEMA)
+    for number in numbers:
+        writer.write(pa.RecordBatch.from_pylist([{"n": number, "text": f"row {number}"}], schema=SCHEMA))
+    return Handle.decode(writer.finish().encode())
+
+
+def numbers(log: WriteAheadLog, *handles: Handle) -> list[int]:
+    return [number for batch in log.read(scope(), handles) for number in batch.column("n").to_pylist()]
+
+
+def test_batches_come_back_by_subtask_and_in_order(log: WriteAheadLog) -> None:
+    second, first = written(log, 30, 10, 20, subtask=1), written(log, 3, 1, 2)
+    assert numbers(log, second, first) == [3, 1, 2, 30, 10, 20]
+    assert (first.rows, first.subtask) == (3, 0)
+
+
+def test_a_large_log_has_segments_and_one_order(log: WriteAheadLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_ahead_log, "SEGMENT_BYTES", 1)
+    handle = written(log, *range(20))
+    assert len(handle.payload["segments"]) == 20
+    assert numbers(log, handle) == list(range(20))
+
+
+def test_a_task_without_rows_stores_nothing(log: WriteAheadLog) -> None:
+    handle = written(log)
+    assert (handle.payload, handle.rows, handle.bytes, log.leftovers()) == ({}, 0, 0, [])
+    assert numbers(log, handle) == []
+
+
+def test_an_altered_segment_is_named_before_any_row_is_given(log: WriteAheadLog, tmp_path: Path) -> None:
+    handle = written(log, 1, 2, 3)
+    (path,) = log.leftovers()
+    data = bytearray((tmp_path / path).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / path).write_bytes(data)
+    with pytest.raises(FileCorrupt, match="log of sink 'out', epoch main/1"):
+        numbers(log, handle)
+
+
+def test_a_lost_segment_is_named(log: WriteAheadLog, tmp_path: Path) -> None:
+    handle = written(log, 1)
+    (path,) = log.leftovers()
+    (tmp_path / path).unlink()
+    with pytest.raises(FileMissing, match=r"log of sink 'out', epoch main/1, is missing"):
+        numbers(log, handle)
+
+
+def test_remove_is_idempotent(log: WriteAheadLog) -> None:
+    handle = written(log, 1, 2)
+    log.remove(scope(), [handle])
+    log.remove(scope(), [handle])
+    assert log.leftovers() == []
+
+
+def test_sweep_spares_what_is_kept_other_epochs_and_later_attempts(log: WriteAheadLog) -> None:
+    kept, _lost = written(log, 1), written(log, 2)
+    other, later = written(log, 3, at=scope(epoch=2)), written(log, 4, at=scope(attempt=2))
+    assert log.sweep(scope(), [kept]) == 1
+    assert log.sweep(scope(), [kept]) == 0
+    assert numbers(log, kept) == [1]
+    assert len(log.leftovers()) == 3
+    log.remove(scope(epoch=2), [other])
+    log.remove(scope(), [kept, later])
+    assert log.leftovers() == []
+
+
+def test_a_sink_made_for_analysis_cannot_write() -> None:
+    with pytest.raises(SinkError, match="without a snapshot store"):
+        WriteAheadLog(SinkPlace("out")).open(TaskScope(scope(), "out", 0), SCHEMA)
