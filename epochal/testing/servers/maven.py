@@ -1,0 +1,111 @@
+"""Servers that come as Java archives: fetched once with Maven, and kept in the user's cache folder for the next run.
+
+The folder is ``$XDG_CACHE_HOME/epochal/servers`` (``~/.cache`` when that is not set): outside any checkout, and named
+after what was asked for, so that another version is another folder. Removing it is always safe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from epochal.testing.servers.process import ServerUnavailable
+
+SECONDS = 600
+"""How long Maven may take: the first fetch brings its own plugins too."""
+_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+def artifacts(name: str, coordinates: Sequence[str]) -> Path:
+    """The folder of the jars of these artifacts (``group:artifact:version``) and of all that they need to run.
+
+    Fetched at the first call on a machine, whole or not at all, also when two processes ask at once. Raises
+    ``ServerUnavailable`` with the reason where Maven, Java or the network is missing.
+    """
+    digest = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
+    place = _cache() / f"{name}-{digest}"
+    if not place.is_dir():
+        _require_tools()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=place.parent))
+        try:
+            _fetch(name, coordinates, draft)
+            _publish(draft / "jars", place)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return place
+
+
+def java() -> str:
+    """The program ``java``. Raises ``ServerUnavailable`` where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise ServerUnavailable("Java 17 or later is needed: there is no java on the PATH, and no JAVA_HOME.")
+    return found
+
+
+def class_path(folder: Path, *first: Path) -> str:
+    """A Java class path of folders of configuration and all jars of ``folder``."""
+    return os.pathsep.join([*map(str, first), str(folder / "*")])
+
+
+def _fetch(name: str, coordinates: Sequence[str], draft: Path) -> None:
+    (draft / "pom.xml").write_text(_pom(name, coordinates))
+    log = draft / "maven.log"
+    command = ["mvn", "--batch-mode", "--quiet", _GOAL, "-DincludeScope=runtime", f"-DoutputDirectory={draft / 'jars'}"]
+    try:
+        with log.open("wb") as output:
+            answer = subprocess.run(
+                command, cwd=draft, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=SECONDS
+            )
+    except subprocess.TimeoutExpired:
+        raise ServerUnavailable(f"Maven did not fetch {name} within {SECONDS} s: is the network slow?") from None
+    except OSError as error:
+        raise ServerUnavailable(f"Maven could not be run to fetch {name}: {error}.") from error
+    if answer.returncode != 0 or not any((draft / "jars").glob("*.jar")):
+        raise ServerUnavailable(f"Maven could not fetch {name} ({', '.join(coordinates)}): {_reason(log)}")
+
+
+def _publish(jars: Path, place: Path) -> None:
+    """One rename. Whoever comes second finds the same jars there already."""
+    try:
+        jars.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+
+
+def _require_tools() -> None:
+    java()
+    if shutil.which("mvn") is None:
+        raise ServerUnavailable("mvn is not on the PATH: install Maven, which fetches the server's jars.")
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "epochal" / "servers"
+
+
+def _reason(log: Path) -> str:
+    errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("[ERROR]")]
+    return (errors[0] if errors else "it gave no reason")[:500]
+
+
+def _pom(name: str, coordinates: Sequence[str]) -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{escape(group)}</groupId><artifactId>{escape(artifact)}</artifactId>"
+        f"<version>{escape(version)}</version></dependency>"
+        for group, artifact, version in (coordinate.split(":") for coordinate in coordinates)
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"<groupId>epochal.testing</groupId><artifactId>{escape(name)}</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
+    )
