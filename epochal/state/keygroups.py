@@ -7,7 +7,7 @@ With a parallelism that divides the maximum, Spark's own hash partitioning puts 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +16,12 @@ import pyarrow as pa
 from epochal.state.column_bytes import Columns
 from epochal.state.murmur3 import hash_columns, hash_key
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 Groups = npt.NDArray[np.int32]
 
 
 def key_group_expression(keys: Sequence[str], max_parallelism: int) -> str:
     """The key group as Spark SQL (int, never null), over a DataFrame with these key columns."""
     return f"pmod(hash({', '.join(map(_quoted, keys))}), {max_parallelism})"
-
-
-def key_group_column(keys: Sequence[str], max_parallelism: int) -> Column:
-    """The same as a Spark column. Needs a session."""
-    from pyspark.sql import functions as F  # the core's other users run without Spark
-
-    return F.expr(key_group_expression(keys, max_parallelism))
 
 
 def key_group(key: Sequence[Any], schema: pa.Schema, max_parallelism: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.state.keygroups import groups_of, key_group, key_group_column, key_groups, subtask_of
+from epochal.state.keygroups import groups_of, key_group, key_group_expression, key_groups, subtask_of
 from epochal.state.murmur3 import hash_columns, hash_key
 from epochal.state.types import arrow_type
 
@@ -77,7 +77,7 @@ def test_columns_chain(spark: SparkSession) -> None:
 
 def test_key_groups_agree_with_spark_and_are_owned_once(spark: SparkSession) -> None:
     keys = pa.table({"a b": _texts(), "n`": _integers(64)[: ROWS + 4]})
-    frame = spark.createDataFrame(keys).select(key_group_column(["a b", "n`"], 128).alias("_kg"))
+    frame = spark.createDataFrame(keys).selectExpr(key_group_expression(["a b", "n`"], 128) + " AS _kg")
     groups = key_groups(keys, keys.schema, 128)
     assert groups.tolist() == [row._kg for row in frame.collect()]
     one_by_one = [key_group(tuple(row.values()), keys.schema, 128) for row in keys.to_pylist()]

@@ -38,7 +38,6 @@ columns, ``_handle`` = ``Handle.encode()`` and ``_subtask``.
 
     SinkTask(sink: str, backend: SinkBackend, epoch: EpochScope)
     SINK_RESULT: pa.Schema                  # ``sink`` string, ``partition`` int32, ``handle`` binary; one row per task
-    SINK_RESULT_DDL: str                    # the same as Spark spells it
 
 ``epochal.engine.failures.failure_of(exception) -> Failure`` reads back, in the driver, what any of them raised.
 """

@@ -15,7 +15,6 @@ from epochal.engine.tasks.reporting import Reporting
 from epochal.engine.tasks.worker import prepare_worker
 
 SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("handle", pa.binary())])
-SINK_RESULT_DDL = "sink string, partition int, handle binary"
 
 
 @dataclass(frozen=True)
