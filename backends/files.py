@@ -1,12 +1,6 @@
 """The files sink: each epoch becomes visible as one folder, by one atomic rename.
 
-Layout, under the sink's path (a folder of a local or mounted file system that driver and executors share)::
-
-    epoch=0000000012/part-00001-{unique}.parquet      visible: one folder per epoch that has rows
-    _epochal.json                                     whose folder this is: application and branch
-    _staging/{branch}/{epoch}-{attempt}-{subtask}-{unique}.parquet    pre-committed, or lost attempts
-    _staging/{branch}/e0000000012/                    an epoch while it is being committed
-
+Layout: :mod:`epochal.backends.epoch_folders`, on a local or mounted file system that driver and executors share.
 Spark, Hive and others skip names that start with ``_``, and read the folder's name as a column ``epoch``.
 
 =====  ======================================================================================
@@ -26,7 +20,6 @@ After an error the state of the folders decides, never the error: a step that tu
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Sequence
@@ -35,16 +28,26 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from epochal.backends.epoch_folders import (
+    OWNER_FILE,
+    STAGING,
+    FolderOwner,
+    check_columns,
+    check_complete,
+    check_not_ahead,
+    check_owner,
+    check_unowned,
+    gathering_folder,
+    is_swept,
+    shown_folder,
+)
 from epochal.backends.file_formats import WRITERS
 from epochal.backends.staged_files import FilesTransaction, StagedFile, synchronise, translated
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.errors import OptionError, SchemaError, SinkError
+from epochal.errors import OptionError, SinkError
 from epochal.faults import declare
-
-OWNER_FILE = "_epochal.json"
-STAGING = "_staging"
 
 GATHERING = declare("E5.files.gathering", "the epoch's folder is not there; its staged files are about to be gathered")
 GATHERED_ONE = declare("E5.files.gathered-one", "one staged file of the epoch has been gathered")
@@ -70,27 +73,13 @@ class FilesBackend(SinkBackend):
         return f"files:{os.path.realpath(self._path)}"
 
     def check(self, schema: pa.Schema) -> None:
-        where = f"The files sink {self._path}"
-        if "epoch" in {name.casefold() for name in schema.names}:
-            raise SchemaError(f"{where}: a column cannot be named 'epoch', as the folders are. Rename the column.")
-        for field in schema:
-            unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type)
-            if self._format == "csv" and unfit:
-                raise SchemaError(
-                    f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or cast it."
-                )
+        check_columns(f"The files sink {self._path}", self._format, schema)
 
     def recover(self, epoch: EpochScope) -> None:
         with translated(self._path, "take over"):
             self._path.mkdir(parents=True, exist_ok=True)
             self._claim(epoch)
-            ahead = [number for number in self._visible_epochs() if number > epoch.epoch]
-            if ahead:
-                raise SinkError(
-                    f"The files sink {self._path} already holds epoch {max(ahead)}, but the application's state is at "
-                    f"epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
-                    "another folder."
-                )
+            check_not_ahead(f"The files sink {self._path}", os.listdir(self._path), epoch)
 
     def start(self, task: TaskScope) -> FilesTransaction:
         return FilesTransaction(self._staging(task.epoch.branch), self._format, task)
@@ -99,7 +88,7 @@ class FilesBackend(SinkBackend):
         files = [StagedFile(handle.payload) for handle in handles if handle.payload]
         if not files:
             return
-        final = self._path / f"epoch={epoch.epoch:010}"
+        final = self._path / shown_folder(epoch.epoch)
         with translated(self._path, f"commit epoch {epoch.epoch}"):
             if not final.exists():
                 try:
@@ -122,18 +111,17 @@ class FilesBackend(SinkBackend):
         removed = 0
         staging = self._staging(epoch.branch)
         with translated(self._path, f"sweep epoch {epoch.epoch}"):
-            for path in staging.glob(f"{epoch.epoch:010}-*") if staging.exists() else ():
-                attempt = int(path.name.split("-")[1])
-                if attempt <= epoch.attempt and path.name not in kept:
+            for path in staging.iterdir() if staging.exists() else ():
+                if is_swept(path.name, epoch) and path.name not in kept:
                     path.unlink(missing_ok=True)
                     removed += 1
-            _remove_if_empty(staging / f"e{epoch.epoch:010}")
+            _remove_if_empty(staging / gathering_folder(epoch.epoch))
         return removed
 
     def _publish(self, epoch: EpochScope, files: Sequence[StagedFile], final: Path) -> None:
         """E5.2 and E5.3. Another process may be doing the same: whoever comes second finds the work done."""
         staging = self._staging(epoch.branch)
-        gathered = staging / f"e{epoch.epoch:010}"
+        gathered = staging / gathering_folder(epoch.epoch)
         GATHERING.hit(epoch.epoch)
         gathered.mkdir(parents=True, exist_ok=True)
         for file in files:
@@ -155,38 +143,22 @@ class FilesBackend(SinkBackend):
         synchronise(staging)
 
     def _verify(self, final: Path, files: Sequence[StagedFile]) -> None:
-        there = {path.name: path.stat().st_size for path in final.iterdir() if not path.name.startswith((".", "_"))}
-        wanted = {file.final: file.length for file in files}
-        if there != wanted:
-            odd = sorted(set(there.items()) ^ set(wanted.items()))
-            raise SinkError(
-                f"{final} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has "
-                "written there: move that folder away and put the epoch's own files back."
-            )
+        there = {path.name: path.stat().st_size for path in final.iterdir()}
+        check_complete(str(final), there, {file.final: file.length for file in files})
 
     def _claim(self, epoch: EpochScope) -> None:
         """Write the owner's file, or see that it names this application and branch."""
-        mine = {"application": epoch.application, "branch": epoch.branch}
+        where, mine = f"The files sink's folder {self._path}", FolderOwner.of(epoch)
         owner_file = self._path / OWNER_FILE
         if not owner_file.exists():
-            foreign = [path.name for path in self._path.iterdir() if not path.name.startswith(("_", "."))]
-            if foreign:
-                raise SinkError(
-                    f"The files sink's folder {self._path} already holds other files ({foreign[0]}). "
-                    "Name an empty or new folder."
-                )
+            check_unowned(where, os.listdir(self._path))
             self._write_owner(owner_file, mine)
-        owner = json.loads(owner_file.read_text())
-        if owner != mine:
-            raise SinkError(
-                f"The files sink's folder {self._path} belongs to application {owner['application']!r}, branch "
-                f"{owner['branch']}. Name another folder for application {epoch.application!r}, branch {epoch.branch}."
-            )
+        check_owner(where, FolderOwner.decode(owner_file.read_text()), mine)
 
-    def _write_owner(self, owner_file: Path, owner: dict[str, str]) -> None:
+    def _write_owner(self, owner_file: Path, owner: FolderOwner) -> None:
         """Create the file whole, and only if nobody else has."""
         draft = self._path / f"{OWNER_FILE}.{uuid.uuid4().hex}"
-        draft.write_text(json.dumps(owner, sort_keys=True) + "\n")
+        draft.write_text(owner.encode())
         synchronise(draft)
         try:
             os.link(draft, owner_file)
@@ -195,10 +167,6 @@ class FilesBackend(SinkBackend):
         finally:
             draft.unlink()
         synchronise(self._path)
-
-    def _visible_epochs(self) -> list[int]:
-        names = [path.name.removeprefix("epoch=") for path in self._path.glob("epoch=*")]
-        return [int(name) for name in names if name.isdigit()]
 
     def _staging(self, branch: str) -> Path:
         return self._path / STAGING / branch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from epochal.backends.epoch_folders import new_names
 from epochal.backends.file_formats import WRITERS, Writer, checksum
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
@@ -43,11 +43,11 @@ class FilesTransaction(SinkTransaction):
     """One task attempt's staged file; none when the task has no rows."""
 
     def __init__(self, staging: Path, format: str, task: TaskScope) -> None:
-        unique = uuid.uuid4().hex
+        names = new_names(task, format)
         self._task = task
         self._format = format
-        self._staged = staging / f"{task.epoch.epoch:010}-{task.epoch.attempt}-{task.subtask:05}-{unique}.{format}"
-        self._final = f"part-{task.subtask:05}-{unique}.{format}"
+        self._staged = staging / names.staged
+        self._final = names.final
         self._file: BinaryIO | None = None
         self._writer: Writer | None = None
         self._rows = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.testing.servers import ServerUnavailable
+from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 
 if TYPE_CHECKING:
@@ -70,3 +71,15 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
 def postgresql_url(postgresql_server: PostgresqlServer) -> str:
     """The SQLAlchemy URL of an empty database, made for this test alone."""
     return postgresql_server.create_database()
+
+
+@pytest.fixture(scope="session")
+def hdfs_server() -> Iterator[HdfsServer]:
+    """An HDFS for the run; the test is skipped, with the reason, where it cannot be had."""
+    try:
+        context = hdfs()
+        server = context.__enter__()
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    yield server
+    context.__exit__(None, None, None)

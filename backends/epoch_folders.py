@@ -1,0 +1,134 @@
+"""What all sinks that show an epoch as one folder have in common: names, the folder's owner, and what they check.
+
+Layout, below the sink's own folder::
+
+    epoch=0000000012/part-00001-{unique}.parquet      visible: one folder per epoch that has rows
+    _epochal.json                                     whose folder this is: application and branch
+    _staging/{branch}/{epoch}-{attempt}-{subtask}-{unique}.parquet    pre-committed, or lost attempts
+    _staging/{branch}/e0000000012/                    an epoch while it is being committed
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import SchemaError, SinkError
+
+OWNER_FILE = "_epochal.json"
+STAGING = "_staging"
+_SHOWN = "epoch="
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """One task attempt's file, without folders: while it is staged, and once it is visible."""
+
+    staged: str
+    final: str
+
+
+def new_names(task: TaskScope, format: str) -> FileNames:
+    """Names that no other task attempt has or will have."""
+    unique = uuid.uuid4().hex
+    return FileNames(
+        staged=f"{task.epoch.epoch:010}-{task.epoch.attempt}-{task.subtask:05}-{unique}.{format}",
+        final=f"part-{task.subtask:05}-{unique}.{format}",
+    )
+
+
+def is_swept(name: str, epoch: EpochScope) -> bool:
+    """Is this the staged file of exactly this epoch, of this attempt or an earlier one?"""
+    number, _, rest = name.partition("-")
+    return number == f"{epoch.epoch:010}" and int(rest.partition("-")[0]) <= epoch.attempt
+
+
+def shown_folder(epoch: int) -> str:
+    """The folder in which readers see an epoch."""
+    return f"{_SHOWN}{epoch:010}"
+
+
+def gathering_folder(epoch: int) -> str:
+    """The staging folder in which an epoch's files come together."""
+    return f"e{epoch:010}"
+
+
+def is_visible(name: str) -> bool:
+    """Do readers (Spark, Hive) look at names like this?"""
+    return not name.startswith((".", "_"))
+
+
+@dataclass(frozen=True)
+class FolderOwner:
+    """Whose a sink's folder is: one branch of one application."""
+
+    application: str
+    branch: str
+
+    @classmethod
+    def of(cls, epoch: EpochScope) -> FolderOwner:
+        return cls(epoch.application, epoch.branch)
+
+    @classmethod
+    def decode(cls, text: str | bytes) -> FolderOwner:
+        found = json.loads(text)
+        return cls(application=found["application"], branch=found["branch"])
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True) + "\n"
+
+
+def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
+    """Raises ``SinkError`` when the folder belongs to somebody else. ``where``: ``The files sink's folder /data``."""
+    if owner != mine:
+        raise SinkError(
+            f"{where} belongs to application {owner.application!r}, branch {owner.branch}. "
+            f"Name another folder for application {mine.application!r}, branch {mine.branch}."
+        )
+
+
+def check_unowned(where: str, names: Iterable[str]) -> None:
+    """Raises ``SinkError`` when a folder without an owner already holds something."""
+    foreign = next((name for name in sorted(names) if is_visible(name)), None)
+    if foreign is not None:
+        raise SinkError(f"{where} already holds other files ({foreign}). Name an empty or new folder.")
+
+
+def check_not_ahead(where: str, names: Iterable[str], epoch: EpochScope) -> None:
+    """Raises ``SinkError`` when the folder shows an epoch that is later than the application's state."""
+    shown = [name.removeprefix(_SHOWN) for name in names if name.startswith(_SHOWN)]
+    latest = max((int(number) for number in shown if number.isdigit()), default=0)
+    if latest > epoch.epoch:
+        raise SinkError(
+            f"{where} already holds epoch {latest}, but the application's state is at "
+            f"epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
+            "another folder."
+        )
+
+
+def check_complete(folder: str, there: Mapping[str, int], wanted: Mapping[str, int]) -> None:
+    """Raises ``SinkError`` unless an epoch's folder holds exactly its files. Lengths in bytes by final name."""
+    visible = {name: length for name, length in there.items() if is_visible(name)}
+    if visible != wanted:
+        odd = sorted(set(visible.items()) ^ set(wanted.items()))
+        raise SinkError(
+            f"{folder} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has "
+            "written there: move that folder away and put the epoch's own files back."
+        )
+
+
+def check_columns(where: str, format: str, schema: pa.Schema) -> None:
+    """Raises ``SchemaError`` for a column that the folders or the format cannot hold."""
+    if "epoch" in {name.casefold() for name in schema.names}:
+        raise SchemaError(f"{where}: a column cannot be named 'epoch', as the folders are. Rename the column.")
+    for field in schema:
+        unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type)
+        if format == "csv" and unfit:
+            raise SchemaError(
+                f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or cast it."
+            )
