@@ -1,0 +1,163 @@
+"""A Kafka broker of its own: one node that is broker and controller (KRaft), from the jars that Maven fetches."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from epochal.testing.servers.maven import artifacts, class_path, java
+from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
+
+VERSION = "4.1.1"
+COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+MEMORY = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+START_SECONDS = 60
+
+
+class KafkaServer:
+    """A broker on a loopback port that stays the same over restarts; its data stays too."""
+
+    def __init__(self, folder: Path, jars: Path, port: int) -> None:
+        self.port = port
+        self._folder = folder
+        self._jars = jars
+        self._process: ServerProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client takes as ``bootstrap.servers``."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def process(self) -> ServerProcess:
+        if self._process is None:
+            raise ServerUnavailable("This Kafka broker has not been started.")
+        return self._process
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises ``ServerUnavailable``."""
+        command = _command(self._jars, "kafka.Kafka", self._folder / "server.properties")
+        self._process = ServerProcess("Kafka", command, self._folder / "server.log", directory=self._folder)
+        self._process.wait_until(self._answers, START_SECONDS)
+
+    def stop(self) -> None:
+        """An orderly end."""
+        self.process.stop(seconds=20)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        self.process.stop(signal.SIGKILL)
+
+    def restart(self, kill: bool = False) -> None:
+        """End and start again, on the same port with the same data."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within the block the broker does not answer, but its connections stay open (SIGSTOP)."""
+        self.process.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send(signal.SIGCONT)
+
+    def create_topic(self, partitions: int = 1, prefix: str = "topic", **configuration: str) -> str:
+        """A new topic and its name; settings as ``retention_ms="1000"``."""
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in configuration.items()}
+        admin = self.admin()
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        return name
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _answers(self) -> bool:
+        if not accepts(self.port):
+            return False
+        try:
+            return bool(self.admin().list_topics(timeout=2).brokers)
+        except KafkaException:
+            return False
+
+
+@contextmanager
+def kafka(**settings: str) -> Iterator[KafkaServer]:
+    """A broker with an empty data folder; stopped and removed at the end.
+
+    ``settings`` are the broker's, with ``_`` for ``.``, over those that a test needs. Raises ``ServerUnavailable``
+    where Java, Maven or the network is missing.
+    """
+    jars = artifacts(f"kafka-{VERSION}", COORDINATES)
+    folder = Path(tempfile.mkdtemp(prefix="epochal-kafka-"))
+    server = KafkaServer(folder, jars, free_port())
+    try:
+        _write_settings(folder, server.port, {key.replace("_", "."): value for key, value in settings.items()})
+        _format(folder, jars)
+        server.start()
+        yield server
+    finally:
+        if server._process is not None:
+            server._process.stop(signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_settings(folder: Path, port: int, settings: dict[str, str]) -> None:
+    controller = free_port()
+    needed = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # Checked often, so that what a test waits for to expire does expire.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "log.retention.check.interval.ms": "1000",
+        "log.initial.task.delay.ms": "1000",
+        "log.segment.delete.delay.ms": "100",
+    }
+    lines = (f"{name}={value}\n" for name, value in {**needed, **settings}.items())
+    (folder / "server.properties").write_text("".join(lines))
+
+
+def _format(folder: Path, jars: Path) -> None:
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Said with "=": an id that begins with "-" would be taken for an option.
+    arguments = ["format", f"--cluster-id={cluster}", "-c", str(folder / "server.properties")]
+    formatting = ServerProcess(
+        "Kafka's storage tool",
+        _command(jars, "kafka.tools.StorageTool", *arguments),
+        folder / "format.log",
+        directory=folder,
+    )
+    formatting.wait_for_success(seconds=60)
+
+
+def _command(jars: Path, main: str, *arguments: str | Path) -> Sequence[str | Path]:
+    return [java(), *MEMORY, "-cp", class_path(jars), main, *arguments]
