@@ -1,0 +1,163 @@
+"""Column types: what a table's column takes, and which Arrow type goes into it or comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+
+from epochal.errors import SchemaError
+
+Family = Literal[
+    "boolean", "integer", "float", "decimal", "text", "binary", "json", "uuid", "date", "timestamp", "instant", "time",
+    "other",
+]  # fmt: skip
+"""``timestamp`` is without a time zone, ``instant`` with one; ``other`` is what only the database itself knows."""
+LONGEST_MYSQL_KEY = 255
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """``size``: bits of a number, characters of a text. ``precision``, ``scale``: of a decimal. ``None``: no limit."""
+
+    family: Family
+    shown: str
+    size: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+
+    def takes(self, type: pa.DataType) -> bool:
+        """Whether every value of an Arrow column fits, but for the length of text, which rows are checked for."""
+        if pa.types.is_boolean(type):
+            return self.family == "boolean"
+        if pa.types.is_integer(type):
+            return self._takes_integer(type)
+        if pa.types.is_floating(type):
+            return self.family == "float" and (self.size or 64) >= type.bit_width
+        if pa.types.is_decimal(type):
+            return self._takes_digits(type.precision - type.scale, type.scale)
+        if pa.types.is_string(type) or pa.types.is_large_string(type):
+            return self.family in ("text", "json", "uuid", "other")
+        if pa.types.is_binary(type) or pa.types.is_large_binary(type):
+            return self.family == "binary"
+        if pa.types.is_date(type):
+            return self.family in ("date", "timestamp", "instant")
+        if pa.types.is_timestamp(type):
+            return self.family in ("timestamp", "instant")
+        if pa.types.is_time(type):
+            return self.family == "time"
+        return bool(pa.types.is_nested(type)) and self.family == "json"
+
+    def _takes_integer(self, type: pa.DataType) -> bool:
+        bits = type.bit_width
+        if self.family == "integer":
+            return (self.size or 64) >= bits
+        if self.family == "float":
+            return (self.size or 64) == 64 and bits <= 32
+        return self._takes_digits({8: 3, 16: 5, 32: 10, 64: 19}[bits], 0)
+
+    def _takes_digits(self, before: int, after: int) -> bool:
+        if self.family != "decimal":
+            return False
+        return self.precision is None or (after <= (self.scale or 0) and before <= self.precision - (self.scale or 0))
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """What reading the column gives. Raises ``SchemaError`` for a type that has no counterpart."""
+        match self.family:
+            case "integer":
+                return {8: pa.int8(), 16: pa.int16(), 32: pa.int32()}.get(self.size or 64, pa.int64())
+            case "float":
+                return pa.float32() if self.size == 32 else pa.float64()
+            case "decimal":
+                return pa.decimal128(self.precision or 38, self.scale if self.precision else 18)
+            case "other":
+                raise SchemaError(f"type {self.shown} cannot be read; leave the column out with columns=[..].")
+        plain: dict[str, pa.DataType] = {
+            "boolean": pa.bool_(),
+            "text": pa.string(),
+            "json": pa.string(),
+            "uuid": pa.string(),
+            "time": pa.string(),
+            "binary": pa.binary(),
+            "date": pa.date32(),
+            "timestamp": pa.timestamp("us"),
+            "instant": pa.timestamp("us", "UTC"),
+        }
+        return plain[self.family]
+
+
+def column_type(type: Any, dialect: str) -> ColumnType:
+    """What a reflected SQLAlchemy type takes."""
+    shown = str(type).lower() if not isinstance(type, sa.types.NullType) else "unknown to SQLAlchemy"
+    everything_is_64_bits = dialect == "sqlite"
+    match type:
+        case sa.Boolean():
+            return ColumnType("boolean", shown)
+        case mysql.TINYINT():
+            return ColumnType("boolean" if type.display_width == 1 else "integer", shown, 8)
+        case sa.BigInteger():
+            return ColumnType("integer", shown, 64)
+        case sa.SmallInteger():
+            return ColumnType("integer", shown, 64 if everything_is_64_bits else 16)
+        case sa.Integer():
+            return ColumnType("integer", shown, 64 if everything_is_64_bits else 32)
+        case sa.Float():
+            single = isinstance(type, sa.REAL | mysql.FLOAT) and not everything_is_64_bits
+            return ColumnType("float", shown, 32 if single else 64)
+        case sa.Numeric():
+            return ColumnType("decimal", shown, precision=type.precision, scale=type.scale)
+        case sa.JSON():
+            return ColumnType("json", shown)
+        case sa.Uuid():
+            return ColumnType("uuid", shown)
+        case sa.Enum():
+            return ColumnType("text", shown)
+        case sa.String():
+            return ColumnType("text", shown, type.length)
+        case sa.LargeBinary() | sa.types._Binary():
+            return ColumnType("binary", shown)
+        case sa.DateTime():
+            instant = type.timezone or (isinstance(type, sa.TIMESTAMP) and dialect == "mysql")
+            return ColumnType("instant" if instant else "timestamp", shown)
+        case sa.Date():
+            return ColumnType("date", shown)
+        case sa.Time():
+            return ColumnType("time", shown)
+    return ColumnType("other", shown)
+
+
+def sql_type(type: pa.DataType, dialect: str, key: bool) -> Any:
+    """The type of a column that is made for an Arrow column. Raises ``SchemaError`` when there is none."""
+    if pa.types.is_boolean(type):
+        return sa.Boolean()
+    if pa.types.is_integer(type):
+        return sa.SmallInteger() if type.bit_width <= 16 else sa.Integer() if type.bit_width == 32 else sa.BigInteger()
+    if pa.types.is_floating(type):
+        single = type.bit_width == 32 and dialect == "postgresql"
+        return sa.REAL() if single else sa.Double()
+    if pa.types.is_decimal(type):
+        return sa.Numeric(type.precision, type.scale)
+    if pa.types.is_string(type):
+        longest = LONGEST_MYSQL_KEY if key else 2**30
+        return _text(longest) if dialect == "mysql" else sa.Text()
+    if pa.types.is_binary(type):
+        if dialect == "mysql":
+            return sa.VARBINARY(LONGEST_MYSQL_KEY) if key else mysql.LONGBLOB()
+        return sa.LargeBinary()
+    if pa.types.is_date(type):
+        return sa.Date()
+    if pa.types.is_timestamp(type):
+        return mysql.DATETIME(fsp=6) if dialect == "mysql" else sa.DateTime(timezone=type.tz is not None)
+    if pa.types.is_nested(type):
+        return postgresql.JSONB() if dialect == "postgresql" else sa.JSON()
+    raise SchemaError(f"type {type} has no counterpart in {dialect}; cast the column.")
+
+
+def _text(longest: int) -> Any:
+    """MySQL compares text without regard to case unless it is told otherwise; Spark's keys do regard it."""
+    exact = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+    return mysql.VARCHAR(longest, **exact) if longest == LONGEST_MYSQL_KEY else mysql.LONGTEXT(**exact)

@@ -1,0 +1,137 @@
+"""The one border where errors of databases and their clients become Epochal's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import exc
+
+from epochal.backends.dbms.address import DatabaseAddress
+from epochal.errors import EpochalError, OutcomeUnknown, SinkError
+from epochal.secrets import without_secrets
+
+LONGEST = 400
+_UNREACHABLE = ("08", "57P", "53300")
+_REFUSED = ("22", "23")
+_BUSY = ("40", "55P03")
+
+
+class RowRefused(SinkError):
+    """A row violates a constraint of the table."""
+
+
+class Busy(SinkError):
+    """Something else holds what this transaction needs."""
+
+
+@contextmanager
+def translated(
+    who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError] = SinkError
+) -> Iterator[None]:
+    """Inside the block, the database's errors become Epochal's, saying who was doing what, and the fix.
+
+    ``problem`` is raised unless something more special fits; ``RowRefused`` and ``Busy`` are ``SinkError``s.
+    """
+    try:
+        yield
+    except EpochalError:
+        raise
+    except Exception as error:
+        if not is_database_error(error):
+            raise
+        raise _translation(who, doing, address, problem, error) from error
+
+
+@contextmanager
+def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
+    """Around a COMMIT: when the answer is lost, it is not known whether it landed."""
+    try:
+        yield
+    except Exception as error:
+        if not is_database_error(error) or state(error).startswith((*_REFUSED, *_BUSY)):
+            raise
+        raise OutcomeUnknown(
+            f"{who}: {address.place} did not answer a COMMIT: {reason(error, address)}. It is looked up, then redone."
+        ) from error
+
+
+def is_database_error(error: BaseException) -> bool:
+    return isinstance(error, exc.SQLAlchemyError) or type(error).__module__.startswith(
+        ("psycopg", "pymysql", "sqlite3")
+    )
+
+
+def state(error: BaseException) -> str:
+    """PostgreSQL's SQLSTATE, or one that stands for what other drivers say; empty when unknown."""
+    original = _original(error)
+    found = getattr(original, "sqlstate", None)
+    if isinstance(found, str):
+        return found
+    if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
+        return "08006"
+    name, text = type(original).__name__, str(original)
+    if name == "IntegrityError":
+        return "23000"
+    if name == "DataError":
+        return "22000"
+    if "database is locked" in text or "Lock wait timeout" in text or "Deadlock found" in text:
+        return "55P03"
+    module = type(original).__module__
+    lost = ("(2003", "(2006", "(2013", "(2014", "(1053", "(0,")
+    if module.startswith("psycopg") and name in ("OperationalError", "ConnectionTimeout"):
+        return "08006"
+    if module.startswith("pymysql") and (text.startswith(lost) or name == "InterfaceError"):
+        return "08006"
+    if module.startswith("pymysql") and text.startswith(("(1142", "(1044", "(1227")):
+        return "42501"
+    if module.startswith("pymysql") and text.startswith("(1045"):
+        return "28000"
+    return ""
+
+
+def reason(error: BaseException, address: DatabaseAddress) -> str:
+    """What the database said, in one line: message, detail (which holds the row) and context."""
+    original = _original(error)
+    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    diagnosis = getattr(original, "diag", None)
+    if diagnosis is not None and diagnosis.message_primary:
+        lines = [diagnosis.message_primary, diagnosis.message_detail or "", _short_context(diagnosis.context)]
+    elif len(lines) > 1 and type(original).__module__.startswith("psycopg"):
+        lines = lines[:1]
+    text = ". ".join(line.rstrip(".") for line in lines if line) or type(original).__name__
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return without_secrets(text, address.secrets)
+
+
+def _translation(
+    who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError], error: BaseException
+) -> EpochalError:
+    what = f"{who} could not {doing} at {address.place}"
+    said, code = reason(error, address), state(error)
+    if code.startswith(_REFUSED):
+        return RowRefused(
+            f"{what}: the database refuses a row: {said}. Correct the row's cause or the constraint; until then "
+            "nothing of its epoch is visible, and it is tried again."
+        )
+    if code.startswith(_BUSY):
+        return Busy(f"{what}: something else holds it: {said}. It is tried again.")
+    if code.startswith(_UNREACHABLE):
+        return problem(f"{what}: it cannot be reached: {said}. Start it, or correct the URL; it is tried again.")
+    if code.startswith("42501"):
+        return problem(f"{what}: {said}. Grant the user that right, or let an administrator do it once.")
+    if code.startswith("28"):
+        return problem(f"{what}: {said}. Correct the user or its password (password=secret('env:NAME')).")
+    if code.startswith("3D"):
+        return problem(f"{what}: {said}. Create the database, or correct the URL.")
+    return problem(f"{what}: {said}.")
+
+
+def _original(error: BaseException) -> BaseException:
+    original = error.orig if isinstance(error, exc.DBAPIError) else None
+    return original if original is not None else error
+
+
+def _short_context(context: str | None) -> str:
+    """``COPY t, line 3, column id: "x"``: which row it was."""
+    return (context or "").splitlines()[0] if context and context.startswith("COPY") else ""

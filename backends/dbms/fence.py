@@ -1,0 +1,164 @@
+"""The fence: one row per branch and sink in the target database, moved in the transaction that applies an epoch.
+
+What a database administrator sees of it is told in docs/sinks/dbms.md.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, String, Table
+from sqlalchemy.dialects import mysql
+
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.errors import Fenced, SinkError
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import Manifest
+
+TABLE = "_epochal_fence"
+SHARD = 0
+"""A DBMS sink has one shard: its epochs are one transaction each."""
+LONGEST_NAME = 150
+
+
+class Fence:
+    """The fence of one sink. ``schema``: where its table is, ``None`` for the connection's own."""
+
+    def __init__(self, sink: str, schema: str | None, place: str) -> None:
+        self._sink = sink
+        self._place = place
+        exact = mysql.VARCHAR(LONGEST_NAME, charset="utf8mb4", collation="utf8mb4_bin")
+        name = String(LONGEST_NAME).with_variant(exact, "mysql", "mariadb")
+        self.table = Table(
+            TABLE,
+            MetaData(),
+            Column("branch", name, primary_key=True),
+            Column("sink", name, primary_key=True),
+            Column("shard", Integer, primary_key=True, autoincrement=False),
+            Column("epoch", BigInteger, nullable=False),
+            Column("attempt", BigInteger, nullable=False),
+            schema=schema,
+            mysql_engine="InnoDB",
+        )
+
+    def create(self, connection: Connection) -> None:
+        """Make the table. There already is done."""
+        if not sa.inspect(connection).has_table(TABLE, schema=self.table.schema):
+            connection.execute(sa.schema.CreateTable(self.table, if_not_exists=True))
+
+    def take_over(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
+        """R1: the row is this attempt's. ``epoch.key`` is the latest prepared epoch.
+
+        Raises ``Fenced`` when a later attempt has it, ``SinkError`` when it is lost, or ahead of the application.
+        """
+        row = self._row(connection, epoch)
+        if row is None:
+            self._begin(connection, epoch, place)
+            return
+        taken = self._update(connection, epoch, self.table.c.attempt < epoch.attempt, {"attempt": epoch.attempt})
+        attempt, at = row
+        if not taken:
+            attempt, at = self._row(connection, epoch) or row
+            if attempt > epoch.attempt:
+                raise self._fenced(epoch, attempt)
+        if at > epoch.epoch:
+            raise SinkError(
+                f"Sink {self._sink!r}: its fence at {self._place} stands at epoch {at}, but the application's state is "
+                f"at epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
+                "another table and sink."
+            )
+        if at < epoch.epoch and _is_without(epoch.key, place):
+            # The sink was not part of the pipeline for a while: no epoch up to here is still to be applied.
+            self._update(connection, epoch, sa.true(), {"epoch": epoch.epoch})
+
+    def advance(self, connection: Connection, epoch: EpochScope) -> bool:
+        """E5.1: the compare-and-set. ``False``: the epoch has been applied before. Raises ``Fenced``, ``SinkError``."""
+        row = self.table.c
+        expected = parent_in_branch(epoch)
+        follows = (row.epoch == expected) & (row.attempt == epoch.attempt)
+        if self._update(connection, epoch, follows, {"epoch": epoch.epoch}):
+            return True
+        found = self._row(connection, epoch)
+        if found is None:
+            raise self._lost(epoch.key)
+        attempt, at = found
+        if attempt > epoch.attempt:
+            raise self._fenced(epoch, attempt)
+        if at >= epoch.epoch:
+            return False
+        raise SinkError(
+            f"Sink {self._sink!r}: its fence at {self._place} stands at epoch {at}, attempt {attempt}; epoch "
+            f"{epoch.epoch} of attempt {epoch.attempt} follows on epoch {expected}. The database was put back to an "
+            f"older state, or row ({epoch.branch}, {self._sink}) of {TABLE} was changed. Restore both together."
+        )
+
+    def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
+        """PostgreSQL: the process that holds the row's lock, if any."""
+        name = connection.dialect.identifier_preparer.format_table(self.table)
+        found = connection.exec_driver_sql(
+            f"SELECT l.pid FROM {name} f JOIN pg_locks l ON l.transactionid::text = f.xmax::text "
+            "WHERE f.branch = %(branch)s AND f.sink = %(sink)s AND l.locktype = 'transactionid' "
+            "AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()",
+            {"branch": epoch.branch, "sink": self._sink},
+        )
+        return found.scalar()
+
+    def _begin(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
+        """No row: the sink is new, unless the latest epoch had it."""
+        if epoch.epoch > 0 and _names_sink(epoch.key, place):
+            raise self._lost(epoch.key)
+        key = {"branch": epoch.branch, "sink": self._sink, "shard": SHARD}
+        connection.execute(self.table.insert().values(**key, epoch=epoch.epoch, attempt=epoch.attempt))
+
+    def _row(self, connection: Connection, epoch: EpochScope) -> tuple[int, int] | None:
+        query = sa.select(self.table.c.attempt, self.table.c.epoch).where(self._mine(epoch))
+        found = connection.execute(query).one_or_none()
+        return (found.attempt, found.epoch) if found else None
+
+    def _update(
+        self, connection: Connection, epoch: EpochScope, when: sa.ColumnElement[bool], to: dict[str, int]
+    ) -> bool:
+        statement = self.table.update().where(self._mine(epoch), when).values(to)
+        return connection.execute(statement).rowcount == 1
+
+    def _mine(self, epoch: EpochScope) -> sa.ColumnElement[bool]:
+        row = self.table.c
+        return (row.branch == epoch.branch) & (row.sink == self._sink) & (row.shard == SHARD)
+
+    def _fenced(self, epoch: EpochScope, attempt: int) -> Fenced:
+        return Fenced(
+            f"Sink {self._sink!r}: attempt {attempt} has taken over {self._place}; attempt {epoch.attempt} must stop."
+        )
+
+    def _lost(self, key: EpochKey) -> SinkError:
+        return SinkError(
+            f"Sink {self._sink!r}: {TABLE} at {self._place} has lost the row of branch {key.branch}: the database was "
+            "made anew, or the row was deleted. Restore the database, or name another sink, which begins with what "
+            "comes from now on."
+        )
+
+
+def parent_in_branch(epoch: EpochScope) -> int:
+    """The epoch of this branch on which it follows; 0 for the branch's first."""
+    return epoch.parent.epoch if epoch.parent is not None and epoch.parent.branch == epoch.branch else 0
+
+
+def _manifests(key: EpochKey, place: SinkPlace) -> list[Manifest]:
+    if place.store is None or key.epoch == 0:
+        return []
+    paths = layout.manifests_by_epoch(place.store.list(layout.manifests(key.branch))).get(key.epoch, [])
+    return [
+        Manifest.decode(place.store.read(path, f"snapshot {key}"))
+        for path in paths
+        if not path.endswith(layout.TEMPORARY)
+    ]
+
+
+def _names_sink(key: EpochKey, place: SinkPlace) -> bool:
+    return any(place.sink in manifest.sinks for manifest in _manifests(key, place))
+
+
+def _is_without(key: EpochKey, place: SinkPlace) -> bool:
+    """Whether the epoch is known to have had no such sink."""
+    manifests = _manifests(key, place)
+    return bool(manifests) and all(place.sink not in manifest.sinks for manifest in manifests)

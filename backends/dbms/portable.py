@@ -1,0 +1,113 @@
+"""Rows into SQLite, MySQL and MariaDB through SQLAlchemy's statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy import Connection, MetaData, Table, exc
+from sqlalchemy.dialects import mysql, sqlite
+
+from epochal.backends.dbms.failures import RowRefused
+from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT, described
+from epochal.backends.dbms.writing import OPERATION, Writing
+
+Rows = Sequence[Mapping[str, Any]]
+Execute = Callable[[Connection, Rows], None]
+STATEMENT_ROWS = 5_000
+
+
+class PortableTable:
+    """A table as SQLAlchemy knows it; made from a connection, to be used with any to the same database."""
+
+    def __init__(self, connection: Connection, writing: Writing) -> None:
+        self._writing = writing
+        self._table = Table(writing.table_name, MetaData(), schema=writing.schema_name, autoload_with=connection)
+
+    def apply(self, connection: Connection, chunks: Iterable[pa.Table]) -> None:
+        """Insert, or apply chunks that have one row for each key, in the open transaction."""
+        for chunk in chunks:
+            for execute, rows in self._operations(connection, chunk):
+                for first in range(0, rows.num_rows, STATEMENT_ROWS):
+                    _run(connection, execute, _plain(rows.slice(first, STATEMENT_ROWS)))
+
+    def _operations(self, connection: Connection, chunk: pa.Table) -> Iterable[tuple[Execute, pa.Table]]:
+        if not self._writing.keys:
+            yield self._insert, chunk
+            return
+        if OPERATION not in chunk.column_names:
+            yield self._upsert, chunk
+            return
+        for operation, execute in ((DELETE, self._delete), (INSERT, self._insert), (UPSERT, self._upsert)):
+            rows = chunk.filter(pc.equal(chunk[OPERATION], operation)).drop_columns([OPERATION])
+            if rows.num_rows:
+                yield execute, rows
+
+    def _insert(self, connection: Connection, rows: Rows) -> None:
+        connection.execute(self._table.insert(), rows)
+
+    def _upsert(self, connection: Connection, rows: Rows) -> None:
+        keys = self._writing.table_keys
+        others = [name for name in rows[0] if name not in keys]
+        statement: Any
+        if connection.dialect.name == "sqlite":
+            statement = sqlite.insert(self._table)
+            target = [self._table.c[key] for key in keys]
+            if others:
+                statement = statement.on_conflict_do_update(
+                    target, set_={name: statement.excluded[name] for name in others}
+                )
+            else:
+                statement = statement.on_conflict_do_nothing(target)
+        else:
+            statement = mysql.insert(self._table)
+            # A row that is there and has only keys is set to what it is: INSERT IGNORE would hide other errors.
+            statement = statement.on_duplicate_key_update(
+                {name: statement.inserted[name] for name in others or keys[:1]}
+            )
+        connection.execute(statement, rows)
+
+    def _delete(self, connection: Connection, rows: Rows) -> None:
+        keys = self._writing.table_keys
+        same = sa.and_(*(self._table.c[key] == sa.bindparam(f"key_{number}") for number, key in enumerate(keys)))
+        given = [{f"key_{number}": row[key] for number, key in enumerate(keys)} for row in rows]
+        connection.execute(self._table.delete().where(same), given)
+
+
+def _run(connection: Connection, execute: Execute, rows: Rows) -> None:
+    """All rows by one statement; when the database refuses one of them, find out which."""
+    savepoint = connection.begin_nested()
+    try:
+        execute(connection, rows)
+    except (exc.IntegrityError, exc.DataError):
+        savepoint.rollback()
+        for row in rows:
+            try:
+                execute(connection, [row])
+            except (exc.IntegrityError, exc.DataError) as error:
+                said = str(error.orig)
+                raise RowRefused(
+                    f"The database refuses row {described(dict(row))}: {said}. Correct the row's cause or the "
+                    "constraint; until then nothing of its epoch is visible, and it is tried again."
+                ) from error
+        raise
+    savepoint.commit()
+
+
+def _plain(rows: pa.Table) -> list[dict[str, Any]]:
+    """Python rows as the drivers take them: times are in UTC, without a zone."""
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        values = column.to_pylist()
+        if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+            values = [_utc(value) for value in values]
+        columns[name] = values
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    return value.astimezone(UTC).replace(tzinfo=None) if value is not None else None

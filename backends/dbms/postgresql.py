@@ -1,0 +1,127 @@
+"""Rows into PostgreSQL by COPY: straight into the table, or into a temporary one that an upsert reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import Connection, sql
+
+from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT
+from epochal.backends.dbms.writing import OPERATION, Writing
+
+_STAGED = sql.Identifier("_epochal_rows")
+_OPTIONS = pyarrow.csv.WriteOptions(include_header=False)
+
+
+def insert(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Table]) -> None:
+    """Append the chunks, in the open transaction. Raises what psycopg raises."""
+    copy, names = None, None
+    with connection.cursor() as cursor:
+        for chunk in chunks:
+            if copy is None:
+                names = chunk.column_names
+                statement = cursor.copy(_copy(table_name(writing), names))
+                copy = statement.__enter__()
+            try:
+                copy.write(csv_of(chunk))
+            except BaseException as error:
+                statement.__exit__(type(error), error, error.__traceback__)
+                raise
+        if copy is not None:
+            statement.__exit__(None, None, None)
+
+
+def merge(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Table]) -> None:
+    """Apply chunks that have one row for each key, in the open transaction. Raises what psycopg raises."""
+    with connection.cursor() as cursor:
+        staged = False
+        for chunk in chunks:
+            if staged:
+                cursor.execute(sql.SQL("TRUNCATE {}").format(_STAGED))
+            else:
+                cursor.execute(_staging(writing, chunk.column_names))
+                staged = True
+            with cursor.copy(_copy(_STAGED, chunk.column_names)) as copy:
+                copy.write(csv_of(chunk))
+            for statement in _merging(writing, chunk):
+                cursor.execute(statement)
+
+
+def table_name(writing: Writing) -> sql.Identifier:
+    return sql.Identifier(*filter(None, (writing.schema_name, writing.table_name)))
+
+
+def csv_of(rows: pa.Table) -> bytes:
+    """As COPY .. FORMAT csv reads it: a null is nothing, text is in quotation marks."""
+    for position, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+            rows = rows.set_column(position, field.name, _as_text(rows.column(position)))
+    buffer = BytesIO()
+    pyarrow.csv.write_csv(rows, buffer, _OPTIONS)
+    return buffer.getvalue()
+
+
+def conflict(writing: Writing, names: Iterable[str]) -> sql.Composed:
+    """``ON CONFLICT (keys) DO UPDATE SET ..`` for the columns that are no keys."""
+    others = [name for name in names if name not in writing.table_keys]
+    keys = sql.SQL(", ").join(map(sql.Identifier, writing.table_keys))
+    if not others:
+        return sql.SQL("ON CONFLICT ({}) DO NOTHING").format(keys)
+    sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
+    return sql.SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(keys, sets)
+
+
+def _copy(table: sql.Identifier, names: Iterable[str]) -> sql.Composed:
+    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, _listed(names))
+
+
+def _staging(writing: Writing, names: Iterable[str]) -> sql.Composed:
+    """The table's own columns, without its constraints: those are the table's to check."""
+    columns = [
+        sql.SQL("{}::smallint AS {}").format(sql.Literal(0), sql.Identifier(name)) if name == OPERATION
+        else sql.Identifier(name)
+        for name in names
+    ]  # fmt: skip
+    return sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+        _STAGED, sql.SQL(", ").join(columns), table_name(writing)
+    )
+
+
+def _merging(writing: Writing, chunk: pa.Table) -> Iterable[sql.Composed]:
+    names = [name for name in chunk.column_names if name != OPERATION]
+    into = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
+        table_name(writing), _listed(names), _listed(names), _STAGED
+    )
+    if OPERATION not in chunk.column_names:
+        yield sql.SQL("{} {}").format(into, conflict(writing, names))
+        return
+    there = set(chunk[OPERATION].unique().to_pylist())
+    same = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in writing.table_keys)
+    which = sql.SQL("{} WHERE {} = {}")
+    operation = sql.Identifier(OPERATION)
+    if DELETE in there:
+        yield sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND s.{} = {}").format(
+            table_name(writing), _STAGED, same, operation, sql.Literal(DELETE)
+        )
+    if INSERT in there:
+        yield which.format(into, operation, sql.Literal(INSERT))
+    if UPSERT in there:
+        yield sql.SQL("{} {}").format(which.format(into, operation, sql.Literal(UPSERT)), conflict(writing, names))
+
+
+def _listed(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.Array:
+    """Binary as PostgreSQL's hexadecimal form, nested values as JSON."""
+    if pa.types.is_binary(column.type):
+        texts = [None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()]
+    else:
+        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
+    return pa.array(texts, pa.string())

@@ -1,0 +1,127 @@
+"""Rows on their way to the table: under its names, checked, and only the last operation of each key. All in Arrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.backends.dbms.target import Target
+from epochal.backends.dbms.writing import OPERATION, ORDER, Writing
+from epochal.errors import SinkError
+
+UPSERT, INSERT, DELETE = 0, 1, 2
+OPERATIONS = pa.array(["upsert", "insert", "delete"])
+_POSITION = "_epochal_position"
+_LONGEST_ROW = 200
+
+
+def renamed(batch: pa.RecordBatch, writing: Writing) -> pa.Table:
+    """The written columns under the table's names, and the operation and order where there are any."""
+    names = writing.written(batch.schema)
+    columns = {target: batch.column(name) for name, target in names.items()}
+    if writing.operation is not None:
+        columns[OPERATION] = _operations(batch, writing)
+    if writing.order_by is not None:
+        columns[ORDER] = batch.column(writing.order_by)
+    return pa.table(columns)
+
+
+def check(rows: pa.Table, target: Target, keys: tuple[str, ...], dialect: str) -> None:
+    """What the database would refuse, and what can be known before. Raises ``SinkError`` that names the row."""
+    kept = rows
+    if OPERATION in rows.column_names:
+        kept = rows.filter(pc.not_equal(rows[OPERATION], DELETE))
+    for column in target.columns:
+        if column.name not in rows.column_names:
+            continue
+        values = (rows if column.name in keys else kept)[column.name]
+        if (not column.nullable or column.name in keys) and values.null_count:
+            _refuse(rows if column.name in keys else kept, pc.is_null(values), keys, f"{column.name!r} takes no null")
+        if not pa.types.is_string(values.type):
+            continue
+        if column.type.family == "text" and column.type.size is not None:
+            too_long = pc.greater(pc.utf8_length(kept[column.name]), column.type.size)
+            _refuse(kept, too_long, keys, f"{column.name!r} is {column.type.shown}, and the value is longer")
+        if dialect == "postgresql":
+            with_nul = pc.match_substring(kept[column.name], "\x00")
+            _refuse(kept, with_nul, keys, f"{column.name!r}: PostgreSQL keeps no text with a zero character")
+
+
+def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """What the rows, taken one after the other, come to: one row for each key, in the order of the last ones.
+
+    With an operation column: an insert of a key that the rows before have put there is refused, as the database would;
+    one that follows a delete becomes an upsert. Raises ``SinkError``.
+    """
+    if ORDER in rows.column_names:
+        rows = _in_order(rows)
+    rows = rows.append_column(_POSITION, pa.array(range(rows.num_rows), pa.int64()))
+    last = rows.select([*keys, _POSITION]).group_by(list(keys)).aggregate([(_POSITION, "max")])[f"{_POSITION}_max"]
+    if len(last) == rows.num_rows:
+        return rows.drop_columns([_POSITION])
+    if OPERATION in rows.column_names:
+        rows = _with_net_operations(rows, keys)
+    return rows.take(pc.take(last, pc.sort_indices(last))).drop_columns([_POSITION])
+
+
+def described(row: dict[str, Any]) -> str:
+    """One row for a message."""
+    shown = [f"{name}={value!r}" for name, value in row.items() if name not in (OPERATION, ORDER, _POSITION)]
+    text = ", ".join(shown)
+    return text if len(text) <= _LONGEST_ROW else text[: _LONGEST_ROW - 1] + "…"
+
+
+def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:
+    given = batch.column(writing.operation)
+    found = pc.index_in(pc.utf8_lower(given), OPERATIONS)
+    if found.null_count:
+        row = batch.filter(pc.is_null(found)).slice(0, 1).to_pylist()[0]
+        raise SinkError(
+            f"Operation {row[writing.operation]!r} of row {described(row)} is unknown; column {writing.operation!r} "
+            "says insert, upsert or delete."
+        )
+    return found.cast(pa.int8())
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """By the order column, nulls first; rows that are equal in it as they were."""
+    numbered = rows.append_column(_POSITION, pa.array(range(rows.num_rows), pa.int64()))
+    by: list[Any] = [(ORDER, "ascending", "at_start"), (_POSITION, "ascending", "at_start")]
+    try:
+        order = pc.sort_indices(numbered, sort_keys=by)
+    except (ValueError, TypeError):  # an Arrow that has one placement for all keys
+        order = pc.sort_indices(numbered, sort_keys=[key[:2] for key in by], null_placement="at_start")
+    return rows.take(order)
+
+
+def _with_net_operations(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    frame = rows.select([*keys, OPERATION]).to_pandas()
+    grouped = frame.groupby(list(keys), sort=False)[OPERATION]
+    before = grouped.shift()
+    doubled = (frame[OPERATION] == INSERT) & before.isin([UPSERT, INSERT])
+    if doubled.any():
+        position = int(doubled.to_numpy().argmax())
+        row = described(rows.select(list(keys)).slice(position, 1).to_pylist()[0])
+        raise SinkError(
+            f"Row {row} is inserted although an operation before it, in the same epoch, has put it there. "
+            "Say upsert, or leave out one of the two."
+        )
+    first = grouped.transform("first")
+    net = frame[OPERATION].where(
+        frame[OPERATION] == DELETE, pd.Series(UPSERT, frame.index).where(first != INSERT, INSERT)
+    )
+    return rows.set_column(rows.column_names.index(OPERATION), OPERATION, pa.array(net.astype("int8")))
+
+
+def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None:
+    wrong = pc.fill_null(wrong, False)
+    if not pc.any(wrong, min_count=0).as_py():
+        return
+    row = rows.filter(wrong).slice(0, 1).to_pylist()[0]
+    named = {name: row[name] for name in keys if row[name] is not None} or row
+    raise SinkError(
+        f"Row {described(named)} does not fit the table: {why}. Correct it, or leave it out, in the pipeline."
+    )

@@ -1,0 +1,150 @@
+"""The table that is written: found or made, compared with the stream's columns, and what each column takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Inspector, MetaData, Table
+
+from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
+from epochal.backends.dbms.writing import Writing
+from epochal.errors import SchemaError, SinkError
+from epochal.pipeline.names import closest, listed
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """A column of the table, as plain data that tasks carry."""
+
+    name: str
+    type: ColumnType
+    nullable: bool
+    required: bool
+    """Has to be written: not nullable, and the database fills nothing in."""
+    computed: bool
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table as it was when an attempt began."""
+
+    name: str
+    columns: tuple[TargetColumn, ...]
+    unique: tuple[frozenset[str], ...]
+    """The column sets of the primary key and of every unique constraint or index over whole columns."""
+
+    def column(self, name: str) -> TargetColumn | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def find(connection: Connection, writing: Writing) -> Target | None:
+    """The table as it is; ``None`` when there is none. Raises ``SinkError`` for one without transactions."""
+    inspector = sa.inspect(connection)
+    name, schema = writing.table_name, writing.schema_name
+    if not inspector.has_table(name, schema=schema):
+        return None
+    dialect = connection.dialect.name
+    dialect = "mysql" if dialect == "mariadb" else dialect
+    if dialect == "mysql":
+        _check_engine(inspector, writing)
+    columns = []
+    primary = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
+    for found in inspector.get_columns(name, schema=schema):
+        # An INTEGER PRIMARY KEY of SQLite numbers itself, and says neither that nor that it takes no null.
+        own_number = dialect == "sqlite" and primary == [found["name"]] and isinstance(found["type"], sa.INTEGER)
+        filled = found.get("default") is not None or bool(found.get("identity")) or own_number
+        filled = filled or found.get("autoincrement") is True
+        nullable = found["nullable"] and found["name"] not in primary
+        columns.append(
+            TargetColumn(
+                name=found["name"],
+                type=column_type(found["type"], dialect),
+                nullable=nullable,
+                required=not nullable and not filled and not found.get("computed"),
+                computed=bool(found.get("computed"))
+                or bool(found["identity"]["always"] if found.get("identity") else False),
+            )
+        )
+    return Target(writing.table, tuple(columns), _unique_sets(inspector, writing, primary))
+
+
+def create(connection: Connection, writing: Writing, schema: pa.Schema) -> None:
+    """Make the table for the stream's columns, with the keys as its primary key. There already is done."""
+    dialect = connection.dialect.name
+    dialect = "mysql" if dialect == "mariadb" else dialect
+    columns = []
+    for field in writing.fields(schema):
+        key = field.name in writing.table_keys
+        try:
+            type = sql_type(field.type, dialect, key)
+        except SchemaError as error:
+            raise SchemaError(f"Table {writing.table} cannot be made: column {field.name!r}: {error.message}") from None
+        columns.append(Column(field.name, type, primary_key=key, nullable=not key, autoincrement=False))
+    table = Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
+    connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+
+
+def check(target: Target, writing: Writing, schema: pa.Schema) -> None:
+    """Whether rows of this schema can be written. Raises ``SchemaError`` for the first thing that does not fit."""
+    where = f"Table {target.name}"
+    known = [column.name for column in target.columns]
+    for field in writing.fields(schema):
+        column = target.column(field.name)
+        if column is None:
+            raise SchemaError(
+                f"{where} has no column {field.name!r}.{closest(field.name, known)} It has {listed(known)}. Add it, or "
+                f"map the stream's column to one of these, or to None: columns={{{field.name!r}: None}}."
+            )
+        if column.computed:
+            raise SchemaError(f"{where} computes column {column.name!r} itself. Map the stream's column to None.")
+        if not column.type.takes(field.type):
+            raise SchemaError(
+                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every {field.type}. "
+                "Cast it in the pipeline, or change the table's column."
+            )
+    written = set(writing.written(schema).values())
+    for column in target.columns:
+        if column.required and column.name not in written:
+            raise SchemaError(
+                f"{where}: column {column.name!r} takes no null and has no default, and the stream does not write it. "
+                "Add it to the stream, or give the column a default."
+            )
+    _check_keys(target, writing)
+
+
+def missing(writing: Writing) -> SchemaError:
+    return SchemaError(
+        f"There is no table {writing.table}. Create it, correct the name, or let the sink make it: create=True."
+    )
+
+
+def _check_keys(target: Target, writing: Writing) -> None:
+    keys = frozenset(writing.table_keys)
+    if keys and keys not in target.unique:
+        raise SchemaError(
+            f"Table {target.name} has no primary key or unique constraint over exactly {listed(sorted(keys))}, which "
+            f"an upsert needs. Add one: ALTER TABLE {target.name} ADD UNIQUE ({', '.join(writing.table_keys)})."
+        )
+
+
+def _unique_sets(inspector: Inspector, writing: Writing, primary: list[str]) -> tuple[frozenset[str], ...]:
+    name, schema = writing.table_name, writing.schema_name
+    found = [frozenset(primary)] if primary else []
+    found += [frozenset(each["column_names"]) for each in inspector.get_unique_constraints(name, schema=schema)]
+    for index in inspector.get_indexes(name, schema=schema):
+        options = index.get("dialect_options", {})
+        partial = any(options.get(f"{dialect}_where") is not None for dialect in ("postgresql", "sqlite"))
+        if index.get("unique") and not partial and None not in index["column_names"]:
+            found.append(frozenset(name for name in index["column_names"] if name))
+    return tuple(dict.fromkeys(found))
+
+
+def _check_engine(inspector: Inspector, writing: Writing) -> None:
+    engine = inspector.get_table_options(writing.table_name, schema=writing.schema_name).get("mysql_engine", "InnoDB")
+    if engine.lower() != "innodb":
+        raise SinkError(
+            f"Table {writing.table} is kept by {engine}, which has no transactions. "
+            f"Change it: ALTER TABLE {writing.table} ENGINE=InnoDB."
+        )

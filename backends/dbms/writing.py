@@ -1,0 +1,83 @@
+"""What of a stream goes where in a table, as its author said it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from epochal.errors import SchemaError
+from epochal.pipeline.names import closest, listed
+
+OPERATION, ORDER = "_epochal_operation", "_epochal_order"
+"""Columns of the log that are not the table's."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """``table``: its name, and its schema before a dot. Column names are the stream's.
+
+    ``keys``: what identifies a row of the table; without keys rows are only inserted. ``operation``: a column that says
+    ``insert``, ``upsert`` or ``delete`` for each row. ``order_by``: which of an epoch's rows of one key is the last;
+    without it the order of writing. ``columns``: how a column is called in the table, ``None``: not written.
+    ``create``: make the table when it is missing.
+    """
+
+    table: str
+    keys: tuple[str, ...] = ()
+    operation: str | None = None
+    order_by: str | None = None
+    columns: tuple[tuple[str, str | None], ...] = ()
+    create: bool = False
+
+    @property
+    def schema_name(self) -> str | None:
+        return self.table.rpartition(".")[0] or None
+
+    @property
+    def table_name(self) -> str:
+        return self.table.rpartition(".")[2]
+
+    @property
+    def table_keys(self) -> tuple[str, ...]:
+        """The key columns as the table calls them."""
+        renamed = dict(self.columns)
+        return tuple(renamed.get(key) or key for key in self.keys)
+
+    def written(self, schema: pa.Schema) -> Mapping[str, str]:
+        """Stream column -> table column, for every column that is written. Raises ``SchemaError``."""
+        self._check_named(schema)
+        renamed = dict(self.columns)
+        found: dict[str, str] = {}
+        for name in schema.names:
+            target = renamed.get(name, None if name == self.operation and name not in renamed else name)
+            if target is not None:
+                found[name] = target
+        doubled = sorted({name for name in found.values() if list(found.values()).count(name) > 1})
+        if doubled:
+            raise SchemaError(f"Two columns of the stream are written to column {doubled[0]!r}. Map one to None.")
+        if not found:
+            raise SchemaError("No column of the stream is written. Map fewer columns to None.")
+        return found
+
+    def fields(self, schema: pa.Schema) -> list[pa.Field]:
+        """The written columns under their names in the table."""
+        return [schema.field(name).with_name(target) for name, target in self.written(schema).items()]
+
+    def _check_named(self, schema: pa.Schema) -> None:
+        renamed = dict(self.columns)
+        uses = [("keys", key) for key in self.keys] + [("columns", name) for name in renamed]
+        uses += [("operation", self.operation)] if self.operation else []
+        uses += [("order_by", self.order_by)] if self.order_by else []
+        for where, name in uses:
+            if name not in schema.names:
+                raise SchemaError(
+                    f"{where} names column {name!r}, which the stream does not have.{closest(name, schema.names)} "
+                    f"Its columns are {listed(schema.names)}."
+                )
+        for key in self.keys:
+            if key in renamed and renamed[key] is None:
+                raise SchemaError(f"Key column {key!r} is mapped to None; a key has to be written.")
+        if self.operation and not pa.types.is_string(schema.field(self.operation).type):
+            raise SchemaError(f"The operation column {self.operation!r} is to be a string: insert, upsert or delete.")
