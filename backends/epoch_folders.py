@@ -11,12 +11,14 @@ Layout, below the sink's own folder::
 from __future__ import annotations
 
 import json
+import posixpath
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
+from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SchemaError, SinkError
 
@@ -40,6 +42,31 @@ def new_names(task: TaskScope, format: str) -> FileNames:
         staged=f"{task.epoch.epoch:010}-{task.epoch.attempt}-{task.subtask:05}-{unique}.{format}",
         final=f"part-{task.subtask:05}-{unique}.{format}",
     )
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """What a handle says of one file: names without folders, length in bytes, sha256 in hexadecimal."""
+
+    staged: str
+    final: str
+    length: int
+    sha256: str
+
+    @classmethod
+    def of(cls, handle: Handle) -> StagedFile | None:
+        """``None`` for a task that had no rows."""
+        payload = handle.payload
+        if not payload:
+            return None
+        # A name with a folder in it would lead out of the sink's own.
+        staged, final = (posixpath.basename(payload[name]) for name in ("staged", "final"))
+        return cls(staged, final, int(payload["length"]), str(payload["sha256"]))
+
+
+def staged_files(handles: Sequence[Handle]) -> list[StagedFile]:
+    """The files that the handles name."""
+    return [file for file in map(StagedFile.of, handles) if file is not None]
 
 
 def is_swept(name: str, epoch: EpochScope) -> bool:

@@ -32,6 +32,7 @@ from epochal.backends.epoch_folders import (
     OWNER_FILE,
     STAGING,
     FolderOwner,
+    StagedFile,
     check_columns,
     check_complete,
     check_not_ahead,
@@ -40,9 +41,10 @@ from epochal.backends.epoch_folders import (
     gathering_folder,
     is_swept,
     shown_folder,
+    staged_files,
 )
 from epochal.backends.file_formats import WRITERS
-from epochal.backends.staged_files import FilesTransaction, StagedFile, synchronise, translated
+from epochal.backends.staged_files import FilesTransaction, is_whole, synchronise, translated
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -85,7 +87,7 @@ class FilesBackend(SinkBackend):
         return FilesTransaction(self._staging(task.epoch.branch), self._format, task)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        files = [StagedFile(handle.payload) for handle in handles if handle.payload]
+        files = staged_files(handles)
         if not files:
             return
         final = self._path / shown_folder(epoch.epoch)
@@ -102,12 +104,11 @@ class FilesBackend(SinkBackend):
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         staging = self._staging(epoch.branch)
         with translated(self._path, f"abort epoch {epoch.epoch}"):
-            for handle in handles:
-                if handle.payload:
-                    (staging / StagedFile(handle.payload).staged).unlink(missing_ok=True)
+            for file in staged_files(handles):
+                (staging / file.staged).unlink(missing_ok=True)
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        kept = {StagedFile(handle.payload).staged for handle in keep if handle.payload}
+        kept = {file.staged for file in staged_files(keep)}
         removed = 0
         staging = self._staging(epoch.branch)
         with translated(self._path, f"sweep epoch {epoch.epoch}"):
@@ -126,9 +127,9 @@ class FilesBackend(SinkBackend):
         gathered.mkdir(parents=True, exist_ok=True)
         for file in files:
             staged, place = staging / file.staged, gathered / file.final
-            if file.is_at(staged):
+            if is_whole(staged, file):
                 staged.rename(place)
-            elif not file.is_at(place):
+            elif not is_whole(place, file):
                 if final.exists():
                     return
                 raise SinkError(

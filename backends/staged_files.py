@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from epochal.backends.epoch_folders import new_names
+from epochal.backends.epoch_folders import StagedFile, new_names
 from epochal.backends.file_formats import WRITERS, Writer, checksum
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
@@ -23,20 +23,12 @@ FILE_WRITTEN = declare("T3.files.written", "the staged file is written, not yet 
 FILE_DURABLE = declare("T3.files.durable", "the staged file and its folder entry are durable")
 
 
-class StagedFile:
-    """What a handle says of one file: names without folders, length in bytes."""
-
-    def __init__(self, payload: dict[str, Any]) -> None:
-        self.staged = Path(payload["staged"]).name
-        self.final = Path(payload["final"]).name
-        self.length = int(payload["length"])
-
-    def is_at(self, path: Path) -> bool:
-        """Whether the whole file is at ``path``."""
-        try:
-            return path.stat().st_size == self.length
-        except FileNotFoundError:
-            return False
+def is_whole(path: Path, file: StagedFile) -> bool:
+    """Whether the whole file is at ``path``."""
+    try:
+        return path.stat().st_size == file.length
+    except FileNotFoundError:
+        return False
 
 
 class FilesTransaction(SinkTransaction):

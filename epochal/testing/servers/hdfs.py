@@ -7,14 +7,11 @@ Kerberos).
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
-import os
 import secrets
 import shutil
 import signal
-import subprocess
 import tempfile
 import urllib.error
 import urllib.request
@@ -25,7 +22,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from epochal.testing.servers.maven import artifacts, class_path, java
-from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, free_port
+from epochal.testing.servers.process import LOOPBACK, ServerProcess, free_port
 
 ARTIFACTS = ("org.apache.hadoop:hadoop-client-minicluster:3.5.0", "org.slf4j:slf4j-nop:1.7.36")
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
@@ -50,7 +47,7 @@ class HdfsServer:
         self.data_node = self._start(DATA_NODE)
 
     def create_folder(self, owner: str | None = None) -> str:
-        """Make an empty folder, with a name that nobody else has, and return its path. ``owner`` None: the superuser's."""
+        """Make an empty folder, with a name of its own, and return its path. ``owner`` None: the superuser's."""
         path = f"/tests/{secrets.token_hex(6)}"
         self.call("PUT", path, "MKDIRS", permission="755")
         if owner is not None:
@@ -185,8 +182,9 @@ def _write_site(path: Path, values: Mapping[str, object]) -> None:
 
 def _beans(port: int, name: str) -> dict[str, Any] | None:
     """What the NameNode says of itself; ``None`` while it does not answer."""
-    with contextlib.suppress(urllib.error.URLError, OSError, ValueError, IndexError, KeyError):
+    try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/jmx?qry={name}", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)["beans"][0]
             return found
-    return None
+    except (urllib.error.URLError, OSError, ValueError, IndexError, KeyError):
+        return None

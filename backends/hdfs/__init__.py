@@ -1,0 +1,1 @@
+"""HDFS over WebHDFS: who is asked and how, uploads, and the sink."""

@@ -1,0 +1,124 @@
+"""Where an HDFS is and who asks: what the sink, the source and the table of HDFS are told alike."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from hdfs.client import Client, InsecureClient, TokenClient, _Request
+
+from epochal.errors import EnvironmentProblem, OptionError
+from epochal.secrets import Secret
+
+CONNECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class HdfsAddress:
+    """The NameNodes' WebHDFS addresses, and the identity to show. Serialisable; holds no connection.
+
+    ``user`` is believed by a cluster without security; ``token`` is a delegation token; ``kerberos`` asks with the
+    ticket of the process. At most one of the three. ``timeout_seconds`` is how long an answer may take.
+    """
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    token: Secret | None = None
+    kerberos: bool = False
+    timeout_seconds: float = 60.0
+
+    @property
+    def authority(self) -> str:
+        """The NameNodes in an order of their own: the same cluster, the same text."""
+        return ",".join(sorted(urlsplit(url).netloc for url in self.urls))
+
+    def connect(self) -> Client:
+        """A client of the ``hdfs`` package, which asks the next NameNode when one is down or on standby.
+
+        Raises ``EnvironmentProblem`` when Kerberos is asked for and its package is missing, ``OptionError`` for a token
+        that cannot be found.
+        """
+        options: dict[str, Any] = {"url": ";".join(self.urls), "timeout": (CONNECT_SECONDS, self.timeout_seconds)}
+        if self.token is not None:
+            return _ExactTokenClient(token=self.token.reveal(), **options)
+        if self.kerberos:
+            return _exact_kerberos_client()(**options)
+        return _ExactInsecureClient(user=self.user, **options)
+
+
+class ExactOperations:
+    """What the ``hdfs`` package does not offer under a public name."""
+
+    _check_access = _Request("GET")
+
+    def move(self, source: str, destination: str) -> None:
+        """Rename to exactly ``destination``, which must not exist: never into it, never over it."""
+        self._rename(source, destination=destination, renameoptions="NONE")  # type: ignore[attr-defined]
+
+    def check_access(self, path: str, wanted: str) -> None:
+        """Raises the server's error unless the caller may do ``wanted`` (``rwx``) there."""
+        self._check_access(path, fsaction=wanted)  # type: ignore[operator]
+
+
+class _ExactInsecureClient(ExactOperations, InsecureClient):  # type: ignore[misc]
+    _check_access = _Request("GET")
+
+
+class _ExactTokenClient(ExactOperations, TokenClient):  # type: ignore[misc]
+    _check_access = _Request("GET")
+
+
+def _exact_kerberos_client() -> type[Client]:
+    try:
+        from hdfs.ext.kerberos import KerberosClient
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "HDFS with kerberos=True needs the package requests-kerberos: pip install 'epochal[kerberos]'."
+        ) from error
+
+    class ExactKerberosClient(ExactOperations, KerberosClient):  # type: ignore[misc]
+        _check_access = _Request("GET")
+
+    return ExactKerberosClient
+
+
+def address(
+    what: str,
+    url: str | Sequence[str],
+    user: str | None = None,
+    token: Secret | None = None,
+    kerberos: bool = False,
+    timeout_seconds: float = 60.0,
+) -> HdfsAddress:
+    """An address from what an author gives. ``url``: one NameNode, several with ``;`` between them, or a list.
+
+    Raises ``OptionError``, beginning with ``what`` (``hdfs.sink``).
+    """
+    urls = [part.strip().rstrip("/") for part in (url.split(";") if isinstance(url, str) else url) if part.strip()]
+    for part in urls:
+        pieces = urlsplit(part)
+        if pieces.scheme not in ("http", "https") or not pieces.hostname:
+            raise OptionError(
+                f"{what}: {part!r} is not a NameNode's WebHDFS address. It is the HTTP one: 'http://namenode:9870'."
+            )
+        if pieces.username or pieces.password:
+            raise OptionError(f"{what}: name the user with user=, not within the address of {pieces.hostname}.")
+    if not urls:
+        raise OptionError(f"{what} needs the NameNode's WebHDFS address: 'http://namenode:9870'.")
+    if token is not None and not isinstance(token, Secret):
+        raise OptionError(f"{what}: token is a secret by reference: token=secret('env:HDFS_TOKEN').")
+    if sum((user is not None, token is not None, bool(kerberos))) > 1:
+        raise OptionError(f"{what}: give one of user, token and kerberos; a token and a ticket say whose they are.")
+    return HdfsAddress(tuple(urls), user, token, bool(kerberos), timeout_seconds)
+
+
+def folder(what: str, path: str) -> str:
+    """An absolute path of HDFS, without a slash at its end. Raises ``OptionError``, beginning with ``what``."""
+    if path.startswith("hdfs://"):
+        raise OptionError(f"{what}: give the path alone, such as '/data/out'; which HDFS it is, its url says.")
+    if not path.startswith("/") or "#LATEST" in path or ":" in path:
+        raise OptionError(f"{what}: {path!r} is not a path of HDFS. Give an absolute one, such as '/data/out'.")
+    return posixpath.normpath(path)

@@ -1,0 +1,191 @@
+"""The operations on HDFS that the sink and the source need, each with one meaning; and what its errors mean to people.
+
+Over WebHDFS, with the ``hdfs`` package. What the server says is passed on as the package's ``HdfsError`` or requests'
+own errors; :func:`translated` makes them Epochal's, at the border where the caller knows what was being done.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from hdfs import HdfsError
+
+from epochal.backends.hdfs.address import HdfsAddress
+from epochal.errors import EpochalError, OutcomeUnknown, SinkError, StorageFull
+
+ANSWERS = (HdfsError, requests.RequestException)
+"""How an operation ends that did not return: refused, or with an answer that never came."""
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """A file or folder as the NameNode has it. ``file_id`` stays through renames; ``modified_ms`` is since 1970."""
+
+    path: str
+    is_folder: bool
+    length: int
+    modified_ms: int
+    file_id: int
+
+    @classmethod
+    def from_answer(cls, path: str, answer: dict[str, Any]) -> FileStatus:
+        return cls(
+            path=path,
+            is_folder=answer["type"] == "DIRECTORY",
+            length=int(answer["length"]),
+            modified_ms=int(answer["modificationTime"]),
+            file_id=int(answer["fileId"]),
+        )
+
+
+class WebHdfs:
+    """One process's way to an HDFS. Serialisable: the connection stays behind and is made anew where it is needed."""
+
+    def __init__(self, address: HdfsAddress) -> None:
+        self.address = address
+        self._client: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_client": None}
+
+    @property
+    def client(self) -> Any:
+        """The package's client. Raises as :meth:`HdfsAddress.connect`."""
+        if self._client is None:
+            self._client = self.connect()
+        return self._client
+
+    def connect(self) -> Any:
+        """A new client: a test makes its own, whose answers get lost."""
+        return self.address.connect()
+
+    def status(self, path: str) -> FileStatus | None:
+        """``None`` when there is nothing."""
+        try:
+            return FileStatus.from_answer(path, self.client.status(path))
+        except HdfsError as error:
+            if is_missing(error):
+                return None
+            raise
+
+    def list(self, folder: str) -> dict[str, FileStatus]:
+        """What is in a folder, by name; nothing when there is no such folder."""
+        try:
+            found = self.client.list(folder, status=True)
+        except HdfsError as error:
+            if is_missing(error):
+                return {}
+            raise
+        return {name: FileStatus.from_answer(posixpath.join(folder, name), answer) for name, answer in found}
+
+    def make_folder(self, path: str) -> None:
+        """With those above it; done when it is there."""
+        self.client.makedirs(path)
+
+    def create(self, path: str, data: bytes | Iterator[bytes]) -> None:
+        """A new file. Refused when it exists. Returning says nothing of its length: look at its status."""
+        self.client.write(path, data=data, overwrite=False)
+
+    def move(self, source: str, destination: str) -> None:
+        """Rename to exactly ``destination``, which must not exist. Atomic."""
+        self.client.move(source, destination)
+
+    def delete(self, path: str) -> bool:
+        """A file or an empty folder; ``False`` when there was none."""
+        return bool(self.client.delete(path))
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Bytes of a file, to its end or ``length`` of them."""
+        with self.client.read(path, offset=offset, length=length, chunk_size=1024 * 1024) as pieces:
+            return b"".join(pieces)
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """A file from its beginning to its end, in pieces of ``size`` bytes."""
+        with self.client.read(path, chunk_size=size) as pieces:
+            yield from pieces
+
+    def check_access(self, path: str, wanted: str) -> None:
+        """Raises the server's error unless the caller may do ``wanted`` (``rwx``) there."""
+        self.client.check_access(path, wanted)
+
+
+def is_missing(error: HdfsError) -> bool:
+    """Does the answer say that there is no such file or folder?"""
+    return getattr(error, "exception", None) == "FileNotFoundException"
+
+
+@contextmanager
+def translated(who: str, what: str, kind: type[EpochalError] = SinkError) -> Iterator[None]:
+    """Inside the block, errors of HDFS become ``kind`` or ``StorageFull``; lost answers of a commit ``OutcomeUnknown``.
+
+    ``who``: ``Sink 'out' (hdfs:namenode:9870/data/out)``; ``what``: ``commit epoch 7``.
+    """
+    try:
+        yield
+    except HdfsError as error:
+        problem = _refusal(error)
+        chosen = StorageFull if problem.is_full else kind
+        raise chosen(f"{who} could not {what}: {problem.text}") from error
+    except requests.RequestException as error:
+        chosen = OutcomeUnknown if what.startswith("commit") else kind
+        raise chosen(f"{who} could not {what}: {_silence(error)}") from error
+
+
+@dataclass(frozen=True)
+class _Problem:
+    text: str
+    is_full: bool = False
+
+
+def _refusal(error: HdfsError) -> _Problem:
+    """What the server refused, and the fix."""
+    name = str(getattr(error, "exception", None) or "")
+    given = error.message if isinstance(error.message, str) else bytes(error.message).decode(errors="replace")
+    said = next((line.strip() for line in given.splitlines() if line.strip()), "").rstrip(".")
+    if "SafeMode" in name or "safe mode" in given:
+        return _Problem(
+            "the NameNode is in safe mode and takes no changes. It is tried again; if it does not leave safe mode by "
+            "itself, see 'hdfs dfsadmin -safemode get' and its log."
+        )
+    if "QuotaExceeded" in name:
+        return _Problem(f"a quota is exceeded: {said}. Raise it, or free some space; it is tried again.", is_full=True)
+    if name in ("AccessControlException", "SecurityException"):
+        return _Problem(f"{said}. Give that user the right, or name another with user=.")
+    if name in ("StandbyException", "RetriableException"):
+        return _Problem(f"no NameNode is active ({said}). Name all of them in url, with ';' between them.")
+    if "Token" in name or "Authentication" in given:
+        return _Problem(f"HDFS does not accept who asks ({said}). Renew the token, or log in (kinit).")
+    if is_missing(error):
+        return _Problem(f"{said}. Create it, or correct the path.")
+    if not name and not said.startswith("'"):
+        return _Problem("what answers is no WebHDFS. url is the NameNode's HTTP address: 'http://namenode:9870'.")
+    return _Problem(f"{said}.")
+
+
+def _silence(error: requests.RequestException) -> str:
+    """An answer that did not come. The error's own text is left out: it holds the address with the token."""
+    request = error.request
+    server = urlsplit(str(request.url)).netloc if request is not None else "the server"
+    if isinstance(error, requests.Timeout):
+        return f"{server} does not answer in time. Check that it is up; it is tried again."
+    return f"{server} cannot be reached ({_innermost(error)}). Check that it is up and that url names it."
+
+
+def _innermost(error: BaseException) -> str:
+    """The operating system's words, if it had some: ``Connection refused``."""
+    seen: list[BaseException] = []
+    pending: list[object] = [error]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, BaseException) and current not in seen:
+            seen.append(current)
+            if isinstance(current, OSError) and current.strerror and not isinstance(current, requests.RequestException):
+                return current.strerror
+            pending += [current.__cause__, current.__context__, getattr(current, "reason", None), *current.args]
+    return type(error).__name__

@@ -1,0 +1,233 @@
+"""The HDFS sink: each epoch becomes visible as one folder, by one atomic rename of the NameNode.
+
+Layout: :mod:`epochal.backends.epoch_folders`, below a path of HDFS. Reading: Spark and Hive read the folder's name as a
+column ``epoch``, and skip names that start with ``_``.
+
+=====  ======================================================================================
+step   what
+=====  ======================================================================================
+T1     nothing; the file is made when there is a piece to send
+T2     rows go to a staged file of this task attempt's own
+T3     the upload ends, the file's status has the length that was written; handle: staged
+       name, final name, length, sha256, file id
+E5     1 is the epoch's folder there? then it must hold exactly the handles' files: done
+       2 move the staged files to ``e{epoch}``; what is there already stays; then it must
+         hold exactly the handles' files
+       3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once; look again
+E7     remove staged files of the epoch that no handle names
+=====  ======================================================================================
+
+What cannot be trusted, and is not: that an upload which returned is whole, and that one which failed left nothing (a
+broken one leaves a closed, shorter file that looks well); that a rename which reported an error did not happen (its
+answer may have been lost, and a repetition then finds nothing to rename). The state of the namespace decides.
+
+A file is known by its file id, which stays through renames, and its length; a file that an operator has put back from a
+copy has another id, and is known by its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+
+from epochal.backends.epoch_folders import (
+    OWNER_FILE,
+    STAGING,
+    FolderOwner,
+    check_columns,
+    check_complete,
+    check_not_ahead,
+    check_owner,
+    check_unowned,
+    gathering_folder,
+    is_swept,
+    is_visible,
+    shown_folder,
+    staged_files,
+)
+from epochal.backends.file_formats import WRITERS
+from epochal.backends.hdfs.client import ANSWERS, FileStatus, WebHdfs, translated
+from epochal.backends.hdfs.transaction import HdfsFile, HdfsTransaction, hdfs_files
+from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import OptionError, SinkError
+from epochal.faults import declare
+
+GATHERING = declare("E5.hdfs.gathering", "the epoch's folder is not there; its staged files are about to be gathered")
+GATHERED_ONE = declare("E5.hdfs.gathered-one", "one staged file of the epoch has been moved to its gathering folder")
+GATHERED = declare("E5.hdfs.gathered", "all files of the epoch are gathered and checked, none is visible")
+RENAMED = declare("E5.hdfs.renamed", "the epoch's folder is visible, not yet looked at")
+CLAIMED = declare("R1.hdfs.claimed", "the folder's owner is written")
+
+_PIECE = 4 * 1024 * 1024
+
+
+class HdfsBackend(SinkBackend):
+    """The backend behind ``hdfs.sink``. ``path`` is absolute; ``format`` is parquet, json (lines) or csv."""
+
+    def __init__(self, place: SinkPlace, hdfs: WebHdfs, path: str, format: str = "parquet") -> None:
+        if format not in WRITERS:
+            raise OptionError(f"The HDFS sink cannot write {format!r}; formats are {', '.join(WRITERS)}.")
+        self._hdfs = hdfs
+        self._path = path
+        self._format = format
+        self._who = f"Sink {place.sink!r} ({self.target})"
+
+    @property
+    def kind(self) -> str:
+        return "hdfs"
+
+    @property
+    def target(self) -> str:
+        return f"hdfs:{self._hdfs.address.authority}{self._path}"
+
+    def check(self, schema: pa.Schema) -> None:
+        check_columns(self._who, self._format, schema)
+
+    def recover(self, epoch: EpochScope) -> None:
+        with self._translated("take over"):
+            found = self._hdfs.status(self._path)
+            if found is None:
+                self._hdfs.make_folder(self._path)
+            elif not found.is_folder:
+                raise SinkError(f"{self._who}: {self._path} is a file. Name a folder.")
+            self._hdfs.check_access(self._path, "rwx")
+            names = self._hdfs.list(self._path)
+            self._claim(epoch, names)
+            CLAIMED.hit(epoch.epoch)
+            check_not_ahead(self._who, names, epoch)
+
+    def start(self, task: TaskScope) -> HdfsTransaction:
+        return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._who)
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        files = hdfs_files(handles)
+        if not files:
+            return
+        final = posixpath.join(self._path, shown_folder(epoch.epoch))
+        with self._translated(f"commit epoch {epoch.epoch}"):
+            if self._hdfs.status(final) is None:
+                self._publish(epoch, files, final)
+            self._check(final, self._hdfs.list(final), files)
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        staging = self._staging(epoch.branch)
+        with self._translated(f"abort epoch {epoch.epoch}"):
+            for file in staged_files(handles):
+                self._hdfs.delete(posixpath.join(staging, file.staged))
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        kept = {file.staged for file in staged_files(keep)}
+        removed = 0
+        staging = self._staging(epoch.branch)
+        with self._translated(f"sweep epoch {epoch.epoch}"):
+            there = self._hdfs.list(staging)
+            for name in there:
+                if is_swept(name, epoch) and name not in kept:
+                    removed += self._hdfs.delete(posixpath.join(staging, name))
+            # A zombie may have made it again after its epoch was renamed. One with files is an epoch half-way.
+            gathered = posixpath.join(staging, gathering_folder(epoch.epoch))
+            if gathering_folder(epoch.epoch) in there and not self._hdfs.list(gathered):
+                self._hdfs.delete(gathered)
+        return removed
+
+    def _publish(self, epoch: EpochScope, files: Sequence[HdfsFile], final: str) -> None:
+        """E5.2 and E5.3. Another process may be doing the same: whoever comes second finds the work done."""
+        gathered = posixpath.join(self._staging(epoch.branch), gathering_folder(epoch.epoch))
+        GATHERING.hit(epoch.epoch)
+        self._hdfs.make_folder(gathered)
+        if not self._gather(epoch, files, gathered):
+            if self._hdfs.status(final) is None:
+                self._complain(epoch, files, gathered)
+            return
+        GATHERED.hit(epoch.epoch)
+        self._move(gathered, final)
+        RENAMED.hit(epoch.epoch)
+
+    def _gather(self, epoch: EpochScope, files: Sequence[HdfsFile], gathered: str) -> bool:
+        """Whether all files are in the gathering folder, and nothing else."""
+        staging = self._staging(epoch.branch)
+        staged_there, there = self._hdfs.list(staging), self._hdfs.list(gathered)
+        for file in files:
+            staged = staged_there.get(file.staged)
+            if file.final not in there and staged is not None and self._is_same(staged, file):
+                self._move(posixpath.join(staging, file.staged), posixpath.join(gathered, file.final))
+            GATHERED_ONE.hit(epoch.epoch)
+        there = self._hdfs.list(gathered)
+        return there.keys() == {file.final for file in files} and all(
+            self._is_same(there[file.final], file) for file in files
+        )
+
+    def _move(self, source: str, destination: str) -> None:
+        """Rename; after an error, what is there decides. What is there is looked at by the caller in any case."""
+        try:
+            self._hdfs.move(source, destination)
+        except ANSWERS:
+            if self._hdfs.status(destination) is None:
+                raise
+
+    def _complain(self, epoch: EpochScope, files: Sequence[HdfsFile], gathered: str) -> None:
+        staging = self._staging(epoch.branch)
+        for file in files:
+            place = posixpath.join(gathered, file.final)
+            for path in (place, posixpath.join(staging, file.staged)):
+                found = self._hdfs.status(path)
+                if found is not None and self._is_same(found, file):
+                    break
+            else:
+                raise SinkError(
+                    f"{self._who} has lost {posixpath.join(staging, file.staged)}, a part of epoch {epoch.epoch}: "
+                    f"it is missing, or not what was written ({file.length} bytes, sha256 {file.sha256}). Put it back "
+                    "from a copy; the commit is tried again."
+                )
+        raise SinkError(
+            f"{self._who}: {gathered} holds files that are not of epoch {epoch.epoch}. Something else has written "
+            "there: move those away; the commit is tried again."
+        )
+
+    def _check(self, folder: str, there: Mapping[str, FileStatus], files: Sequence[HdfsFile]) -> None:
+        wanted = {file.final: file for file in files}
+        # A file of the right length that is not the one of the handle counts as one of another length.
+        lengths = {
+            name: found.length if name not in wanted or self._is_same(found, wanted[name]) else -1
+            for name, found in there.items()
+            if is_visible(name)
+        }
+        check_complete(f"{self._who}: {folder}", lengths, {file.final: file.length for file in files})
+
+    def _is_same(self, found: FileStatus, file: HdfsFile) -> bool:
+        if found.is_folder or found.length != file.length:
+            return False
+        if found.file_id == file.file_id:
+            return True
+        digest = hashlib.sha256()
+        for piece in self._hdfs.pieces(found.path, _PIECE):
+            digest.update(piece)
+        return digest.hexdigest() == file.sha256
+
+    def _claim(self, epoch: EpochScope, names: Mapping[str, FileStatus]) -> None:
+        """Write the owner's file, or see that it names this application and branch."""
+        where, mine = f"{self._who}: its folder", FolderOwner.of(epoch)
+        path = posixpath.join(self._path, OWNER_FILE)
+        if OWNER_FILE not in names:
+            check_unowned(where, names)
+            # Whole, and only if nobody else has: a draft, and a rename that replaces nothing.
+            draft = f"{path}.{uuid.uuid4().hex}"
+            self._hdfs.create(draft, mine.encode().encode())
+            try:
+                self._move(draft, path)
+            finally:
+                self._hdfs.delete(draft)
+        check_owner(where, FolderOwner.decode(self._hdfs.read(path)), mine)
+
+    def _staging(self, branch: str) -> str:
+        return posixpath.join(self._path, STAGING, branch)
+
+    def _translated(self, what: str) -> AbstractContextManager[None]:
+        return translated(self._who, what)

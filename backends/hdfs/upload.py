@@ -1,0 +1,116 @@
+"""One new file of HDFS, written piece by piece: a small one in one request, a larger one while it is being written."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import queue
+import threading
+from contextlib import suppress
+from typing import Any
+
+import requests
+from hdfs import HdfsError
+
+from epochal.backends.hdfs.client import WebHdfs
+
+PIECE_BYTES = 4 * 1024 * 1024
+PIECES_WAITING = 2
+_LOOK_SECONDS = 0.2
+
+
+class Upload(io.RawIOBase):
+    """A file that a format's writer can write to. Nothing is at ``path`` before the first piece is full.
+
+    Whether the whole file arrived is not known from here, whatever the server answers: compare :attr:`length` with the
+    file's status.
+    """
+
+    def __init__(self, hdfs: WebHdfs, path: str) -> None:
+        super().__init__()
+        self.length = 0
+        self._hdfs = hdfs
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._stream: _Stream | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Of everything written before :meth:`finish`, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        self._held.append(piece)
+        self._held_bytes += len(piece)
+        if self._held_bytes >= PIECE_BYTES:
+            if self._stream is None:
+                self._stream = _Stream(self._hdfs, self._path)
+            self._stream.send(self._take())
+        return len(piece)
+
+    def finish(self) -> None:
+        """Send what is held back, and wait for the server's answer. Raises what it refused or did not answer."""
+        rest = self._take()
+        if self._stream is None:
+            self._hdfs.create(self._path, rest)
+        else:
+            self._stream.send(rest)
+            self._stream.end()
+
+    def discard(self) -> None:
+        """Remove what was sent. Never raises: what cannot be removed now is found by the sweep."""
+        with suppress(HdfsError, requests.RequestException):
+            if self._stream is not None:
+                # To its end, not broken off: a file that is still being made could appear after it was deleted.
+                self._stream.end()
+            self._hdfs.delete(self._path)
+
+    def _take(self) -> bytes:
+        piece = b"".join(self._held)
+        self._held, self._held_bytes = [], 0
+        self._digest.update(piece)
+        self.length += len(piece)
+        return piece
+
+
+class _Stream:
+    """One request that is under way in a thread of its own, and takes its body piece by piece."""
+
+    def __init__(self, hdfs: WebHdfs, path: str) -> None:
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(PIECES_WAITING)
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(hdfs, path), name="epochal-hdfs-upload", daemon=True)
+        self._thread.start()
+
+    def send(self, piece: bytes) -> None:
+        """Hand over a piece, waiting while two others wait. Raises what ended the request."""
+        if piece:
+            self._put(piece)
+
+    def end(self) -> None:
+        """Raises what ended the request, if it was not this. May be called again."""
+        if self._thread.is_alive():
+            self._put(None)
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _put(self, piece: bytes | None) -> None:
+        while self._thread.is_alive():
+            with suppress(queue.Full):
+                self._waiting.put(piece, timeout=_LOOK_SECONDS)
+                return
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, hdfs: WebHdfs, path: str) -> None:
+        try:
+            hdfs.create(path, iter(self._waiting.get, None))
+        except Exception as error:  # noqa: BLE001  raised where the next piece is sent
+            self._failure = error
