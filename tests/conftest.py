@@ -11,6 +11,7 @@ import pytest
 
 from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
+from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 
 if TYPE_CHECKING:
@@ -78,6 +79,18 @@ def hdfs_server() -> Iterator[HdfsServer]:
     """An HDFS for the run; the test is skipped, with the reason, where it cannot be had."""
     try:
         context = hdfs()
+        server = context.__enter__()
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    yield server
+    context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[KafkaServer]:
+    """A Kafka broker for the run; the test is skipped, with the reason, where it cannot be had."""
+    try:
+        context = kafka()
         server = context.__enter__()
     except ServerUnavailable as unavailable:
         pytest.skip(unavailable.message)
