@@ -7,6 +7,7 @@ Kerberos).
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import secrets
@@ -91,7 +92,7 @@ class HdfsServer:
     def wait_until_ready(self) -> None:
         """Raises ``ServerUnavailable`` with the end of a log."""
         self.name_node.wait_until(self._has_name_node, START_SECONDS)
-        self.data_node.wait_until(self._has_data_node, START_SECONDS)
+        self.data_node.wait_until(self._takes_files, START_SECONDS)
 
     def stop(self) -> None:
         self.data_node.stop(signal.SIGKILL)
@@ -121,12 +122,19 @@ class HdfsServer:
         return [java(), *options, "-cp", path, program, *arguments]
 
     def _has_name_node(self) -> bool:
-        beans = _beans(self._http_port, "Hadoop:service=NameNode,name=NameNodeInfo")
-        return beans is not None and beans.get("Safemode") == ""
+        """Does it answer, and take changes?"""
+        url = f"{self.url}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return bool(json.load(answer)["beans"][0]["Safemode"] == "")
+        except (urllib.error.URLError, OSError, ValueError, IndexError, KeyError):
+            return False
 
-    def _has_data_node(self) -> bool:
-        beans = _beans(self._http_port, "Hadoop:service=NameNode,name=FSNamesystemState")
-        return beans is not None and beans.get("NumLiveDataNodes") == 1
+    def _takes_files(self) -> bool:
+        """Would the NameNode send an upload to the DataNode? It may have registered, and not reported yet."""
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            return self.call("PUT", "/ready", "CREATE", noredirect="true") is not None
+        return False
 
 
 @contextmanager
@@ -178,13 +186,3 @@ def _write_site(path: Path, values: Mapping[str, object]) -> None:
         for name, value in values.items()
     )
     path.write_text(f"<configuration>\n{properties}</configuration>\n")
-
-
-def _beans(port: int, name: str) -> dict[str, Any] | None:
-    """What the NameNode says of itself; ``None`` while it does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/jmx?qry={name}", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)["beans"][0]
-            return found
-    except (urllib.error.URLError, OSError, ValueError, IndexError, KeyError):
-        return None
