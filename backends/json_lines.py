@@ -16,16 +16,20 @@ _CONTROL = "[\\x00-\\x1f]"
 
 def encode(batch: pa.RecordBatch) -> bytes:
     """One JSON object per row and line, UTF-8. Nulls are written; NaN and infinity as strings; binary as base64."""
+    return "".join(f"{line}\n" for line in objects(batch).to_pylist()).encode()
+
+
+def objects(batch: pa.RecordBatch) -> pa.Array:
+    """One JSON object per row, as a string."""
     if batch.num_rows == 0 or batch.num_columns == 0:
-        return b"{}\n" * int(batch.num_rows)
+        return pa.array(["{}"] * int(batch.num_rows), pa.string())
     pieces: list[Any] = []
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         pieces.append(opening + json.dumps(name, ensure_ascii=False) + ":")
         pieces.append(pc.fill_null(_values(column), "null"))
         opening = ","
-    lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    return "".join(lines.to_pylist()).encode()
+    return pc.binary_join_element_wise(*pieces, "}", "")
 
 
 def _values(column: pa.Array) -> pa.Array:

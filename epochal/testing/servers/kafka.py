@@ -6,12 +6,13 @@ import base64
 import shutil
 import signal
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -81,10 +82,22 @@ class KafkaServer:
         settings = {key.replace("_", "."): value for key, value in configuration.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        deadline = time.monotonic() + 30
+        while not self._has(admin, name):
+            if time.monotonic() > deadline:
+                raise ServerUnavailable(f"Kafka made topic {name}, but does not show it.")
+            time.sleep(0.02)
         return name
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _has(self, admin: AdminClient, topic: str) -> bool:
+        """Whether clients are told of the topic: a moment after it was made."""
+        try:
+            return bool(admin.describe_topics(TopicCollection([topic]))[topic].result(30).partitions)
+        except KafkaException:
+            return False
 
     def _answers(self) -> bool:
         if not accepts(self.port):

@@ -1,0 +1,182 @@
+"""The backend behind ``kafka.sink``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from epochal.backends.kafka.committer import ShardCommitter, ShardPlace, ShardWork
+from epochal.backends.kafka.connection import Connection
+from epochal.backends.kafka.history import was_there_before
+from epochal.backends.kafka.marker import ensure_topic
+from epochal.backends.kafka.records import RecordShape
+from epochal.backends.kafka.topics import Topics
+from epochal.backends.kafka.transactions import DirectTransaction, LoggedTransaction, RecordCheck
+from epochal.backends.write_ahead_log import WriteAheadLog, rows_of
+from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import Fenced, SinkError
+from epochal.faults import declare
+
+TAKEN_OVER = declare("R1.kafka.taken-over", "the sink's earlier producers are fenced, and its markers are not ahead")
+
+
+@dataclass(frozen=True)
+class KafkaSinkSettings:
+    """``create``: partitions of the topic, when it is to be made. ``transaction_records``: at most in a transaction."""
+
+    connection: Connection
+    shape: RecordShape
+    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    shards: int = 1
+    create: int | None = None
+    marker_topic: str | None = None
+    transaction_timeout_seconds: float = 60.0
+    transaction_records: int = 10_000_000
+
+
+class KafkaBackend(SinkBackend):
+    """Made by ``kafka.sink``. Serialisable: producers belong to the process that commits."""
+
+    def __init__(self, place: SinkPlace, settings: KafkaSinkSettings) -> None:
+        self._place = place
+        self._settings = settings
+        self._log = WriteAheadLog(place)
+        self._largest: dict[str, int] = {}
+        self._shards: _Shards | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shards": None}
+
+    @property
+    def kind(self) -> str:
+        return "kafka"
+
+    @property
+    def target(self) -> str:
+        shape = self._settings.shape
+        topics = "".join([shape.topic or "", f"[{shape.topic_column}]" if shape.topic_column else ""])
+        return f"kafka:{self._settings.connection.servers}/{topics}"
+
+    def check(self, schema: pa.Schema) -> None:
+        self._settings.shape.check(self._name, schema)
+
+    def recover(self, epoch: EpochScope) -> None:
+        topics = Topics(self._settings.connection)
+        self._find_topic(topics)
+        if self._settings.delivery == "exactly_once":
+            ensure_topic(topics, self._marker_topic(epoch))
+            self._close()
+            for committer in self._committers(epoch):
+                committer.take_over(epoch.epoch)
+            TAKEN_OVER.hit()
+
+    def start(self, task: TaskScope) -> SinkTransaction:
+        settings = self._settings
+        check = RecordCheck(self._name, settings.connection, settings.shape.topic, self._largest)
+        if settings.delivery == "at_least_once":
+            return DirectTransaction(settings.shape, check, settings.transaction_timeout_seconds, task)
+        return LoggedTransaction(settings.shape, check, self._log, task)
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        if self._settings.delivery == "at_least_once":
+            return
+        shards = self._committers(epoch)
+        works = [self._work(epoch, handles, shard) for shard in range(len(shards))]
+        if len(shards) == 1:
+            shards[0].commit(works[0])
+        else:
+            _all_of(shards, works)
+        self._log.remove(epoch, handles)
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        self._log.remove(epoch, handles)
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        return self._log.sweep(epoch, keep)
+
+    @property
+    def _name(self) -> str:
+        return f"Kafka sink {self._place.sink!r}"
+
+    def _work(self, epoch: EpochScope, handles: Sequence[Handle], shard: int) -> ShardWork:
+        mine = sorted(
+            (handle for handle in handles if handle.subtask % self._settings.shards == shard),
+            key=lambda handle: handle.subtask,
+        )
+        parent = epoch.parent.epoch if epoch.parent is not None and epoch.parent.branch == epoch.branch else None
+        return ShardWork(
+            epoch=epoch.epoch,
+            parent=parent,
+            rows=rows_of(mine),
+            sha256=hashlib.sha256(b"".join(handle.encode() for handle in mine)).hexdigest(),
+            topic=self._settings.shape.topic,
+            batches=partial(self._log.read, epoch, mine),
+            may_be_new=lambda: not was_there_before(self._log.store, epoch, self._place.sink),
+        )
+
+    def _find_topic(self, topics: Topics) -> None:
+        """See that the sink's own topic is there, and how large its records may be."""
+        name = self._settings.shape.topic
+        if name is None:
+            return
+        if name not in topics.find([name]):
+            if self._settings.create is None:
+                raise SinkError(
+                    f"{self._name}: Kafka at {self._settings.connection.servers} has no topic {name!r}. Create it, "
+                    "correct the name, or let the sink make it: create=<number of partitions>."
+                )
+            topics.create(name, self._settings.create)
+        self._largest = {name: topics.largest_record(name)}
+
+    def _committers(self, epoch: EpochScope) -> Sequence[ShardCommitter]:
+        """This attempt's, one per shard: kept while branch and attempt stay the same."""
+        owner = (epoch.branch, epoch.attempt)
+        if self._shards is None or self._shards.owner != owner:
+            self._close()
+            settings = self._settings
+            places = [
+                ShardPlace(
+                    connection=settings.connection,
+                    transactional_id=f"{epoch.branch}.{self._place.sink}.{shard}",
+                    marker_topic=self._marker_topic(epoch),
+                    shards=settings.shards,
+                    largest_record=self._largest.get(settings.shape.topic or ""),
+                    timeout_seconds=settings.transaction_timeout_seconds,
+                    limit=settings.transaction_records,
+                )
+                for shard in range(settings.shards)
+            ]
+            self._shards = _Shards(owner, tuple(ShardCommitter(place, epoch.attempt) for place in places))
+        return self._shards.committers
+
+    def _marker_topic(self, epoch: EpochScope) -> str:
+        return self._settings.marker_topic or f"epochal.{epoch.application}.markers"
+
+    def _close(self) -> None:
+        if self._shards is not None:
+            for committer in self._shards.committers:
+                committer.close()
+        self._shards = None
+
+
+@dataclass(frozen=True)
+class _Shards:
+    owner: tuple[str, int]
+    committers: tuple[ShardCommitter, ...]
+
+
+def _all_of(committers: Sequence[ShardCommitter], works: Sequence[ShardWork]) -> None:
+    """Commit all shards at once; raise, when all have ended, what went wrong. ``Fenced`` counts most."""
+    with ThreadPoolExecutor(len(committers), thread_name_prefix="epochal-kafka-shard") as pool:
+        futures = [pool.submit(committer.commit, work) for committer, work in zip(committers, works, strict=True)]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: not isinstance(error, Fenced)):
+        raise error

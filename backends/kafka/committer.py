@@ -1,0 +1,283 @@
+"""E5 of one shard: fence, read the marker, and one transaction of records and marker.
+
+A producer is kept through an attempt, with the marker that it wrote last: nobody else can have written one since, or
+the broker would have fenced it. After anything ambiguous the producer is thrown away, and the next call begins again
+with fencing: what the broker then shows is what is true.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from epochal.backends.kafka.connection import ANSWER_SECONDS, Connection, kafka_error
+from epochal.backends.kafka.marker import PARTITION, Marker, StillOpen, read_marker
+from epochal.backends.kafka.producers import RecordProducer
+from epochal.errors import EpochalError, Fenced, FileMissing, OutcomeUnknown, SinkError
+from epochal.faults import declare
+
+FENCING = declare("E5.kafka.fencing", "there is no producer: earlier ones are about to be fenced")
+FENCED = declare("E5.kafka.fenced", "earlier producers are fenced, what they left open is aborted")
+MARKER_READ = declare("E5.kafka.marker-read", "the marker has been read, after fencing")
+BEGUN = declare("E5.kafka.begun", "the transaction has begun, nothing is in it")
+PRODUCED = declare("E5.kafka.produced", "all records are produced, the marker is not")
+MARKED = declare("E5.kafka.marked", "records and marker are produced, the transaction is open")
+COMMITTED = declare("E5.kafka.committed", "the broker has committed the transaction")
+CHUNK_COMMITTED = declare(
+    "E5.kafka.chunk-committed", "a part of an epoch that is too large for one transaction is committed"
+)
+
+_FENCED = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+TRIES_AFTER_FENCING = 3
+
+
+@dataclass(frozen=True)
+class ShardPlace:
+    """Whose transactions these are, and where its marker is. ``limit`` of records in one transaction."""
+
+    connection: Connection
+    transactional_id: str
+    marker_topic: str
+    shards: int
+    largest_record: int | None
+    timeout_seconds: float
+    limit: int
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """What an epoch brings to a shard. ``parent`` ``None``: the marker must not be there yet."""
+
+    epoch: int
+    parent: int | None
+    rows: int
+    sha256: str
+    topic: str | None
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    may_be_new: Callable[[], bool] = lambda: False
+    """Asked where the marker is missing though there are earlier epochs: has the sink only just been added?"""
+
+
+class ShardCommitter:
+    """One transactional id in one attempt. Used by one thread at a time; never serialised."""
+
+    def __init__(self, place: ShardPlace, attempt: int) -> None:
+        self._place = place
+        self._attempt = attempt
+        self._producer: RecordProducer | None = None
+        self._marker: Marker | None = None
+        self._marker_known = False
+        self._highest: int | None = None
+
+    def take_over(self, head: int) -> None:
+        """R1: fence, and see that the marker is not ahead of ``head``, the latest decided epoch.
+
+        While a transaction of another sink is open in the marker topic, the marker is left to the first commit: the
+        other sink's own R1, which follows, ends that transaction.
+        """
+        self._highest = head
+        with self._one_try("take over"):
+            self._fence()
+            try:
+                self._read(wait=False)
+            except StillOpen:
+                self._marker_known = False
+
+    def commit(self, work: ShardWork) -> None:
+        """Make the epoch's records visible, once. Raises ``Fenced``, ``OutcomeUnknown`` or ``SinkError``."""
+        if self._highest is not None:
+            self._highest = max(self._highest, work.epoch)
+        for _ in range(TRIES_AFTER_FENCING):
+            was_kept = self._marker_known
+            try:
+                with self._one_try(f"commit epoch {work.epoch}"):
+                    self._commit(work)
+                    return
+            except _LostProducer:
+                # A zombie may have done it: the marker, read after fencing it in turn, says whose the shard is.
+                continue
+            except FileMissing:
+                # Somebody else may have applied the log, and removed it: then the marker, read again, says so.
+                if not was_kept:
+                    raise
+        raise OutcomeUnknown(
+            f"{self._where()}: another producer took the shard over {TRIES_AFTER_FENCING} times while epoch "
+            f"{work.epoch} was being committed. It is tried again; see that no second driver of this branch runs."
+        )
+
+    def close(self) -> None:
+        """Give the producer up. What it left open, the next one aborts."""
+        producer, self._producer = self._producer, None
+        self._marker, self._marker_known = None, False
+        if producer is not None:
+            producer.abandon()
+
+    def _commit(self, work: ShardWork) -> None:
+        if self._producer is None:
+            self._fence()
+        if not self._marker_known:
+            self._read(wait=True)
+        marker = self._marker
+        if marker is not None and marker.epoch >= work.epoch and marker.complete:
+            self._check_same(marker, work)
+            return
+        self._apply(work, self._rows_done(marker, work))
+
+    def _fence(self) -> None:
+        self._producer = None
+        FENCING.hit()
+        milliseconds = int(self._place.timeout_seconds * 1000)
+        producer = RecordProducer(
+            self._place.connection,
+            self._place.largest_record,
+            transactional_id=self._place.transactional_id,
+            transaction_timeout_ms=milliseconds,
+            message_timeout_ms=milliseconds,
+        )
+        producer.client.init_transactions(ANSWER_SECONDS)
+        self._producer = producer
+        self._marker_known = False
+        FENCED.hit()
+
+    def _read(self, wait: bool) -> None:
+        place = self._place
+        marker = read_marker(place.connection, place.marker_topic, place.transactional_id, wait)
+        MARKER_READ.hit()
+        if marker is not None:
+            self._check_read(marker)
+        self._marker, self._marker_known = marker, True
+
+    def _check_read(self, marker: Marker) -> None:
+        if marker.attempt > self._attempt:
+            raise Fenced(
+                f"{self._where()}: attempt {marker.attempt} has taken over; this is attempt {self._attempt}, which "
+                "must stop."
+            )
+        if self._highest is not None and marker.epoch > self._highest:
+            raise SinkError(
+                f"{self._where()}: Kafka already holds epoch {marker.epoch}, but the application's state is at epoch "
+                f"{self._highest}: state was lost, or an older store was put back. Restore the store, or start a new "
+                "branch (fork) that writes to another topic."
+            )
+        if marker.shards != self._place.shards:
+            raise SinkError(
+                f"{self._where()}: the sink was started with shards={marker.shards}, and now has "
+                f"{self._place.shards}. Keep the number: it says which transaction holds a record."
+            )
+
+    def _check_same(self, marker: Marker, work: ShardWork) -> None:
+        if marker.epoch == work.epoch and marker.sha256 != work.sha256:
+            raise SinkError(
+                f"{self._where()}: Kafka holds epoch {work.epoch} with other records than the application decided. Two "
+                "stores use the same branch: see which one is right, and start the other on a branch of its own."
+            )
+
+    def _rows_done(self, marker: Marker | None, work: ShardWork) -> int:
+        """How many of the epoch's records are there already. Raises ``SinkError`` where the marker is of no use."""
+        if marker is not None and marker.epoch == work.epoch:
+            self._check_same(marker, work)
+            return marker.rows
+        if marker is None and (work.parent is None or work.may_be_new()):
+            return 0
+        if marker is not None and marker.epoch == work.parent and marker.complete:
+            return 0
+        found = "is missing" if marker is None else f"names epoch {marker.epoch}"
+        expected = f"epoch {work.parent}" if work.parent is not None else "no epoch yet"
+        raise SinkError(
+            f"{self._where()}: its marker in topic {self._place.marker_topic} {found}, where {expected} should be: "
+            f"records would be lost or doubled by writing epoch {work.epoch}. Restore the marker topic (it must be "
+            "compacted, and never cleared), or give the sink another name, from which on it starts anew."
+        )
+
+    def _apply(self, work: ShardWork, done: int) -> None:
+        """One transaction; more, when the epoch is more than one can hold, or would outlast its timeout."""
+        producer = self._current()
+        producer.client.begin_transaction()
+        BEGUN.hit(work.epoch)
+        began, open_rows = time.monotonic(), 0
+        for batch in _after(work.batches(), done):
+            full = open_rows + batch.num_rows > self._place.limit
+            if open_rows and (full or time.monotonic() - began > self._place.timeout_seconds / 2):
+                self._end_transaction(work, done, complete=False)
+                CHUNK_COMMITTED.hit(work.epoch)
+                producer.client.begin_transaction()
+                began, open_rows = time.monotonic(), 0
+            producer.produce(batch, work.topic)
+            open_rows += batch.num_rows
+            done += batch.num_rows
+        PRODUCED.hit(work.epoch)
+        self._end_transaction(work, done, complete=True)
+
+    def _end_transaction(self, work: ShardWork, rows: int, complete: bool) -> None:
+        producer, place = self._current(), self._place
+        marker = Marker(
+            epoch=work.epoch,
+            attempt=self._attempt,
+            rows=rows,
+            complete=complete,
+            sha256=work.sha256,
+            shards=place.shards,
+        )
+        producer.put((place.marker_topic, PARTITION, place.transactional_id.encode(), marker.encode(), None, 0))
+        MARKED.hit(work.epoch)
+        producer.client.commit_transaction(place.timeout_seconds)
+        COMMITTED.hit(work.epoch)
+        self._marker = marker
+
+    def _current(self) -> RecordProducer:
+        if self._producer is None:
+            raise OutcomeUnknown(f"{self._where()}: there is no producer. The commit is tried again.")
+        return self._producer
+
+    @contextmanager
+    def _one_try(self, what: str) -> Iterator[None]:
+        """Whatever goes wrong in the block, the producer is not used again."""
+        try:
+            yield
+        except KafkaException as error:
+            translated = self._translated(kafka_error(error), what)
+            self.close()
+            raise translated from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _translated(self, error: KafkaError, what: str) -> EpochalError:
+        producer = self._producer
+        if error.code() in _FENCED:
+            return _LostProducer(f"{self._where()}: another producer has taken over.")
+        if producer is not None and producer.refused:
+            return SinkError(
+                f"{self._where()}: could not {what}: Kafka refused {producer.refused}. Nothing of the epoch is "
+                "visible. Raise the topic's max.message.bytes, or see the broker's log; the commit is tried again."
+            )
+        translated = self._place.connection.translate(error, what, producer.complaints.last if producer else None)
+        return type(translated)(f"{self._where()}: {translated.message}")
+
+    def _where(self) -> str:
+        return f"Kafka sink {self._place.transactional_id}"
+
+
+class _LostProducer(OutcomeUnknown):
+    """The broker has fenced the producer."""
+
+
+def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The batches without the first ``rows`` rows."""
+    for batch in batches:
+        if rows >= batch.num_rows:
+            rows -= batch.num_rows
+        else:
+            yield batch.slice(rows)
+            rows = 0

@@ -1,0 +1,113 @@
+"""What the broker says of topics: whether they are there, their identity, and how large a record may be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+from epochal.backends.kafka.connection import ANSWER_SECONDS, Complaints, Connection, kafka_error
+
+LARGEST_BY_DEFAULT = 1_048_588
+"""Kafka's own default of ``max.message.bytes``: what counts where the user may not read a topic's settings."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now. ``identity`` is new when a topic of the same name is made again."""
+
+    name: str
+    identity: str
+    partitions: int
+
+
+class Topics:
+    """Questions about topics over one connection, which is closed with the object."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        settings, self._complaints = connection.watched(socket_connection_setup_timeout_ms=5000)
+        with connection.translated("connect", self._complaints):
+            self._admin = AdminClient(settings)
+
+    @property
+    def admin(self) -> AdminClient:
+        return self._admin
+
+    @property
+    def complaints(self) -> Complaints:
+        return self._complaints
+
+    def names(self) -> list[str]:
+        """All topics that the user may see, those of Kafka's own left out."""
+        with self._connection.translated("list topics", self._complaints):
+            return sorted(name for name in self._admin.list_topics(timeout=ANSWER_SECONDS).topics if name[:2] != "__")
+
+    def find(self, names: Sequence[str]) -> dict[str, Topic]:
+        """Those of the topics that are there."""
+        if not names:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
+        found = {}
+        for name, future in futures.items():
+            with self._connection.translated(f"describe topic {name}", self._complaints):
+                try:
+                    description = future.result()
+                except KafkaException as error:
+                    if kafka_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    raise
+            found[name] = Topic(name, str(description.topic_id), len(description.partitions))
+        return found
+
+    def create(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> Topic:
+        """Make the topic, or find that somebody else just has. Replicas as the broker does by default."""
+        with self._connection.translated(f"create topic {name}", self._complaints):
+            new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings or {}))
+            try:
+                self._admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name].result()
+            except KafkaException as error:
+                if kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        return self._appeared(name)
+
+    def settings(self, name: str) -> dict[str, str] | None:
+        """A topic's settings; ``None`` where the user may not read them."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        with self._connection.translated(f"read the settings of topic {name}", self._complaints):
+            try:
+                entries: dict[str, Any] = self._admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[
+                    resource
+                ].result()
+            except KafkaException as error:
+                if kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return None
+                raise
+        return {key: str(entry.value) for key, entry in entries.items()}
+
+    def largest_record(self, name: str) -> int:
+        """How many bytes a record of the topic may have, with all that Kafka adds."""
+        settings = self.settings(name) or {}
+        with suppress(KeyError, ValueError):
+            return int(settings["max.message.bytes"])
+        return LARGEST_BY_DEFAULT
+
+    def _appeared(self, name: str) -> Topic:
+        """A topic that was just made is not known to every broker at once."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            found = self.find([name])
+            if name in found:
+                return found[name]
+            if time.monotonic() > deadline:
+                raise self._connection.error(
+                    f"Kafka at {self._connection.servers} made topic {name}, but does not show it. Try again."
+                )
+            time.sleep(0.1)

@@ -1,0 +1,163 @@
+"""T1 to T3: what a task does with the sink's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaException
+
+from epochal.backends.kafka.connection import Connection, kafka_error
+from epochal.backends.kafka.producers import RecordProducer
+from epochal.backends.kafka.records import RECORD, RecordShape, key_text, sizes
+from epochal.backends.kafka.topics import Topics
+from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog
+from epochal.contracts.backend import SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import TaskScope
+from epochal.errors import SinkError
+
+_sizes_known: dict[tuple[str, str], int] = {}
+"""By servers and topic, in each Python worker: how large a record may be."""
+_direct_producers: dict[tuple[str, str], RecordProducer] = {}
+
+
+@dataclass(frozen=True)
+class RecordCheck:
+    """Refuses, before pre-commit, what the broker would refuse after the decision.
+
+    ``largest`` is what the driver has found for the sink's own topic; other topics are asked for where they are met.
+    """
+
+    sink: str
+    connection: Connection
+    topic: str | None
+    largest: Mapping[str, int]
+
+    def check(self, records: pa.RecordBatch) -> None:
+        """Raises ``SinkError`` naming the topic that is missing, or the key of the record that is too large."""
+        if not records.num_rows:
+            return
+        bytes = sizes(records)
+        for topic, mask in self._by_topic(records):
+            limit = self._largest(topic)
+            mine = bytes if mask is None else pc.if_else(mask, bytes, 0)
+            largest = pc.max(mine).as_py()
+            if largest > limit:
+                row = pc.index(mine, largest).as_py()
+                raise SinkError(
+                    f"{self.sink}: the record with key {key_text(records.column('key')[row].as_py())} has {largest} "
+                    f"bytes; topic {topic} takes {limit}. Make it smaller, or raise the topic's max.message.bytes."
+                )
+
+    def _by_topic(self, records: pa.RecordBatch) -> list[tuple[str, Any]]:
+        topics = records.column("topic")
+        if topics.null_count == records.num_rows:
+            return [(str(self.topic), None)]
+        filled = topics if self.topic is None else pc.fill_null(topics, self.topic)
+        return [(name, pc.equal(filled, name)) for name in pc.unique(filled).to_pylist()]
+
+    def _largest(self, topic: str) -> int:
+        known = self.largest.get(topic) or _sizes_known.get((self.connection.servers, topic))
+        if known is None:
+            topics = Topics(self.connection)
+            if topic not in topics.find([topic]):
+                raise SinkError(
+                    f"{self.sink}: a row is for topic {topic!r}, which Kafka at {self.connection.servers} does not "
+                    "have. Create the topic, or correct the column that names it."
+                )
+            known = _sizes_known[self.connection.servers, topic] = topics.largest_record(topic)
+        return known
+
+
+class LoggedTransaction(SinkTransaction):
+    """Exactly once: records go to the log."""
+
+    def __init__(self, shape: RecordShape, check: RecordCheck, log: WriteAheadLog, task: TaskScope) -> None:
+        self._shape = shape
+        self._check = check
+        self._writer: LogWriter = log.open(task, RECORD)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        records = self._shape.encode(self._check.sink, batch)
+        self._check.check(records)
+        self._writer.write(records)
+
+    def pre_commit(self) -> Handle:
+        return self._writer.finish()
+
+    def discard(self) -> None:
+        self._writer.discard()
+
+
+class DirectTransaction(SinkTransaction):
+    """At least once: records go to Kafka from the task, and are there whatever becomes of the epoch."""
+
+    def __init__(self, shape: RecordShape, check: RecordCheck, seconds: float, task: TaskScope) -> None:
+        self._shape = shape
+        self._check = check
+        self._seconds = seconds
+        self._task = task
+        self._producer: RecordProducer | None = None
+        self._rows = 0
+        self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        records = self._shape.encode(self._check.sink, batch)
+        self._check.check(records)
+        with self._given_up_on_error("write"):
+            self._producer = self._producer or self._open()
+            self._producer.produce(records, self._check.topic)
+        self._rows += records.num_rows
+        self._bytes += int(pc.sum(sizes(records)).as_py())
+
+    def pre_commit(self) -> Handle:
+        with self._given_up_on_error("write"):
+            if self._producer is not None and not self._producer.flush(self._seconds):
+                raise SinkError(
+                    f"{self._check.sink}: Kafka at {self._check.connection.servers} did not take all records within "
+                    f"{self._seconds:g} s. The epoch is run again; its records may then be there twice."
+                )
+            if self._producer is not None and self._producer.refused:
+                raise SinkError(f"{self._check.sink}: Kafka refused {self._producer.refused}. The epoch is run again.")
+        return Handle(
+            owner=self._task.owner, subtask=self._task.subtask, rows=self._rows, bytes=self._bytes, payload={}
+        )
+
+    def discard(self) -> None:
+        self._forget()
+
+    def _open(self) -> RecordProducer:
+        """Kept by the Python worker from task to task: connecting costs more than a small epoch."""
+        key = self._check.connection.servers, repr(sorted(self._check.connection.options.items(), key=str))
+        if key not in _direct_producers:
+            largest = self._check.largest.get(self._check.topic or "")
+            milliseconds = int(self._seconds * 1000)
+            _direct_producers[key] = RecordProducer(self._check.connection, largest, message_timeout_ms=milliseconds)
+        return _direct_producers[key]
+
+    @contextmanager
+    def _given_up_on_error(self, what: str) -> Iterator[None]:
+        """After any error in the block the producer is not used again: it may still hold records of this task."""
+        try:
+            yield
+        except KafkaException as error:
+            self._forget()
+            raise self._check.connection.translate(kafka_error(error), what) from error
+        except BaseException:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        producer, self._producer = self._producer, None
+        for key, kept in list(_direct_producers.items()):
+            if kept is producer:
+                del _direct_producers[key]
+        if producer is not None:
+            producer.abandon()

@@ -1,0 +1,101 @@
+"""What is in a Kafka topic, as a reader without Epochal sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import Any, Literal
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+SECONDS = 30.0
+
+
+def read_topic(servers: str, topic: str, isolation: Isolation = "read_committed") -> list[Message[Any, Any]]:
+    """All records that are there now, partition after partition, in order."""
+    consumer = _consumer(servers, isolation)
+    try:
+        partitions = sorted(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
+        return [message for partition in partitions for message in _read(consumer, topic, partition)]
+    finally:
+        consumer.close()
+
+
+def open_transactions(servers: str, topic: str) -> list[int]:
+    """The partitions whose end a read_committed reader cannot see, because a transaction is open there."""
+    committed, uncommitted = _consumer(servers, "read_committed"), _consumer(servers, "read_uncommitted")
+    try:
+        partitions = sorted(committed.list_topics(topic, SECONDS).topics[topic].partitions)
+        return [
+            partition
+            for partition in partitions
+            if _end(committed, topic, partition) < _end(uncommitted, topic, partition)
+        ]
+    finally:
+        committed.close()
+        uncommitted.close()
+
+
+class Watcher:
+    """A read_committed reader that reads all the time: what it has seen was visible at some moment."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.seen: list[tuple[int, int, bytes | None]] = []
+        """Partition, offset and value, in the order in which they became visible."""
+        self._consumer = _consumer(servers, "read_committed")
+        partitions = self._consumer.list_topics(topic, SECONDS).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafka-watcher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for message in self._consumer.consume(1000, 0.2):
+                if message.error() is None:
+                    self.seen.append((message.partition() or 0, message.offset() or 0, message.value()))
+
+
+def _read(consumer: Consumer, topic: str, partition: int) -> list[Message[Any, Any]]:
+    end = _end(consumer, topic, partition)
+    found: list[Message[Any, Any]] = []
+    if end == 0:
+        return found
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        for message in consumer.consume(1000, 0.02):
+            error, offset = message.error(), message.offset() or 0
+            if error is None and offset < end:
+                found.append(message)
+            at_end = offset >= end if error is not None else offset >= end - 1
+            if at_end and (error is None or error.code() == KafkaError._PARTITION_EOF):
+                return found
+    raise AssertionError(f"{topic}, partition {partition}, could not be read to {end} within {SECONDS:g} s")
+
+
+def _end(consumer: Consumer, topic: str, partition: int) -> int:
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), SECONDS, cached=False)
+    return int(end)
+
+
+def _consumer(servers: str, isolation: Isolation) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"reader-{uuid.uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 10,
+            "log_level": 0,
+        }
+    )
