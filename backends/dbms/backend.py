@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from epochal.backends.dbms import rows as row_rules
-from epochal.backends.dbms import target as targets
+from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
-from epochal.backends.dbms.failures import Busy, commit_outcome, translated
-from epochal.backends.dbms.fence import LONGEST_NAME, Fence
+from epochal.backends.dbms.failures import Busy, commit_outcome
+from epochal.backends.dbms.fence import Fence
 from epochal.backends.dbms.portable import PortableTable
-from epochal.backends.dbms.target import Target
 from epochal.backends.dbms.transaction import CHUNK_ROWS, DbmsTransaction
 from epochal.backends.dbms.writing import ORDER, Writing
 from epochal.backends.write_ahead_log import WriteAheadLog
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.errors import SchemaError, SinkError
+from epochal.errors import SinkError
 from epochal.faults import declare
 
 PREPARED = declare("R1.dbms.fence-ready", "table and fence table are there, the fence is still an earlier attempt's")
@@ -34,7 +32,6 @@ COMMITTED = declare("E5.dbms.committed", "the transaction is committed, the log 
 
 _LOCK_SECONDS = 2
 _TAKE_OVERS = 5
-_PROCESS_LOCAL = ("_engine", "_portable")
 
 
 class DbmsBackend(SinkBackend):
@@ -45,14 +42,7 @@ class DbmsBackend(SinkBackend):
         self._address = address
         self._writing = writing
         self._log = WriteAheadLog(place)
-        self._target: Target | None = None
-        self._schema: pa.Schema | None = None
-        self._engine: Engine | None = None
-        self._portable: PortableTable | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What travels to the executors."""
-        return {**self.__dict__, **dict.fromkeys(_PROCESS_LOCAL)}
+        self._access = TableAccess(place.sink, address, writing)
 
     @property
     def kind(self) -> str:
@@ -63,34 +53,26 @@ class DbmsBackend(SinkBackend):
         return f"dbms:{self._address.place}/{self._writing.table}"
 
     def check(self, schema: pa.Schema) -> None:
-        with self._explained(), self._transaction("look at the table", reading=True) as connection:
-            self._writing.written(schema)
-            found = targets.find(connection, self._writing)
-            if found is None and not self._writing.create:
-                raise targets.missing(self._writing)
-            if found is not None:
-                targets.check(found, self._writing, schema)
-        self._schema = schema
+        self._access.check(schema)
 
     def recover(self, epoch: EpochScope) -> None:
-        self._check_name(epoch)
-        with self._transaction("prepare the tables") as connection:
-            self._prepare(connection)
+        with self._access.transaction("prepare the tables") as connection:
+            self._access.prepare(connection)
             self._fence.create(connection)
         PREPARED.hit(epoch.epoch)
         self._take_over(epoch)
         TAKEN_OVER.hit(epoch.epoch)
 
     def start(self, task: TaskScope) -> DbmsTransaction:
-        return DbmsTransaction(self._log, task, self._writing, self._target, self._address.dialect)
+        return DbmsTransaction(self._log, task, self._writing, self._access.target, self._address.dialect)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        with self._transaction(f"commit epoch {epoch.epoch}") as connection:
+        with self._access.transaction(f"commit epoch {epoch.epoch}") as connection:
             if self._fence.advance(connection, epoch):
                 FENCE_MOVED.hit(epoch.epoch)
-                self._apply(connection, epoch, handles)
+                self._apply(connection, self._chunks(epoch, handles))
                 APPLIED.hit(epoch.epoch)
-                with commit_outcome(self._who, self._address):
+                with commit_outcome(self._access.who, self._address):
                     connection.commit()
         COMMITTED.hit(epoch.epoch)
         self._log.remove(epoch, handles)
@@ -103,36 +85,17 @@ class DbmsBackend(SinkBackend):
 
     def close(self) -> None:
         """Let go of this process's connections; they are made again when they are needed."""
-        if self._engine is not None:
-            self._engine.dispose()
-        self._engine = self._portable = None
+        self._access.close()
 
     @property
     def _fence(self) -> Fence:
         return Fence(self._place.sink, self._writing.schema_name, self._address.place)
 
-    @property
-    def _who(self) -> str:
-        return f"Sink {self._place.sink!r}"
-
-    def _prepare(self, connection: Connection) -> None:
-        """R1.1: the table is there, made if asked, and still fits what was checked."""
-        found = targets.find(connection, self._writing)
-        if found is None and self._writing.create and self._schema is not None:
-            targets.create(connection, self._writing, self._schema)
-            found = targets.find(connection, self._writing)
-        with self._explained():
-            if found is None:
-                raise targets.missing(self._writing)
-            if self._schema is not None:
-                targets.check(found, self._writing, self._schema)
-        self._target = found
-
     def _take_over(self, epoch: EpochScope) -> None:
         """R1.2. A transaction of an earlier attempt may hold the fence: one that was stopped would hold it for ever."""
         for left in reversed(range(_TAKE_OVERS)):
             try:
-                with self._transaction("take over its fence") as connection:
+                with self._access.transaction("take over its fence") as connection:
                     if self._address.dialect == "postgresql":
                         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
                     self._fence.take_over(connection, epoch, self._place)
@@ -149,23 +112,20 @@ class DbmsBackend(SinkBackend):
     def _end_holder(self, epoch: EpochScope) -> None:
         if self._address.dialect != "postgresql":
             return
-        with self._transaction("end an earlier attempt's transaction", reading=True) as connection:
+        with self._access.transaction("end an earlier attempt's transaction", reading=True) as connection:
             process = self._fence.holder(connection, epoch)
             if process is not None:
                 connection.execute(sa.select(sa.func.pg_terminate_backend(process)))
 
-    def _apply(self, connection: Connection, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        chunks = self._chunks(epoch, handles)
-        if self._address.dialect == "postgresql":
-            from epochal.backends.dbms import postgresql
-
-            session: Any = connection.connection.driver_connection
-            apply = postgresql.merge if self._writing.keys else postgresql.insert
-            apply(session, self._writing, chunks)
+    def _apply(self, connection: Connection, chunks: Iterator[pa.Table]) -> None:
+        if self._address.dialect != "postgresql":
+            PortableTable(connection, self._writing).apply(connection, chunks)
             return
-        if self._portable is None:
-            self._portable = PortableTable(connection, self._writing)
-        self._portable.apply(connection, chunks)
+        from epochal.backends.dbms import postgresql  # its driver is an extra
+
+        session: Any = connection.connection.driver_connection
+        apply = postgresql.merge if self._writing.keys else postgresql.insert
+        apply(session, self._writing, chunks)
 
     def _chunks(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.Table]:
         """The epoch's rows in order. With keys, each chunk has one row for each key, and later chunks come after."""
@@ -186,32 +146,3 @@ class DbmsBackend(SinkBackend):
         if self._writing.keys:
             rows = row_rules.last_per_key(rows, self._writing.table_keys)
         return rows.drop_columns([ORDER]) if ORDER in rows.column_names else rows
-
-    @contextmanager
-    def _transaction(self, doing: str, reading: bool = False) -> Iterator[Connection]:
-        """A transaction, committed at the end unless the block has done so. Errors are translated; what is known of
-        the table in this process is forgotten with them."""
-        try:
-            with translated(self._who, doing, self._address):
-                if self._engine is None:
-                    self._engine = self._address.engine()
-                options = {"epochal_reading": reading}
-                with self._engine.connect().execution_options(**options) as connection:
-                    yield connection
-                    if connection.in_transaction():
-                        connection.commit()
-        except BaseException:
-            self._portable = None
-            raise
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """What does not fit is said of this sink, at this database."""
-        try:
-            yield
-        except SchemaError as error:
-            raise SchemaError(f"{self._who} at {self._address.place}: {error.message}") from None
-
-    def _check_name(self, epoch: EpochScope) -> None:
-        if len(epoch.branch) > LONGEST_NAME:
-            raise SinkError(f"Branch {epoch.branch} has a name longer than {LONGEST_NAME} characters.")

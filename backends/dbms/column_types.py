@@ -52,7 +52,7 @@ class ColumnType:
         return bool(pa.types.is_nested(type)) and self.family == "json"
 
     def _takes_integer(self, type: pa.DataType) -> bool:
-        bits = type.bit_width
+        bits = int(type.bit_width)
         if self.family == "integer":
             return (self.size or 64) >= bits
         if self.family == "float":

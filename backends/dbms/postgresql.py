@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from psycopg import Connection, sql
 
@@ -125,3 +126,33 @@ def _as_text(column: pa.ChunkedArray) -> pa.Array:
     else:
         texts = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
     return pa.array(texts, pa.string())
+
+
+def statements(writing: Writing, rows: pa.Table) -> Iterable[tuple[sql.Composed, list[tuple[Any, ...]]]]:
+    """Statements with one set of values for each row: for transactions in which no temporary table may be used."""
+    names = [name for name in rows.column_names if name != OPERATION]
+    into = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        table_name(writing), _listed(names), sql.SQL(", ").join([sql.Placeholder()] * len(names))
+    )
+    upsert = sql.SQL("{} {}").format(into, conflict(writing, names))
+    if OPERATION not in rows.column_names:
+        yield upsert, _values(rows, names)
+        return
+    keys = sql.SQL(" AND ").join(
+        sql.SQL("{} = {}").format(sql.Identifier(key), sql.Placeholder()) for key in writing.table_keys
+    )
+    delete = sql.SQL("DELETE FROM {} WHERE {}").format(table_name(writing), keys)
+    for operation, statement, columns in (
+        (DELETE, delete, list(writing.table_keys)),
+        (INSERT, into, names),
+        (UPSERT, upsert, names),
+    ):
+        chosen = rows.filter(pc.equal(rows[OPERATION], operation))
+        if chosen.num_rows:
+            yield statement, _values(chosen, columns)
+
+
+def _values(rows: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
+    columns = [rows[name] for name in names]
+    texts = [_as_text(column) if pa.types.is_nested(column.type) else column for column in columns]
+    return list(zip(*(column.to_pylist() for column in texts), strict=True))

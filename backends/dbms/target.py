@@ -8,6 +8,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Inspector, MetaData, Table
 
+from epochal.backends.dbms.address import DIALECTS
 from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
 from epochal.backends.dbms.writing import Writing
 from epochal.errors import SchemaError, SinkError
@@ -45,8 +46,7 @@ def find(connection: Connection, writing: Writing) -> Target | None:
     name, schema = writing.table_name, writing.schema_name
     if not inspector.has_table(name, schema=schema):
         return None
-    dialect = connection.dialect.name
-    dialect = "mysql" if dialect == "mariadb" else dialect
+    dialect = DIALECTS[connection.dialect.name]
     if dialect == "mysql":
         _check_engine(inspector, writing)
     columns = []
@@ -54,8 +54,8 @@ def find(connection: Connection, writing: Writing) -> Target | None:
     for found in inspector.get_columns(name, schema=schema):
         # An INTEGER PRIMARY KEY of SQLite numbers itself, and says neither that nor that it takes no null.
         own_number = dialect == "sqlite" and primary == [found["name"]] and isinstance(found["type"], sa.INTEGER)
-        filled = found.get("default") is not None or bool(found.get("identity")) or own_number
-        filled = filled or found.get("autoincrement") is True
+        identity = found.get("identity")
+        filled = bool(found.get("default") is not None or identity or own_number or found.get("autoincrement") is True)
         nullable = found["nullable"] and found["name"] not in primary
         columns.append(
             TargetColumn(
@@ -72,8 +72,12 @@ def find(connection: Connection, writing: Writing) -> Target | None:
 
 def create(connection: Connection, writing: Writing, schema: pa.Schema) -> None:
     """Make the table for the stream's columns, with the keys as its primary key. There already is done."""
-    dialect = connection.dialect.name
-    dialect = "mysql" if dialect == "mariadb" else dialect
+    connection.execute(sa.schema.CreateTable(planned(connection, writing, schema), if_not_exists=True))
+
+
+def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Table:
+    """The table as it would be made. Raises ``SchemaError`` for a column that cannot be."""
+    dialect = DIALECTS[connection.dialect.name]
     columns = []
     for field in writing.fields(schema):
         key = field.name in writing.table_keys
@@ -82,8 +86,7 @@ def create(connection: Connection, writing: Writing, schema: pa.Schema) -> None:
         except SchemaError as error:
             raise SchemaError(f"Table {writing.table} cannot be made: column {field.name!r}: {error.message}") from None
         columns.append(Column(field.name, type, primary_key=key, nullable=not key, autoincrement=False))
-    table = Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
-    connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+    return Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
 
 
 def check(target: Target, writing: Writing, schema: pa.Schema) -> None:

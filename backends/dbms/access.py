@@ -1,0 +1,87 @@
+"""A sink's table from one process: connections, transactions, and whether the stream's columns fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import Connection, Engine
+
+from epochal.backends.dbms import target as targets
+from epochal.backends.dbms.address import DatabaseAddress
+from epochal.backends.dbms.failures import translated
+from epochal.backends.dbms.target import Target
+from epochal.backends.dbms.writing import Writing
+from epochal.errors import SchemaError
+
+
+class TableAccess:
+    """Serialisable: connections stay in the process. ``target`` is known once :meth:`prepare` has run."""
+
+    def __init__(self, sink: str, address: DatabaseAddress, writing: Writing) -> None:
+        self.who = f"Sink {sink!r}"
+        self.address = address
+        self.writing = writing
+        self.target: Target | None = None
+        self._schema: pa.Schema | None = None
+        self._engine: Engine | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engine": None}
+
+    def check(self, schema: pa.Schema) -> None:
+        """Whether the table is there, or will be made, and takes rows of this schema. Nothing is written.
+
+        Raises ``SchemaError`` for what does not fit, ``SinkError`` when the database cannot be asked.
+        """
+        with self._explained():
+            self.writing.written(schema)
+            with self.transaction("look at the table", reading=True) as connection:
+                found = targets.find(connection, self.writing)
+                if found is None and not self.writing.create:
+                    raise targets.missing(self.writing)
+                if found is not None:
+                    targets.check(found, self.writing, schema)
+                else:
+                    targets.planned(connection, self.writing, schema)
+        self._schema = schema
+
+    def prepare(self, connection: Connection) -> None:
+        """Make the table if that was asked for; see that it still fits what was checked; remember what it takes."""
+        with self._explained():
+            found = targets.find(connection, self.writing)
+            if found is None and self.writing.create and self._schema is not None:
+                targets.create(connection, self.writing, self._schema)
+                found = targets.find(connection, self.writing)
+            if found is None:
+                raise targets.missing(self.writing)
+            if self._schema is not None:
+                targets.check(found, self.writing, self._schema)
+        self.target = found
+
+    @contextmanager
+    def transaction(self, doing: str, reading: bool = False) -> Iterator[Connection]:
+        """A transaction, committed at the end unless the block has done so. The database's errors are translated."""
+        with translated(self.who, doing, self.address):
+            if self._engine is None:
+                self._engine = self.address.engine()
+            with self._engine.connect().execution_options(epochal_reading=reading) as connection:
+                yield connection
+                if connection.in_transaction():
+                    connection.commit()
+
+    def close(self) -> None:
+        """Let go of this process's connections; they are made again when they are needed."""
+        if self._engine is not None:
+            self._engine.dispose()
+        self._engine = None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What does not fit is said of this sink, at this database."""
+        try:
+            yield
+        except SchemaError as error:
+            raise SchemaError(f"{self.who} at {self.address.place}: {error.message}") from None

@@ -1,0 +1,116 @@
+"""What one task attempt writes: rows of the table, in a transaction of its own that ends prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from epochal.backends.dbms import postgresql
+from epochal.backends.dbms import rows as row_rules
+from epochal.backends.dbms.access import TableAccess
+from epochal.backends.dbms.failures import translated
+from epochal.backends.dbms.writing import ORDER
+from epochal.backends.postgresql_two_phase.ledger import Ledger
+from epochal.backends.postgresql_two_phase.names import TransactionName
+from epochal.contracts.backend import SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import TaskScope
+from epochal.faults import declare
+
+LOCK_SECONDS = 20
+"""How long a task waits for a row that another open transaction has changed, before its epoch is aborted."""
+
+BEGUN = declare("T1.postgresql.begun", "a task's transaction is open at the server, with no row in it")
+IN_LEDGER = declare("T3.postgresql.in-ledger", "rows and ledger row are in the open transaction, which is not prepared")
+PREPARED = declare("T3.postgresql.prepared", "the transaction is prepared, no handle names it yet")
+
+
+class TwoPhaseTransaction(SinkTransaction):
+    """A connection is made with the first row; a task without rows makes none."""
+
+    def __init__(self, access: TableAccess, ledger: Ledger, task: TaskScope) -> None:
+        self._access = access
+        self._ledger = ledger
+        self._task = task
+        self._connection: psycopg.Connection[Any] | None = None
+        self._held: list[pa.Table] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        writing = self._access.writing
+        rows = row_rules.renamed(batch, writing)
+        if self._access.target is not None:
+            row_rules.check(rows, self._access.target, writing.table_keys, "postgresql")
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+        with self._translated("write"):
+            connection = self._open()
+            if writing.keys:
+                self._held.append(rows)  # only the last operation of each key may touch its row
+            else:
+                postgresql.insert(connection, writing, [rows])
+
+    def pre_commit(self) -> Handle:
+        if self._connection is None:
+            return self._handle({})
+        name = TransactionName.new(self._task)
+        with self._translated("pre-commit"):
+            self._merge(self._connection)
+            self._ledger.note(self._connection, name)
+            IN_LEDGER.hit(self._task.epoch.epoch)
+            self._connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(name.gid)))
+        PREPARED.hit(self._task.epoch.epoch)
+        self._close()
+        return self._handle({"gid": name.gid})
+
+    def discard(self) -> None:
+        self._held = []
+        self._close()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            # Without psycopg's own idea of transactions: it knows nothing of prepared ones.
+            self._connection = psycopg.connect(**self._access.address.libpq(), autocommit=True)
+            self._connection.execute("BEGIN")
+            self._connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+            BEGUN.hit(self._task.epoch.epoch)
+        return self._connection
+
+    def _merge(self, connection: psycopg.Connection[Any]) -> None:
+        """By statements: a transaction that has used a temporary table cannot be prepared."""
+        if not self._held:
+            return
+        writing = self._access.writing
+        rows = row_rules.last_per_key(pa.concat_tables(self._held), writing.table_keys)
+        self._held = []
+        with connection.cursor() as cursor:
+            for statement, values in postgresql.statements(writing, _without_order(rows)):
+                cursor.executemany(statement, values)
+
+    def _handle(self, payload: dict[str, Any]) -> Handle:
+        task = self._task
+        return Handle(owner=task.owner, subtask=task.subtask, rows=self._rows, bytes=self._bytes, payload=payload)
+
+    def _close(self) -> None:
+        """The server rolls back what was not prepared."""
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.close()
+        self._connection = None
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        with translated(f"{self._access.who}, subtask {self._task.subtask},", doing, self._access.address):
+            yield
+
+
+def _without_order(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([ORDER]) if ORDER in rows.column_names else rows

@@ -1,0 +1,82 @@
+"""A sink's database as tests see it: how its backends are made, and what anybody can read there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+import sqlalchemy as sa
+
+from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
+from epochal.contracts.backend import SinkPlace
+from epochal.secrets import secret
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.contract import SinkHarness
+
+TABLE = "out"
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Backend = TypeVar("Backend", bound=Closable)
+
+
+class TestDatabase:
+    """``url`` is the test's own database, with its password; ``writing``: options of :class:`Writing`."""
+
+    __test__ = False
+
+    def __init__(self, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **writing: Any) -> None:
+        self.url = sa.make_url(url)
+        monkeypatch.setenv("TEST_DATABASE_PASSWORD", self.url.password or "")
+        self.password = secret("env:TEST_DATABASE_PASSWORD") if self.url.password else None
+        self.writing = Writing(TABLE, **{"create": True, **writing})
+        self.store = SnapshotStore(str(folder / "store"))
+        self.engine = sa.create_engine(self.url, poolclass=sa.NullPool)
+        self._made: list[Closable] = []
+
+    @property
+    def plain_url(self) -> str:
+        """Without the password, as pipelines have it."""
+        return self.url._replace(password=None).render_as_string()
+
+    @property
+    def address(self) -> DatabaseAddress:
+        return DatabaseAddress.parse("dbms.sink", self.plain_url, self.password, {})
+
+    def visible(self) -> list[dict[str, Any]]:
+        return self.rows(f"SELECT * FROM {TABLE}") if sa.inspect(self.engine).has_table(TABLE) else []
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        with self.engine.connect() as connection:
+            return [dict(row) for row in connection.execute(sa.text(query)).mappings()]
+
+    def run(self, *statements: str) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    def kept(self, backend: Backend) -> Backend:
+        """``backend``, whose connections are closed with this database."""
+        self._made.append(backend)
+        return backend
+
+    def close(self) -> None:
+        for backend in self._made:
+            backend.close()
+        self.engine.dispose()
+
+
+class DbmsDatabase(TestDatabase, SinkHarness):
+    """With ``dbms.sink`` on it, named ``out``."""
+
+    __test__ = False
+
+    def make(self) -> DbmsBackend:
+        return self.kept(DbmsBackend(SinkPlace("out", self.store), self.address, self.writing))
+
+    def leftovers(self) -> list[str]:
+        return [path for path in self.store.list("") if "/logs/" in path]
