@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from epochal.errors import MalformedRecord
+from epochal.errors import MalformedRecord, SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -39,6 +39,8 @@ OPTIONS: dict[Format, frozenset[str]] = {
 """Spark's reader options that a source may set. Those that decide about malformed records are the source's own."""
 
 _MALFORMED = "_malformed"
+KEEP_MALFORMED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
+"""Spark's options for :func:`with_malformed`."""
 _SHOWN = 200
 
 
@@ -55,35 +57,63 @@ class Reader:
         self, spark: SparkSession, schema: StructType, paths: Sequence[str], dropped: Observation | None
     ) -> DataFrame:
         """The records of ``paths`` that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
+        import pyspark.sql.functions as F
+
         if not paths:
             return spark.createDataFrame([], schema)
         reader = spark.read.format(self.format).options(**self.options)
         if self.format == "parquet":
             return reader.schema(schema).load(list(map(_for_spark, paths)))
-        checked = type(schema)([*schema.fields]).add(_MALFORMED, "string")
-        reader = reader.schema(checked).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _MALFORMED)
+        reader = reader.schema(with_malformed(schema)).options(**KEEP_MALFORMED)
         frame = reader.load(list(map(_for_spark, paths)))
-        return self._without_malformed(frame, schema, dropped)
+        return without_malformed(frame, schema, self.malformed, F.input_file_name(), dropped)
 
     def infer(self, spark: SparkSession, paths: Sequence[str]) -> StructType:
         """The schema that the files themselves carry."""
         return spark.read.format(self.format).options(**self.options).load(list(map(_for_spark, paths))).schema
 
-    def _without_malformed(self, frame: DataFrame, schema: StructType, dropped: Observation | None) -> DataFrame:
-        import pyspark.sql.functions as F
 
-        record = F.col(_MALFORMED)
-        everything = F.to_json(F.struct(*(F.col(_quoted(name)) for name in schema.names)))
-        if self.malformed == "fail":
-            verdict = F.raise_error(_complaint(record, everything)).cast("boolean")
-        else:
-            verdict = everything.isNull() & F.lit(False)
-        if dropped is not None:
-            frame = frame.observe(dropped, F.count_if(record.isNotNull() & everything.isNotNull()).alias("rows"))
-        return frame.where(F.when(record.isNotNull(), verdict).otherwise(F.lit(True))).drop(_MALFORMED)
+def declared_schema(of: str, schema: str) -> StructType:
+    """A schema written as DDL. Raises ``SchemaError`` saying what it is the schema ``of``."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        found = StructType.fromDDL(schema)
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SchemaError(f"The schema of {of} cannot be read: {schema!r}. {reason}") from error
+    if not isinstance(found, StructType):
+        raise SchemaError(f"The schema of {of} is {schema!r}: write 'column type, ..'.")
+    return found
 
 
-def _complaint(record: Column, everything: Column) -> Column:
+def with_malformed(schema: StructType) -> StructType:
+    """The schema with the column into which Spark puts a record that does not fit it (:data:`KEEP_MALFORMED`)."""
+    return type(schema)([*schema.fields]).add(_MALFORMED, "string")
+
+
+def without_malformed(
+    frame: DataFrame, schema: StructType, malformed: Malformed, file: Column, dropped: Observation | None
+) -> DataFrame:
+    """The records that fit, of a frame with the columns of :func:`with_malformed` and others.
+
+    ``file`` names a record's file to people; ``dropped`` learns how many records did not fit, as ``rows``.
+    """
+    import pyspark.sql.functions as F
+
+    record = F.col(_MALFORMED)
+    everything = F.to_json(F.struct(*(F.col(_quoted(name)) for name in schema.names)))
+    if malformed == "fail":
+        verdict = F.raise_error(_complaint(file, record, everything)).cast("boolean")
+    else:
+        verdict = everything.isNull() & F.lit(False)
+    if dropped is not None:
+        frame = frame.observe(dropped, F.count_if(record.isNotNull() & everything.isNotNull()).alias("rows"))
+    return frame.where(F.when(record.isNotNull(), verdict).otherwise(F.lit(True))).drop(_MALFORMED)
+
+
+def _complaint(file: Column, record: Column, everything: Column) -> Column:
     """The failure as the engine reads it from the text of Spark's exception: one line of JSON."""
     import pyspark.sql.functions as F
 
@@ -91,7 +121,7 @@ def _complaint(record: Column, everything: Column) -> Column:
 
     message = F.concat(
         F.lit("A record of "),
-        F.input_file_name(),
+        file,
         F.lit(" does not fit the declared schema: "),
         F.substring(F.coalesce(record, everything, F.lit("")), 1, _SHOWN),
         F.lit(" . Correct the file (as a new file) or the schema, or read with malformed='drop'."),

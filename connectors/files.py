@@ -7,26 +7,25 @@ files. Files are taken in the order of their modification times, those of one ti
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, absolute, current, list_files
-from epochal.connectors.file_reading import FORMATS, OPTIONS, Format, Malformed, Reader, estimated_rows
+from epochal.connectors.file_reading import FORMATS, OPTIONS, Format, Malformed, Reader, declared_schema, estimated_rows
+from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
 from epochal.connectors.options import check_choice, check_options, check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.errors import OptionError, SchemaError, SourceChanged, SourceError
+from epochal.errors import OptionError, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _SAMPLE = 64 * 1024
-_log = logging.getLogger(__name__)
 
 
 def source(
@@ -83,9 +82,9 @@ class FilesSource(Source):
         self._location = absolute(path)
         self._reader = reader
         self._max_files = max_files
-        self._taken: dict[str, FileRecord] = {}
+        self._taken = TakenFiles()
         self._schema: StructType | None = None
-        self._dropped: dict[int, Observation] = {}
+        self._dropped = DroppedRecords(self._location)
 
     @property
     def kind(self) -> str:
@@ -101,84 +100,46 @@ class FilesSource(Source):
         return self._schema
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        records = [FileRecord.from_json(record) for record in (checkpoint or {}).get("files", ())]
-        self._taken = {record.path: record for record in records}
-        for slice in slices:
-            self.accept(slice)
+        self._taken.restore(checkpoint, slices)
 
     def checkpoint(self) -> dict[str, Any]:
-        return {"files": [record.as_json() for record in self._taken.values()]}
+        return self._taken.checkpoint()
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        new: list[FileRecord] = []
-        for record in list_files(self._location):
-            taken = self._taken.get(record.path)
-            if taken is None:
-                new.append(record)
-            elif taken != record:
-                raise _changed(taken, record)
+        new = self._taken.new_among(list_files(self._location))
         chosen, rows = self._within(limits, new[: self._max_files])
-        if not chosen:
-            return None
-        return Slice(
-            start={"files": len(self._taken)},
-            end={"files": len(self._taken) + len(chosen)},
-            detail={"files": [record.as_json() for record in chosen]},
-            rows=rows,
-        )
+        return self._taken.slice_of(chosen, rows) if chosen else None
 
     def accept(self, slice: Slice) -> None:
-        for record in _records(slice):
-            self._taken[record.path] = record
+        self._taken.accept(slice)
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        records = _records(slice)
+        records = records_of(slice)
         for record in records:
             now = current(record.path)
             if now != record:
-                raise _changed(record, now)
-        dropped = None
-        if self._reader.malformed == "drop" and self._reader.format != "parquet":
-            from pyspark.sql import Observation
-
-            dropped = self._dropped[slice.start["files"]] = Observation()
+                raise changed(record, now)
+        counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
+        dropped = self._dropped.of(slice) if counted else None
         return self._reader.frame(spark, self.schema(spark), [record.path for record in records], dropped)
 
     def acknowledge(self, slice: Slice) -> None:
-        observation = self._dropped.pop(slice.start["files"], None)
-        if observation is not None:
-            # Spark's answer is there once the job has run; a slice that nothing read has none, and must not hold E6 up.
-            threading.Thread(target=_log_dropped, args=(self._location, slice, observation), daemon=True).start()
+        self._dropped.log(slice)
 
     def _within(self, limits: SliceLimits, new: Sequence[FileRecord]) -> tuple[list[FileRecord], int | None]:
         """The first files that together keep to the limit, at least one; and their rows, where these are known."""
         exact = self._reader.format == "parquet"
         if limits.max_records is None and not exact:
             return list(new), None
-        chosen: list[FileRecord] = []
-        total = 0
-        for record in new:
-            rows = _parquet_rows(record.path) if exact else _text_rows(record)
-            if chosen and limits.max_records is not None and total + rows > limits.max_records:
-                break
-            chosen.append(record)
-            total += rows
+        rows_of = _parquet_rows if exact else _text_rows
+        chosen, total = first_within(limits.max_records, new, rows_of)
         return chosen, total if exact else None
 
 
 def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructType:
     """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
     if reader.schema is not None:
-        try:
-            schema = StructType.fromDDL(reader.schema)
-        except PySparkException as error:
-            raise SchemaError(f"The schema of {location} cannot be read: {reader.schema!r}. {_short(error)}") from error
-        if not isinstance(schema, StructType):
-            raise SchemaError(f"The schema of {location} is {reader.schema!r}: write 'column type, ..'.")
-        return schema
+        return declared_schema(location, reader.schema)
     files = list_files(location)
     if not files:
         raise SourceError(
@@ -212,34 +173,17 @@ def _backend(path: str, format: str, place: SinkPlace) -> SinkBackend:
     return FilesBackend(path, format)
 
 
-def _records(slice: Slice) -> list[FileRecord]:
-    return [FileRecord.from_json(record) for record in slice.detail["files"]]
-
-
-def _changed(recorded: FileRecord, now: FileRecord | None) -> SourceChanged:
-    if now is None:
-        what = "is missing"
-    elif now.size != recorded.size:
-        what = f"has {now.size} bytes instead of {recorded.size}"
-    else:
-        what = "was written again"
-    return SourceChanged(
-        f"{recorded.path} {what} since its slice was recorded. Put the recorded file back, with its modification time; "
-        "new data belongs in a new file."
-    )
-
-
-def _parquet_rows(path: str) -> int:
+def _parquet_rows(record: FileRecord) -> int:
     import fsspec
     import pyarrow as pa
     import pyarrow.parquet
 
     try:
-        with fsspec.open(path, "rb") as file:
+        with fsspec.open(record.path, "rb") as file:
             return int(pyarrow.parquet.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
-            f"{path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
+            f"{record.path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
         ) from error
 
 
@@ -248,14 +192,3 @@ def _text_rows(record: FileRecord) -> int:
 
     with fsspec.open(record.path, "rb") as file:
         return estimated_rows(record.path, record.size, file.read(_SAMPLE))
-
-
-def _log_dropped(location: str, slice: Slice, observation: Observation) -> None:
-    rows = observation.get.get("rows", 0)
-    if rows:
-        first = _records(slice)[0].path
-        _log.warning("Dropped %d malformed records of %s, in the slice that begins with %s.", rows, location, first)
-
-
-def _short(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

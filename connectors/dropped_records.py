@@ -1,0 +1,43 @@
+"""How many malformed records a source has dropped, said in the driver's log once their epoch is committed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from epochal.connectors.file_slices import records_of
+from epochal.contracts.source import Slice
+
+if TYPE_CHECKING:
+    from pyspark.sql import Observation
+
+_log = logging.getLogger(__name__)
+
+
+class DroppedRecords:
+    """Counts by slice, for one source at ``location``."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._observed: dict[int, Observation] = {}
+
+    def of(self, slice: Slice) -> Observation:
+        """What Spark shall count into, as ``rows``, when it reads the slice."""
+        from pyspark.sql import Observation
+
+        observation = self._observed[slice.start["files"]] = Observation()
+        return observation
+
+    def log(self, slice: Slice) -> None:
+        """Say it, if there were some. Does not wait: of a slice that nothing read, Spark never gives an answer."""
+        observation = self._observed.pop(slice.start["files"], None)
+        if observation is not None:
+            threading.Thread(target=_log_dropped, args=(self._location, slice, observation), daemon=True).start()
+
+
+def _log_dropped(location: str, slice: Slice, observation: Observation) -> None:
+    rows = observation.get.get("rows", 0)
+    if rows:
+        first = records_of(slice)[0].path
+        _log.warning("Dropped %d malformed records of %s, in the slice that begins with %s.", rows, location, first)

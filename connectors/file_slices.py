@@ -1,0 +1,87 @@
+"""Which files a source has taken, and which come next: what all sources of files have in common, wherever these lie.
+
+Slices are lists of files, each with size and modification time; positions count the files taken so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from epochal.connectors.file_listing import FileRecord
+from epochal.contracts.source import Slice
+from epochal.errors import SourceChanged
+
+
+class TakenFiles:
+    """The files of all slices that were accepted, as they were then."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, FileRecord] = {}
+
+    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
+        records = [FileRecord.from_json(record) for record in (checkpoint or {}).get("files", ())]
+        self._taken = {record.path: record for record in records}
+        for slice in slices:
+            self.accept(slice)
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {"files": [record.as_json() for record in self._taken.values()]}
+
+    def accept(self, slice: Slice) -> None:
+        for record in records_of(slice):
+            self._taken[record.path] = record
+
+    def new_among(self, there: Iterable[FileRecord]) -> list[FileRecord]:
+        """Those that were not taken yet, in order. Raises ``SourceChanged`` for one that was, and is another now."""
+        new: list[FileRecord] = []
+        for record in sorted(there):
+            taken = self._taken.get(record.path)
+            if taken is None:
+                new.append(record)
+            elif taken != record:
+                raise changed(taken, record)
+        return new
+
+    def slice_of(self, chosen: Sequence[FileRecord], rows: int | None) -> Slice:
+        """The next slice: exactly these files. ``rows`` where they are known."""
+        return Slice(
+            start={"files": len(self._taken)},
+            end={"files": len(self._taken) + len(chosen)},
+            detail={"files": [record.as_json() for record in chosen]},
+            rows=rows,
+        )
+
+
+def records_of(slice: Slice) -> list[FileRecord]:
+    """The files of a slice."""
+    return [FileRecord.from_json(record) for record in slice.detail["files"]]
+
+
+def first_within(
+    limit: int | None, new: Sequence[FileRecord], rows_of: Callable[[FileRecord], int]
+) -> tuple[list[FileRecord], int]:
+    """The first files that together have at most ``limit`` rows, at least one file; and how many rows they have."""
+    chosen: list[FileRecord] = []
+    total = 0
+    for record in new:
+        rows = rows_of(record)
+        if chosen and limit is not None and total + rows > limit:
+            break
+        chosen.append(record)
+        total += rows
+    return chosen, total
+
+
+def changed(recorded: FileRecord, now: FileRecord | None) -> SourceChanged:
+    """The error for a file that is not what its slice says. ``now`` ``None``: it is gone."""
+    if now is None:
+        what = "is missing"
+    elif now.size != recorded.size:
+        what = f"has {now.size} bytes instead of {recorded.size}"
+    else:
+        what = "was written again"
+    return SourceChanged(
+        f"{recorded.path} {what} since its slice was recorded. Put the recorded file back, with its modification time; "
+        "new data belongs in a new file."
+    )
