@@ -1,0 +1,116 @@
+"""Reading a table into Arrow: in the driver when it is small, in the executors by ranges of a column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import Connection, MetaData, Table
+
+from epochal.backends.dbms import DatabaseAddress
+from epochal.backends.dbms.column_types import ColumnType, column_type
+from epochal.backends.dbms.failures import translated
+from epochal.errors import SchemaError, SourceError
+from epochal.pipeline.names import closest, listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which table to read, and which of its columns (``None``: all). Serialisable; connects when asked."""
+
+    address: DatabaseAddress
+    table: str
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"Table {self.table} at {self.address.place}"
+
+    def reflect(self, connection: Connection) -> Table:
+        """The table as it is. Raises ``SourceError`` when there is none."""
+        schema, _, name = self.table.rpartition(".")
+        if not sa.inspect(connection).has_table(name, schema=schema or None):
+            raise SourceError(f"{self.name} does not exist. Create it, or correct its name.")
+        return Table(name, MetaData(), schema=schema or None, autoload_with=connection)
+
+    def chosen(self, table: Table) -> list[sa.Column[Any]]:
+        """The columns to read. Raises ``SchemaError`` for one that is not there."""
+        known = [column.name for column in table.columns]
+        for name in self.columns or ():
+            if name not in known:
+                raise SchemaError(f"{self.name} has no column {name!r}.{closest(name, known)} It has {listed(known)}.")
+        return [table.c[name] for name in self.columns or known]
+
+    def schema(self, table: Table) -> pa.Schema:
+        """What reading gives. Raises ``SchemaError`` for a type that has no counterpart."""
+        fields = []
+        for column in self.chosen(table):
+            try:
+                type = self.type_of(column).arrow
+            except SchemaError as error:
+                raise SchemaError(f"{self.name}: column {column.name!r}: {error.message}") from None
+            fields.append(pa.field(column.name, type))
+        return pa.schema(fields)
+
+    def type_of(self, column: sa.Column[Any]) -> ColumnType:
+        return column_type(column.type, self.address.dialect)
+
+    def batches(self, connection: Connection, query: sa.Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The query's rows, never all of them at once."""
+        result = connection.execution_options(stream_results=True, yield_per=BATCH_ROWS).execute(query)
+        for partition in result.partitions():
+            columns = list(zip(*partition, strict=True))
+            arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_table(reading: Reading, max_rows: int, spark: SparkSession) -> DataFrame:
+    """The whole table, as it is now."""
+    engine = reading.address.engine()
+    try:
+        with (
+            translated(reading.name, "be read", reading.address, SourceError),
+            engine.connect().execution_options(epochal_reading=True) as connection,
+        ):
+            table = reading.reflect(connection)
+            schema = reading.schema(table)
+            query = sa.select(*reading.chosen(table)).limit(max_rows + 1)
+            found = pa.Table.from_batches(reading.batches(connection, query, schema), schema)
+    finally:
+        engine.dispose()
+    if found.num_rows > max_rows:
+        raise SourceError(
+            f"{reading.name} has more than {max_rows:,} rows, which a static table would hold in the driver. Raise "
+            "max_rows if they fit, or read it with dbms.source."
+        )
+    return spark.createDataFrame(found)
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    type = field.type
+    if pa.types.is_string(type):
+        return pa.array([_text(value) for value in values], type)
+    if pa.types.is_timestamp(type) and type.tz is not None:
+        return pa.array([_instant(value) for value in values], type)
+    return pa.array(values, type)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+
+
+def _instant(value: datetime | None) -> datetime | None:
+    """A time without a zone is UTC: so the sessions are set."""
+    return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value

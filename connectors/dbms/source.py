@@ -1,0 +1,250 @@
+"""The DBMS source: slices of an increasing column, each with the number of rows that it had when it was cut.
+
+A slice is ``(start, end]``: values above the last taken one, up to one that has been seen for a while (``settled``).
+That the rows of a slice are the same each time rests on the table: rows are only added, with greater values. It is
+checked by their number: each range is counted when the slice is cut, and again by the task that reads it; and the last
+slice is counted once more when the next is cut, which finds a row that came late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, Table
+
+from epochal.backends.dbms.failures import translated
+from epochal.connectors.dbms.positions import Positions, Value
+from epochal.connectors.dbms.reading import Reading
+from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.engine.tasks.reporting import as_failure, encode
+from epochal.errors import EpochalError, SchemaError, SourceChanged, SourceError
+from epochal.pipeline.names import closest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["DbmsSource", "Reading"]
+
+SMALL_SLICE_ROWS = 20_000
+"""A slice of no more rows is read by one task."""
+
+
+class DbmsSource(Source):
+    """Positions are ``{"value": v}``: all rows whose column is at most ``v`` are taken; ``null``: none."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        column: str,
+        settle_seconds: float = 1.0,
+        partitions: int = 4,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reading = reading
+        self._column = column
+        self._settle_seconds = settle_seconds
+        self._partitions = partitions
+        self._clock = clock
+        self._taken: dict[str, Any] = {"value": None}
+        self._last: Slice | None = None
+        self._seen: list[tuple[float, Value]] = []
+        self._engine: Engine | None = None
+        self._layout: _Layout | None = None
+
+    @property
+    def kind(self) -> str:
+        return "dbms"
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def schema(self, spark: SparkSession) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        with self._connected("look at its columns") as connection:
+            return from_arrow_schema(self._known(connection).schema)
+
+    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
+        self._taken = dict(checkpoint) if checkpoint else {"value": None}
+        for slice in slices:
+            self.accept(slice)
+
+    def checkpoint(self) -> dict[str, Any]:
+        return dict(self._taken)
+
+    def plan(self, limits: SliceLimits) -> Slice | None:
+        with self._connected("look for new rows") as connection:
+            layout = self._known(connection)
+            self._check_last(connection, layout)
+            after = layout.positions.decode(self._taken)
+            end = self._end(connection, layout, after, limits)
+            if end is None:
+                return None
+            ranges = self._ranges(connection, layout, after, end)
+        return Slice(
+            start=dict(self._taken),
+            end=layout.positions.encode(end),
+            detail={"ranges": ranges},
+            rows=sum(range["rows"] for range in ranges),
+        )
+
+    def accept(self, slice: Slice) -> None:
+        self._taken = dict(slice.end)
+        self._last = slice
+
+    def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        with self._connected("be read") as connection:
+            layout = self._known(connection)
+        ranges = slice.detail["ranges"]
+        frame = spark.range(0, len(ranges), 1, len(ranges))
+        return frame.mapInArrow(_RangeReader(self._reading, self._column, tuple(ranges)), _struct(layout.schema))
+
+    def acknowledge(self, slice: Slice) -> None:
+        """Nobody has to be told."""
+
+    def _end(self, connection: Connection, layout: _Layout, after: Value | None, limits: SliceLimits) -> Value | None:
+        """The greatest settled value, or an earlier one that keeps to the limit."""
+        settled = self._settled(connection.execute(sa.select(sa.func.max(layout.column))).scalar())
+        if settled is None or (after is not None and settled <= after):  # type: ignore[operator]
+            return None
+        within = layout.within(after, settled)
+        ends: Any = None
+        if limits.max_records is not None:
+            numbered = sa.select(layout.column).where(within).order_by(layout.column)
+            ends = connection.execute(numbered.offset(limits.max_records - 1).limit(1)).scalar()
+        if ends is not None:
+            return ends  # type: ignore[no-any-return]
+        return settled
+
+    def _settled(self, greatest: Value | None) -> Value | None:
+        """The greatest value that was already the greatest ``settle_seconds`` ago."""
+        now = self._clock()
+        if greatest is not None and (not self._seen or self._seen[-1][1] != greatest):
+            self._seen.append((now, greatest))
+        old = [value for since, value in self._seen if now - since >= self._settle_seconds]
+        self._seen = self._seen[max(0, len(old) - 1) :]
+        return old[-1] if old else None
+
+    def _ranges(self, connection: Connection, layout: _Layout, after: Value | None, end: Value) -> list[dict[str, Any]]:
+        """The slice in parts that tasks read at once, each with its rows."""
+        within = layout.within(after, end)
+        first, rows = connection.execute(sa.select(sa.func.min(layout.column), sa.func.count()).where(within)).one()
+        parts = self._partitions if rows > SMALL_SLICE_ROWS else 1
+        found = []
+        for upto in layout.positions.cut(first, end, parts):
+            count = rows if parts == 1 else layout.count(connection, after, upto)
+            if count:
+                found.append(
+                    {"after": layout.positions.encode(after), "upto": layout.positions.encode(upto), "rows": count}
+                )
+            after = upto
+        return found
+
+    def _check_last(self, connection: Connection, layout: _Layout) -> None:
+        if self._last is None or self._last.rows is None:
+            return
+        after, upto = layout.positions.decode(self._last.start), layout.positions.decode(self._last.end)
+        now = layout.count(connection, after, upto)
+        if now != self._last.rows:
+            raise _changed(self._reading, self._column, self._last.start, self._last.end, self._last.rows, now)
+
+    def _known(self, connection: Connection) -> _Layout:
+        if self._layout is None:
+            self._layout = _Layout.of(connection, self._reading, self._column)
+        return self._layout
+
+    @contextmanager
+    def _connected(self, doing: str) -> Iterator[Connection]:
+        with translated(self._reading.name, doing, self._reading.address, SourceError):
+            if self._engine is None:
+                self._engine = self._reading.address.engine()
+            with self._engine.connect().execution_options(epochal_reading=True) as connection:
+                yield connection
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The table, the column it is sliced by, and what is read of it."""
+
+    table: Table
+    column: sa.Column[Any]
+    positions: Positions
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, connection: Connection, reading: Reading, column: str) -> _Layout:
+        table = reading.reflect(connection)
+        if column not in table.c:
+            raise SchemaError(f"{reading.name} has no column {column!r}.{closest(column, table.c.keys())}")
+        found = table.c[column]
+        return cls(table, found, Positions.of(column, reading.type_of(found)), reading.schema(table))
+
+    def within(self, after: Value | None, upto: Value | None) -> sa.ColumnElement[bool]:
+        below = self.column <= upto
+        return below if after is None else sa.and_(self.column > after, below)
+
+    def count(self, connection: Connection, after: Value | None, upto: Value | None) -> int:
+        query = sa.select(sa.func.count()).select_from(self.table).where(self.within(after, upto))
+        return int(connection.execute(query).scalar_one())
+
+
+@dataclass(frozen=True)
+class _RangeReader:
+    """Runs in executors: each row of the input is the number of a range, whose rows it gives."""
+
+    reading: Reading
+    column: str
+    ranges: tuple[dict[str, Any], ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self._read(self.ranges[number])
+        except EpochalError as error:
+            raise type(error)(f"{error.message}\n{encode(as_failure(error, 'T2'))}") from error
+
+    def _read(self, range: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        engine = self.reading.address.engine()
+        try:
+            with (
+                translated(self.reading.name, "be read", self.reading.address, SourceError),
+                engine.connect().execution_options(epochal_reading=True) as connection,
+            ):
+                layout = _Layout.of(connection, self.reading, self.column)
+                positions = layout.positions
+                within = layout.within(positions.decode(range["after"]), positions.decode(range["upto"]))
+                query = sa.select(*self.reading.chosen(layout.table)).where(within).order_by(layout.column)
+                rows = 0
+                for batch in self.reading.batches(connection, query, layout.schema):
+                    rows += batch.num_rows
+                    yield batch
+            if rows != range["rows"]:
+                raise _changed(self.reading, self.column, range["after"], range["upto"], range["rows"], rows)
+        finally:
+            engine.dispose()
+
+
+def _changed(
+    reading: Reading, column: str, after: dict[str, Any], upto: dict[str, Any], recorded: int, now: int
+) -> SourceChanged:
+    above = "" if after["value"] is None else f"above {after['value']} and "
+    return SourceChanged(
+        f"{reading.name} has {now} rows with {column} {above}up to {upto['value']}; its slice recorded {recorded}. Rows "
+        "were removed, or added late with a value that was already past. Put the rows back as they were; for writers "
+        "that commit late, raise settle_seconds."
+    )
+
+
+def _struct(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
