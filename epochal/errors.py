@@ -167,6 +167,12 @@ class SinkError(EpochAborted):
     slug = "sink-error"
 
 
+class SinkUnavailable(SinkError):
+    """A sink's server cannot be reached, or does not take writes now. Nothing is wrong with the application: wait."""
+
+    slug = "sink-unavailable"
+
+
 class StorageFull(EpochAborted):
     """There is no space left where a file was being written."""
 

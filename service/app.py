@@ -37,6 +37,7 @@ from epochal.service.snapshots.routes import router as snapshots
 from epochal.service.state.fast_path import FastLookups
 from epochal.service.state.routes import router as state
 from epochal.service.tokens.routes import router as tokens
+from epochal.service.transactions.routes import router as transactions
 from epochal.service.transport import Transport
 from epochal.service.versions.routes import router as versions
 
@@ -49,6 +50,7 @@ ROUTERS = (
     executions,
     epochs,
     savepoints,
+    transactions,
     snapshots,
     lineage,
     state,

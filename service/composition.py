@@ -22,6 +22,7 @@ from epochal.service.security.authenticator import Authenticator
 from epochal.service.settings import Settings
 from epochal.service.snapshots.service import SnapshotDirectory, SnapshotService
 from epochal.service.tokens.service import TokenService
+from epochal.service.transactions.service import TransactionService
 from epochal.service.versions.service import VersionService
 from epochal.snapshots.store import SnapshotStore
 
@@ -61,6 +62,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         executions=ExecutionService(database),
         epochs=EpochService(database),
         savepoints=SavepointService(database, lifecycle),
+        transactions=TransactionService(database, lifecycle, store),
         manifests=SnapshotService(database, directory, store),
         lineage=LineageService(database),
         tokens=TokenService(database, authenticator),

@@ -26,6 +26,7 @@ from epochal.service.security.authenticator import Authenticator
 from epochal.service.settings import Settings
 from epochal.service.snapshots.service import SnapshotService
 from epochal.service.tokens.service import TokenService
+from epochal.service.transactions.service import TransactionService
 from epochal.service.versions.service import VersionService
 from epochal.snapshots.store import SnapshotStore
 
@@ -56,6 +57,7 @@ class ControlPlane:
     executions: ExecutionService
     epochs: EpochService
     savepoints: SavepointService
+    transactions: TransactionService
     manifests: SnapshotService
     lineage: LineageService
     tokens: TokenService

@@ -9,6 +9,7 @@ from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, re
 from epochal.client.models import Application, Event, Lineage, StateTable, Version
 from epochal.client.paths import path
 from epochal.client.state import State
+from epochal.client.transactions import Transactions
 from epochal.client.transport import Transport, read
 
 
@@ -22,6 +23,7 @@ class ApplicationHandle:
         self.epochs = Epochs(transport, name)
         self.executions = Executions(transport, name)
         self.snapshots = Snapshots(transport, name)
+        self.transactions = Transactions(transport, name)
 
     def get(self) -> Application:
         return read(Application, self._transport.get(path("applications", self.name)))

@@ -159,6 +159,23 @@ class Savepoint(Answer):
     created_by: str | None = None
 
 
+class OpenTransaction(Answer):
+    """One sink's part of a prepared epoch; ``error``, ``waiting_since``: why it cannot be committed, and since when."""
+
+    branch: str
+    epoch: int
+    sink: str
+    rows: int
+    prepared_at: datetime | None = None
+    waiting_since: datetime | None = None
+    error: str | None = None
+    driver: bool
+
+
+class OpenTransactions(Answer):
+    items: tuple[OpenTransaction, ...]
+
+
 class Snapshot(Answer):
     """One snapshot; ``manifest`` is the whole manifest as JSON, ``reference`` says where it is in the store."""
 

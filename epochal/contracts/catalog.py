@@ -101,12 +101,40 @@ class Directive(_Record):
     """Something the control plane wants of the running driver. Delivered until it is answered by ``complete``.
 
     ``savepoint``: run one epoch now if there is input, commit, answer with the head. ``stop``: finish and commit what
-    is running, answer with the head, exit. Later features add kinds (rescale, upgrade, ..) without changing this shape.
+    is running, answer with the head, exit. ``transaction``: see :class:`TransactionOrder`, which is its arguments.
+    Later features add kinds (rescale, upgrade, ..) without changing this shape.
     """
 
     id: str
-    kind: Literal["savepoint", "stop"]
+    kind: Literal["savepoint", "stop", "transaction"]
     arguments: dict[str, Any] = {}
+
+
+TransactionAction = Literal["retry", "commit", "abort"]
+
+
+class TransactionOrder(_Record):
+    """What an administrator wants done with one sink's part of an epoch that is decided and not committed there.
+
+    ``retry``: try now. ``commit``: it was applied by hand, so take it as committed. ``abort``: drop its rows, in this
+    sink alone. The last two leave the sink without the rows that Epochal would have written; lineage says so.
+    """
+
+    sink: str
+    epoch: int
+    action: TransactionAction
+    by: str
+    message: str | None = None
+
+
+class OpenTransaction(_Record):
+    """One sink's part of an epoch that is decided and not committed there. ``error``, ``since``: why it cannot be."""
+
+    sink: str
+    epoch: int
+    rows: int
+    error: str | None = None
+    since: datetime | None = None
 
 
 class DriverStatus(_Record):
@@ -116,6 +144,7 @@ class DriverStatus(_Record):
     detail: str | None = None
     """For people: ``waiting for sink out since ..``."""
     epoch: int | None = None
+    transactions: tuple[OpenTransaction, ...] = ()
 
 
 class Catalog(ABC):

@@ -2,8 +2,9 @@
 
 The queue holds prepared epochs in order. Each sink commits its epochs in order and independently of the other sinks, so
 that a sink that is down holds back only its own commits; an epoch is published (E6) when all its sinks are done and
-every earlier epoch is published. :meth:`CommitQueue.step` does one round without threads: simulation calls it directly,
-:class:`BackgroundCommits` calls it from a thread.
+every earlier epoch is published. An administrator may give one sink's part up (:meth:`CommitQueue.give_up`).
+:meth:`CommitQueue.step` does one round without threads: simulation calls it directly, :class:`BackgroundCommits` calls
+it from a thread.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from epochal.contracts.catalog import Catalog
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.catalog import Catalog, OpenTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.engine import points
 from epochal.engine.job import Participants
-from epochal.errors import Fenced
+from epochal.errors import Fenced, SinkUnavailable
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class CommitQueue:
     retain: Retain = lambda epoch: None
     epochs: list[PreparedEpoch] = field(default_factory=list)
     waiting: dict[str, Waiting] = field(default_factory=dict)
+    given_up: set[tuple[str, int]] = field(default_factory=set)
+    hurried: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def submit(self, scope: EpochScope, manifest: Manifest) -> None:
@@ -69,6 +73,25 @@ class CommitQueue:
         with self.changed:
             self.epochs.append(PreparedEpoch(scope, manifest, set(self.participants.sinks)))
             self.changed.notify_all()
+
+    def is_open(self, sink: str, epoch: int) -> bool:
+        """Is the sink's part of the epoch decided and not committed?"""
+        return any(item.scope.epoch == epoch and sink in item.open_sinks for item in self.epochs)
+
+    def hurry(self) -> None:
+        """Try again now, whatever the back-off."""
+        with self.changed:
+            self.hurried = True
+            self.changed.notify_all()
+
+    def give_up(self, sink: str, epoch: int) -> None:
+        """Commit the epoch in this sink without its rows, which are then removed. Done when it is no longer open."""
+        self.given_up.add((sink, epoch))
+        self.hurry()
+
+    def transactions(self) -> tuple[OpenTransaction, ...]:
+        """What is decided and not committed, by epoch and sink."""
+        return tuple(self._transaction(epoch, sink) for epoch in list(self.epochs) for sink in sorted(epoch.open_sinks))
 
     @property
     def has_room(self) -> bool:
@@ -95,7 +118,7 @@ class CommitQueue:
         for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
             points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
             try:
-                backend.commit(epoch.scope, epoch.handles(sink))
+                self._commit(backend, sink, epoch)
             except Fenced:
                 raise
             except Exception as error:  # noqa: BLE001  whatever a sink raises: the decision stands, so try again later
@@ -107,6 +130,27 @@ class CommitQueue:
             log.info("E5 commit: epoch %s, sink %s", epoch.scope.key, sink)
             points.E5_SINK_COMMITTED.hit(epoch.scope.epoch)
         return progress
+
+    def _commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> None:
+        if (sink, epoch.scope.epoch) not in self.given_up:
+            backend.commit(epoch.scope, epoch.handles(sink))
+            return
+        # As an epoch without rows, so that the target's own mark moves on; only then its rows may go.
+        backend.commit(epoch.scope, ())
+        points.E5_GIVEN_UP.hit(epoch.scope.epoch)
+        backend.abort(epoch.scope, epoch.handles(sink))
+        self.given_up.discard((sink, epoch.scope.epoch))
+        log.warning("E5 commit: epoch %s, sink %s was given up by an administrator", epoch.scope.key, sink)
+
+    def _transaction(self, epoch: PreparedEpoch, sink: str) -> OpenTransaction:
+        waiting = self.waiting.get(sink)
+        return OpenTransaction(
+            sink=sink,
+            epoch=epoch.scope.epoch,
+            rows=sum(handle.rows for handle in epoch.handles(sink)),
+            error=waiting.error if waiting else None,
+            since=waiting.since if waiting else None,
+        )
 
     def _note_waiting(self, sink: str, epoch: PreparedEpoch, error: Exception) -> None:
         before = self.waiting.get(sink)
@@ -176,11 +220,14 @@ class BackgroundCommits:
                 return
             wait = self._first_wait if progress else min(wait * 2, self._longest_wait)
             with self.queue.changed:
-                if self.queue.empty:
+                if self.queue.hurried:
+                    self.queue.hurried = False
+                    wait = self._first_wait
+                elif self.queue.empty:
                     self.queue.changed.wait_for(lambda: self._stopping.is_set() or not self.queue.empty)
                     wait = self._first_wait
                 elif not progress:
-                    self.queue.changed.wait_for(self._stopping.is_set, wait)
+                    self.queue.changed.wait_for(lambda: self._stopping.is_set() or self.queue.hurried, wait)
 
 
 def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]) -> None:
@@ -191,5 +238,20 @@ def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Se
             wait = 0.1
             continue
         note(list(queue.waiting.values()))
+        pause(wait)
+        wait = min(wait * 2, 5.0)
+
+
+def until_available(
+    sink: str, call: Callable[[], None], pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]
+) -> None:
+    """Before there is a queue: ``call``, again and again while the sink's server is down, with back-off."""
+    since, wait = datetime.now(UTC), 0.1
+    while True:
+        try:
+            return call()
+        except SinkUnavailable as error:
+            note([Waiting(sink, since, str(error))])
+            log.warning("sink %s is not available yet: %s", sink, error)
         pause(wait)
         wait = min(wait * 2, 5.0)

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,7 @@ from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import Source
 from epochal.contracts.state import StateBackend
 from epochal.engine.bases import PendingBases
-from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting
+from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.job import Participants
@@ -30,6 +31,7 @@ from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
+from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Fenced
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import Change, Manifest
@@ -72,12 +74,17 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     plan = plan_pipeline(graph, spark, sources)
     participants = _participants(orders, graph, store, sources, plan)
     queue = CommitQueue(catalog, participants, configuration.max_uncommitted_epochs)
-    catalog.heartbeat(DriverStatus(phase="recovering"))
+    changes: list[Change] = []
+    transactions = TransactionOrders(catalog, queue, changes)
 
     def note(waiting: Sequence[Waiting]) -> None:
-        catalog.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
+        transactions.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
 
+    for name, sink in participants.sinks.items():
+        until_available(name, partial(sink.check, plan.sinks[name]), time.sleep, note)
+    catalog.heartbeat(DriverStatus(phase="recovering"))
     position = Recovery(orders, catalog, store, participants, queue, time.sleep, note).run()
+    changes += _first_changes(position)
     bases = PendingBases()
     coordinator = Coordinator(
         orders=orders,
@@ -88,7 +95,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         commits=queue,
         position=position,
         bases=bases,
-        changes=_first_changes(position),
+        changes=changes,
     )
     retention = queue.retain = Retention(
         store, participants, position, bases, configuration.compact_after_epochs, coordinator.aborted
@@ -100,6 +107,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
             coordinator=coordinator,
             commits=commits,
             catalog=catalog,
+            transactions=transactions,
             pace=Pace(configuration.max_records_per_epoch, configuration.target_epoch_seconds),
             interval_seconds=configuration.epoch_interval_seconds,
             tolerable_failed_epochs=configuration.tolerable_failed_epochs,
@@ -124,8 +132,6 @@ def _participants(
     sinks: dict[str, SinkBackend] = {}
     if not orders.shadow:
         sinks = {node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks}
-    for name, sink in sinks.items():
-        sink.check(plan.sinks[name])
     return Participants(
         sources=sources,
         operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},

@@ -15,6 +15,7 @@ from epochal.contracts.catalog import Catalog, Directive, DriverStatus
 from epochal.engine.commits import BackgroundCommits
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.pace import Pace
+from epochal.engine.transactions import TransactionOrders
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
 
@@ -31,6 +32,7 @@ class EpochLoop:
     coordinator: Coordinator
     commits: BackgroundCommits
     catalog: Catalog
+    transactions: TransactionOrders
     pace: Pace
     interval_seconds: float
     tolerable_failed_epochs: int
@@ -46,7 +48,7 @@ class EpochLoop:
         """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row."""
         while True:
             self.commits.check()
-            directives = self.catalog.heartbeat(self._status())
+            directives = self.transactions.heartbeat(self._status())
             if self._carry_out(directives) or self._finished():
                 self._commit_all()
                 return
@@ -107,7 +109,7 @@ class EpochLoop:
     def _commit_all(self) -> None:
         """Wait until everything that is decided is committed."""
         while not self.commits.wait(lambda: self.commits.queue.empty, 0.25):
-            self.catalog.heartbeat(self._status())
+            self.transactions.heartbeat(self._status())
 
     def _status(self) -> DriverStatus:
         epoch = self.coordinator.position.head.epoch if self.coordinator.position.head else None

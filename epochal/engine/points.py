@@ -15,6 +15,7 @@ E4_MANIFEST_WRITTEN = declare("E4.manifest-written", "manifest durable, catalog 
 E4_PREPARED = declare("E4.prepared", "the compare-and-set landed: the epoch is decided")
 E5_BEFORE_SINK = declare("E5.before-sink", "before one sink's commit")
 E5_SINK_COMMITTED = declare("E5.sink-committed", "after one sink's commit")
+E5_GIVEN_UP = declare("E5.given-up", "a sink has committed an epoch without its rows, which are still staged")
 E6_BEFORE = declare("E6.before-publish", "all sinks committed, catalog row still prepared")
 E6_PUBLISHED = declare("E6.published", "catalog row is committed, sources not yet told")
 E6_ACKNOWLEDGED = declare("E6.acknowledged", "sources told")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from epochal.contracts.catalog import Catalog, Failure, ManifestReference, RecoveryPoint
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine import points
-from epochal.engine.commits import CommitQueue, Waiting, drain
+from epochal.engine.commits import CommitQueue, Waiting, drain, until_available
 from epochal.engine.job import Participants
 from epochal.engine.position import Position
 from epochal.engine.retention import sweep_losers
@@ -57,8 +58,10 @@ class Recovery:
         points.R1_BEGUN.hit()
         decided = point.head.key if point.head and point.head.branch == point.branch else EpochKey(point.branch, 0)
         scope = EpochScope(self.orders.application, decided, point.attempt, None)
-        for backend in self.participants.backends:
-            backend.recover(scope)
+        for operator in self.participants.operators.values():
+            operator.recover(scope)
+        for name, sink in self.participants.sinks.items():
+            until_available(name, partial(sink.recover, scope), self.pause, self.note)
         points.R1_FENCED.hit()
         log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
         return point

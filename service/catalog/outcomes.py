@@ -52,17 +52,19 @@ def directive_done(
     head: ManifestReference | None,
     failure: Failure | None,
 ) -> Events:
-    """Keep the answer; a savepoint is made right away, a stop is over when the execution is."""
+    """Keep the answer. A savepoint is made right away; a stop is over when the execution is."""
     application = session.get_one(Application, execution.application)
     directive.completed_at = now()
     directive.failure = json_of(failure)
     directive.head_branch = head.branch if head else None
     directive.head_epoch = head.epoch if head else None
     operation = session.get(Operation, directive.operation) if directive.operation else None
-    if operation is None or operation.state != "running" or operation.kind != "savepoint":
+    if operation is None or operation.state != "running" or operation.kind not in ("savepoint", "transaction"):
         return []
     if failure is not None:
         return [_fail(application, operation, problem_of_failure(failure))]
+    if operation.kind == "transaction":
+        return [_succeed(application, operation, dict(operation.arguments))]
     return _savepoint(session, application, operation, head.key if head else None)
 
 

@@ -107,7 +107,7 @@ class SqlCatalog(Catalog):
             self._line(session).own()
             execution = self._row(session)
             execution.heartbeat_at = now()
-            execution.status = status.model_dump()
+            execution.status = status.model_dump(mode="json")
             if status.phase in ("running", "waiting"):
                 if execution.state == "starting":
                     execution.state = "running"

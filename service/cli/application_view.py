@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import Application, Execution, Savepoint, StateTable
+from epochal.client.models import Application, Execution, OpenTransaction, Savepoint, StateTable
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
@@ -92,6 +92,30 @@ def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None
             Text(savepoint.branch),
             words.age(savepoint.created_at, now),
             Text(savepoint.message or ""),
+        )
+    return table
+
+
+def transaction_table(transactions: Sequence[OpenTransaction], now: datetime | None = None) -> RenderableType:
+    if not transactions:
+        return Text("Everything that is decided is committed in every sink.", style="dim")
+    table = Listing(
+        Column("epoch", numeric=True),
+        Column("sink"),
+        Column("rows", numeric=True),
+        Column("prepared", optional=True),
+        Column("waiting", optional=True),
+        Column("why", flexible=True),
+    )
+    for item in transactions:
+        on_its_way = "on its way" if item.driver else "no driver runs; the next start commits it"
+        table.add(
+            str(item.epoch),
+            Text(item.sink, style="bold"),
+            words.count(item.rows),
+            words.age(item.prepared_at, now),
+            words.age(item.waiting_since, now),
+            Text(item.error, style="red") if item.error else Text(on_its_way, style="dim"),
         )
     return table
 

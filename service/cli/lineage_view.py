@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import Lineage, LineageNode
+from epochal.client.models import Lineage, LineageChange, LineageNode
 from epochal.contracts.identity import EpochKey
 from epochal.service.cli import words
 from epochal.service.cli.lineage_folding import Entry, entries
@@ -114,10 +114,14 @@ class LineageView:
         parts += [Text.assemble(("savepoint ", "yellow"), (name, "bold yellow")) for name in node.savepoints]
         if node.state != "committed":
             parts.append(Text(node.state, style="bold"))
-        parts += [self._change(node, change.kind) for change in node.changes]
+        parts += [self._change(node, change) for change in node.changes]
         return Text(" · ", style="dim").join(parts)
 
-    def _change(self, node: LineageNode, kind: str) -> Text:
+    def _change(self, node: LineageNode, change: LineageChange) -> Text:
+        if change.kind == "transaction":
+            how = {"abort": "dropped", "commit": "committed by hand"}.get(change.detail["action"], change.kind)
+            return Text(f"sink {change.detail['sink']}: {how} by {change.detail['by']}", style="red")
+        kind = change.kind
         parent = self._nodes.get(self._parents.get(node.key, node.key))
         before = parent if parent is not None and parent is not node else None
         words_of_change = [_of_parameters(before, node)]

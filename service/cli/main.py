@@ -14,7 +14,20 @@ from rich.text import Text
 
 from epochal import __version__
 from epochal.errors import EpochalError
-from epochal.service.cli import applications, check, history, logs, migrate, run, savepoints, state, submit, tokens, up
+from epochal.service.cli import (
+    applications,
+    check,
+    history,
+    logs,
+    migrate,
+    run,
+    savepoints,
+    state,
+    submit,
+    tokens,
+    transactions,
+    up,
+)
 from epochal.service.cli.failures import ExitCode, exit_code, sentence, unexpected
 from epochal.service.cli.output import encode
 
@@ -43,6 +56,7 @@ for group in (up, run, check, submit, applications, state, history, logs, migrat
     app.add_typer(group.app)
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(transactions.app, name="transaction")
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,9 +7,10 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
-from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Savepoint, Version
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation, Savepoint, Version
 from epochal.service.pagination import PageRequest, Part, paginate
 from epochal.service.snapshots.repository import SNAPSHOTS
+from epochal.snapshots.manifest import Change
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,18 @@ class LineageRepository:
         for savepoint in self._session.scalars(query):
             names.setdefault(EpochKey(savepoint.branch, savepoint.epoch), []).append(savepoint.name)
         return names
+
+    def transactions(self, rows: Sequence[Epoch]) -> Mapping[EpochKey, list[Change]]:
+        """What administrators decided about single sinks' parts of these epochs. There are few, in all of a catalog."""
+        query = select(Operation).where(Operation.kind == "transaction", Operation.state == "succeeded")
+        wanted = {EpochKey(row.branch, row.epoch) for row in rows}
+        found: dict[EpochKey, list[Change]] = {}
+        for operation in self._session.scalars(query.order_by(Operation.id)):
+            detail = dict(operation.arguments)
+            key = EpochKey(detail.pop("branch"), detail.pop("epoch"))
+            if key in wanted and detail["action"] != "retry":
+                found.setdefault(key, []).append(Change(kind="transaction", detail=detail))
+        return found
 
     def versions_of(self, keys: Sequence[EpochKey]) -> Mapping[EpochKey, int]:
         """The version number of the execution that made each epoch."""

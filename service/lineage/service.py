@@ -30,7 +30,7 @@ class LineageService:
             rows: list[Epoch] = list(part.rows)
             making, savepoints = repository.making(rows), repository.savepoints(rows)
             parents = [parent for item in rows if (parent := _parent(item)) is not None]
-            versions = repository.versions_of(parents)
+            versions, transactions = repository.versions_of(parents), repository.transactions(rows)
             return LineageAnswer(
                 application=application,
                 head=head_of(applications.branch(row)),
@@ -39,7 +39,7 @@ class LineageService:
                         item,
                         making[item.execution],
                         savepoints.get(_key(item), []),
-                        _changes(item, branches, making, versions),
+                        _changes(item, branches, making, versions) + transactions.get(_key(item), []),
                     )
                     for item in rows
                 ],

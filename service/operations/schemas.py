@@ -6,7 +6,7 @@ from typing import Any, Literal
 from epochal.service.problems import Problem
 from epochal.service.schema import Answer
 
-OperationKind = Literal["start", "stop", "restart", "savepoint"]
+OperationKind = Literal["start", "stop", "restart", "savepoint", "transaction"]
 OperationState = Literal["running", "succeeded", "failed"]
 
 

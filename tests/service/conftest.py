@@ -19,6 +19,7 @@ import pytest
 import uvicorn
 
 from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference, RecoveryPoint
+from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
@@ -28,7 +29,7 @@ from epochal.service.driver.http_catalog import HttpCatalog
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import ControlEvent
 from epochal.service.settings import Settings
-from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -132,11 +133,11 @@ class Driver:
     def running(self) -> list[Any]:
         return list(self.catalog.heartbeat(DriverStatus(phase="running", epoch=self._next)))
 
-    def epoch(self, commit: bool = True) -> int:
-        """One epoch with a real manifest in the store."""
+    def epoch(self, commit: bool = True, sinks: Mapping[str, int] | None = None) -> int:
+        """One epoch with a real manifest in the store; ``sinks``: the rows of each."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
-        reference = self.manifest(number)
+        reference = self.manifest(number, sinks or {})
         self.catalog.prepare_epoch(number, parent, reference, EpochCounts(rows_in=number))
         if commit:
             self.catalog.commit_epoch(number)
@@ -146,7 +147,8 @@ class Driver:
     def epochs(self, count: int) -> list[int]:
         return [self.epoch() for _ in range(count)]
 
-    def manifest(self, number: int) -> ManifestReference:
+    def manifest(self, number: int, sinks: Mapping[str, int]) -> ManifestReference:
+        handles = {name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in sinks.items()}
         return self._store.write_manifest(
             Manifest(
                 application=self.point.application,
@@ -158,6 +160,10 @@ class Driver:
                 artifact=self._artifact,
                 parallelism=2,
                 max_parallelism=128,
+                sinks={
+                    name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
+                    for name, handle in handles.items()
+                },
                 created_at=datetime.now(UTC),
             )
         )

@@ -1,0 +1,166 @@
+"""An administrator's orders in the engine: with a files sink that has lost what it staged, so that it cannot commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from epochal.backends.files import FilesBackend
+from epochal.contracts.catalog import Directive, DriverStatus, Failure, ManifestReference
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.engine.commits import CommitQueue
+from epochal.engine.job import Participants
+from epochal.engine.transactions import TransactionOrders
+from epochal.faults import FaultPoint, injected
+from epochal.snapshots.manifest import Change, Manifest, SinkHandles
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+
+ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
+RUNNING = DriverStatus(phase="running")
+
+
+class ListeningCatalog(MemoryCatalog):
+    """A catalog whose directives the test gives, and that keeps the answers."""
+
+    given: list[Directive]
+    answers: dict[str, Failure | None]
+    said: DriverStatus
+
+    def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
+        self.said = status
+        return tuple(item for item in self.given if item.id not in self.answers)
+
+    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+        self.answers[directive] = failure
+
+
+class Engine:
+    """A commit queue over two files sinks; in one of them the first epoch's file is lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sinks = {name: FilesBackend(str(folder / name)) for name in ("good", "bad")}
+        self.catalog = ListeningCatalog(MemoryCatalogState(), attempt=1)
+        self.catalog.given, self.catalog.answers = [], {}
+        self.point = self.catalog.begin_attempt()
+        self.queue = CommitQueue(self.catalog, Participants(sinks=self.sinks), limit=4)
+        self.changes: list[Change] = []
+        self.orders = TransactionOrders(self.catalog, self.queue, self.changes)
+        for sink in self.sinks.values():
+            sink.recover(self.scope(0))
+        self.prepare(1)
+        (self.lost,) = (folder / "bad" / "_staging").rglob("*.parquet")
+        self.lost.rename(folder / "aside.parquet")
+        self.prepare(2)
+
+    def scope(self, epoch: int) -> EpochScope:
+        parent = EpochKey(self.point.branch, epoch - 1) if epoch > 1 else None
+        return EpochScope("application", EpochKey(self.point.branch, epoch), self.point.attempt, parent)
+
+    def prepare(self, epoch: int) -> None:
+        scope, handles = self.scope(epoch), {}
+        for name, sink in self.sinks.items():
+            transaction = sink.start(TaskScope(scope, name, 0))
+            transaction.write(ROWS)
+            handles[name] = transaction.pre_commit()
+        manifest = Manifest(
+            application="application",
+            branch=scope.branch,
+            epoch=epoch,
+            parent=None,
+            execution="execution",
+            attempt=scope.attempt,
+            artifact="0" * 64,
+            parallelism=1,
+            max_parallelism=8,
+            sinks={
+                name: SinkHandles(kind="files", target=self.sinks[name].target, handles=(handle,))
+                for name, handle in handles.items()
+            },
+            created_at=datetime.now(UTC),
+        )
+        reference = ManifestReference(branch=scope.branch, epoch=epoch, path=f"{epoch}.json", sha256="0" * 64)
+        self.catalog.open_epoch(epoch, scope.parent)
+        self.catalog.prepare_epoch(epoch, scope.parent, reference, manifest.counts)
+        self.queue.submit(scope, manifest)
+
+    def order(self, id: str, action: str, epoch: int = 1, sink: str = "bad") -> None:
+        arguments = {"sink": sink, "epoch": epoch, "action": action, "by": "ann", "message": "lost"}
+        self.catalog.given.append(Directive(id=id, kind="transaction", arguments=arguments))
+
+    def shown(self, sink: str) -> list[str]:
+        return sorted(path.name for path in (self.folder / sink).glob("epoch=*"))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    engine = Engine(tmp_path)
+    engine.queue.step()
+    return engine
+
+
+def test_only_the_sink_that_is_stuck_waits_and_says_why(engine: Engine) -> None:
+    engine.orders.heartbeat(RUNNING)
+    assert engine.shown("good") == ["epoch=0000000001", "epoch=0000000002"]
+    assert engine.shown("bad") == []
+    assert [(item.sink, item.epoch, item.rows) for item in engine.catalog.said.transactions] == [
+        ("bad", 1, 3),
+        ("bad", 2, 3),
+    ]
+    assert "has lost" in (engine.catalog.said.transactions[0].error or "")
+
+
+def test_a_retry_tries_at_once(engine: Engine) -> None:
+    (engine.folder / "aside.parquet").rename(engine.lost)
+    engine.order("a", "retry")
+    assert engine.orders.heartbeat(RUNNING) == []
+    assert engine.catalog.answers == {"a": None}
+    assert engine.queue.hurried
+    engine.queue.step()
+    assert engine.queue.empty
+    assert engine.shown("bad") == engine.shown("good")
+    assert engine.changes == []
+
+
+@pytest.mark.parametrize("action", ["abort", "commit"])
+def test_what_is_given_up_is_answered_when_it_is_done_and_later_epochs_go_on(engine: Engine, action: str) -> None:
+    engine.order("a", action)
+    engine.orders.heartbeat(RUNNING)
+    assert engine.catalog.answers == {}
+    engine.queue.step()
+    engine.orders.heartbeat(RUNNING)
+    assert engine.catalog.answers == {"a": None}
+    assert engine.queue.empty
+    assert engine.shown("bad") == ["epoch=0000000002"]
+    assert list((engine.folder / "bad" / "_staging").rglob("*.parquet")) == []
+    (change,) = engine.changes
+    assert (change.kind, change.detail["action"], change.detail["by"]) == ("transaction", action, "ann")
+
+
+def test_a_crash_in_the_middle_of_giving_up_can_be_gone_on_from(engine: Engine) -> None:
+    engine.order("a", "abort")
+    engine.orders.heartbeat(RUNNING)
+
+    def crash(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E5.given-up":
+            raise KeyboardInterrupt
+
+    with injected(crash), pytest.raises(KeyboardInterrupt):
+        engine.queue.step()
+    assert engine.catalog.answers == {}
+    engine.queue.step()
+    engine.orders.heartbeat(RUNNING)
+    assert engine.catalog.answers == {"a": None}
+    assert engine.shown("bad") == ["epoch=0000000002"]
+
+
+def test_what_is_not_open_is_refused_and_other_directives_pass(engine: Engine) -> None:
+    engine.order("a", "abort", sink="good")
+    engine.catalog.given.append(Directive(id="b", kind="stop"))
+    assert [item.id for item in engine.orders.heartbeat(RUNNING)] == ["b"]
+    failure = engine.catalog.answers["a"]
+    assert failure is not None and "not open" in failure.message
