@@ -146,8 +146,8 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         if allowed == 0:
             raise SinkError(
                 f"{self._access.who}: {self._address.place} prepares no transactions: max_prepared_transactions is 0, "
-                "as PostgreSQL comes. Set it to at least four times the number of subtasks and restart the server, or use "
-                "dbms.sink, which needs no such setting."
+                "as PostgreSQL comes. Set it to at least four times the number of subtasks and restart the server, or "
+                "use dbms.sink, which needs no such setting."
             )
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -43,8 +43,6 @@ class Positions:
         width: Any = last - first  # type: ignore[operator]
         if isinstance(width, int):
             inner: list[Any] = [first + width * part // parts for part in range(1, parts)]  # type: ignore[operator]
-        elif isinstance(width, timedelta):
-            inner = [first + width * part / parts for part in range(1, parts)]  # type: ignore[operator]
         else:
             inner = [first + width * part / parts for part in range(1, parts)]
         return sorted({value for value in inner if first <= value < last} | {last})  # type: ignore[type-var]

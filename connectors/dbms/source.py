@@ -89,6 +89,8 @@ class DbmsSource(Source):
             if end is None:
                 return None
             ranges = self._ranges(connection, layout, after, end)
+            if not ranges:
+                return None
         return Slice(
             start=dict(self._taken),
             end=layout.positions.encode(end),
@@ -137,14 +139,15 @@ class DbmsSource(Source):
         """The slice in parts that tasks read at once, each with its rows."""
         within = layout.within(after, end)
         first, rows = connection.execute(sa.select(sa.func.min(layout.column), sa.func.count()).where(within)).one()
+        if not rows:
+            return []
         parts = self._partitions if rows > SMALL_SLICE_ROWS else 1
         found = []
         for upto in layout.positions.cut(first, end, parts):
             count = rows if parts == 1 else layout.count(connection, after, upto)
             if count:
-                found.append(
-                    {"after": layout.positions.encode(after), "upto": layout.positions.encode(upto), "rows": count}
-                )
+                ends = {"after": layout.positions.encode(after), "upto": layout.positions.encode(upto)}
+                found.append({**ends, "rows": count})
             after = upto
         return found
 
@@ -238,9 +241,9 @@ def _changed(
 ) -> SourceChanged:
     above = "" if after["value"] is None else f"above {after['value']} and "
     return SourceChanged(
-        f"{reading.name} has {now} rows with {column} {above}up to {upto['value']}; its slice recorded {recorded}. Rows "
-        "were removed, or added late with a value that was already past. Put the rows back as they were; for writers "
-        "that commit late, raise settle_seconds."
+        f"{reading.name} has {now} rows with {column} {above}up to {upto['value']}; its slice recorded {recorded}. "
+        "Rows were removed, or added late with a value that was already past. Put the rows back as they were; for "
+        "writers that commit late, raise settle_seconds."
     )
 
 
