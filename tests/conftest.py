@@ -12,6 +12,7 @@ import pytest
 from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
+from epochal.testing.servers.mariadb import MariadbServer, mariadb
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 
 if TYPE_CHECKING:
@@ -96,3 +97,21 @@ def kafka_server() -> Iterator[KafkaServer]:
         pytest.skip(unavailable.message)
     yield server
     context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariadbServer]:
+    """A MariaDB server for the run; the test is skipped, with the reason, where it cannot be had."""
+    try:
+        context = mariadb()
+        server = context.__enter__()
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    yield server
+    context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariadbServer) -> str:
+    """The SQLAlchemy URL of an empty database, made for this test alone."""
+    return mariadb_server.create_database()

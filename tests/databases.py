@@ -14,7 +14,7 @@ from epochal.secrets import secret
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
 
-TABLE = "out"
+TABLE = "results"
 
 
 class Closable(Protocol):

@@ -49,7 +49,8 @@ class ColumnType:
             return self.family in ("timestamp", "instant")
         if pa.types.is_time(type):
             return self.family == "time"
-        return bool(pa.types.is_nested(type)) and self.family == "json"
+        as_json = self.family == "json" or (self.family == "text" and self.size is None)
+        return bool(pa.types.is_nested(type)) and as_json
 
     def _takes_integer(self, type: pa.DataType) -> bool:
         bits = int(type.bit_width)

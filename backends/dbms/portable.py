@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +34,7 @@ class PortableTable:
         for chunk in chunks:
             for execute, rows in self._operations(connection, chunk):
                 for first in range(0, rows.num_rows, STATEMENT_ROWS):
-                    _run(connection, execute, _plain(rows.slice(first, STATEMENT_ROWS)))
+                    _run(connection, execute, self._plain(rows.slice(first, STATEMENT_ROWS)))
 
     def _operations(self, connection: Connection, chunk: pa.Table) -> Iterable[tuple[Execute, pa.Table]]:
         if not self._writing.keys:
@@ -77,6 +78,18 @@ class PortableTable:
         given = [{f"key_{number}": row[key] for number, key in enumerate(keys)} for row in rows]
         connection.execute(self._table.delete().where(same), given)
 
+    def _plain(self, rows: pa.Table) -> list[dict[str, Any]]:
+        """Python rows as the drivers take them: times in UTC without a zone, nested values as JSON."""
+        columns: dict[str, list[Any]] = {}
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            values = column.to_pylist()
+            if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+                values = [_utc(value) for value in values]
+            elif pa.types.is_nested(column.type) and not isinstance(self._table.c[name].type, sa.JSON):
+                values = [None if value is None else json.dumps(value, default=str) for value in values]
+            columns[name] = values
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
 
 def _run(connection: Connection, execute: Execute, rows: Rows) -> None:
     """All rows by one statement; when the database refuses one of them, find out which."""
@@ -96,17 +109,6 @@ def _run(connection: Connection, execute: Execute, rows: Rows) -> None:
                 ) from error
         raise
     savepoint.commit()
-
-
-def _plain(rows: pa.Table) -> list[dict[str, Any]]:
-    """Python rows as the drivers take them: times are in UTC, without a zone."""
-    columns: dict[str, list[Any]] = {}
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        values = column.to_pylist()
-        if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-            values = [_utc(value) for value in values]
-        columns[name] = values
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _utc(value: datetime | None) -> datetime | None:

@@ -41,7 +41,11 @@ class Reading:
         schema, _, name = self.table.rpartition(".")
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             raise SourceError(f"{self.name} does not exist. Create it, or correct its name.")
-        return Table(name, MetaData(), schema=schema or None, autoload_with=connection)
+        table = Table(name, MetaData(), schema=schema or None, autoload_with=connection)
+        for column in table.columns:
+            if isinstance(column.type, sa.Float):
+                column.type.asdecimal = False  # MySQL's would come as decimals
+        return table
 
     def chosen(self, table: Table) -> list[sa.Column[Any]]:
         """The columns to read. Raises ``SchemaError`` for one that is not there."""
