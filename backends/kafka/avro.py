@@ -1,0 +1,157 @@
+"""Avro values: rows to records by a schema, and back. One record per value, without a file's header or a registry's id.
+
+Needs the package ``fastavro`` (``pip install 'epochal[avro]'``).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.backends.kafka.encoding import Encoder
+from epochal.errors import EnvironmentProblem, SchemaError, SinkError
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL: dict[str, pa.DataType] = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+Decode = Callable[[bytes], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class AvroEncoder(Encoder):
+    """``schema``: the Avro schema of a record, as JSON; its fields are columns."""
+
+    schema: str
+
+    def check(self, sink: str, schema: pa.Schema) -> None:
+        fields = {field["name"]: field for field in parsed(self.schema)["fields"]}
+        unknown = [name for name in schema.names if name not in fields]
+        missing = [name for name, field in fields.items() if name not in schema.names and "default" not in field]
+        if unknown or missing:
+            what = f"has no field {unknown[0]!r}" if unknown else f"needs a column {missing[0]!r}"
+            raise SchemaError(f"{sink}: the Avro schema {what}. Its fields are {', '.join(fields)}.")
+
+    def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
+        fastavro, schema = _fastavro(), parsed(self.schema)
+        encoded = []
+        for row in columns.to_pylist():
+            buffer = io.BytesIO()
+            try:
+                fastavro.schemaless_writer(buffer, schema, row, strict=True)
+            except Exception as error:  # noqa: BLE001  whatever it is in a row that fastavro cannot write
+                raise SinkError(
+                    f"{sink}: the row {_short(row)} does not fit the Avro schema: {_reason(error)}. "
+                    "Correct the schema, or the columns."
+                ) from None
+            encoded.append(buffer.getvalue())
+        return pa.array(encoded, pa.binary())
+
+
+@cache
+def decoder(schema: str) -> Decode:
+    """A function from a value's bytes to its record. It raises whatever fastavro does."""
+    fastavro, known = _fastavro(), parsed(schema)
+
+    def decode(value: bytes) -> dict[str, Any]:
+        buffer = io.BytesIO(value)
+        record: dict[str, Any] = fastavro.schemaless_reader(buffer, known)
+        if buffer.tell() != len(value):
+            raise ValueError(f"{len(value) - buffer.tell()} bytes are left over")
+        return record
+
+    return decode
+
+
+@cache
+def parsed(schema: str) -> dict[str, Any]:
+    """The schema of a record. Raises ``SchemaError``, ``EnvironmentProblem`` without fastavro."""
+    fastavro = _fastavro()
+    try:
+        found = fastavro.parse_schema(json.loads(schema))
+    except Exception as error:  # noqa: BLE001  whatever it is in the schema that fastavro cannot read
+        raise SchemaError(f"The Avro schema cannot be read: {_reason(error)}.") from None
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise SchemaError("The Avro schema must be of a record: its fields become columns.")
+    return found
+
+
+def arrow_schema(schema: str) -> pa.Schema:
+    """The columns of a record. Raises ``SchemaError`` for a field that cannot be one."""
+    return pa.schema([_field(field) for field in parsed(schema)["fields"]])
+
+
+def _field(field: dict[str, Any]) -> pa.Field:
+    type, nullable = _type(field["name"], field["type"])
+    return pa.field(field["name"], type, nullable)
+
+
+def _type(name: str, type: Any) -> tuple[pa.DataType, bool]:
+    """The Arrow type, and whether null is allowed."""
+    if isinstance(type, list):
+        others = [inner for inner in type if inner != "null"]
+        if len(others) != 1:
+            raise SchemaError(f"Avro field {name!r} is a union of several types, which no column can be.")
+        return _type(name, others[0])[0], "null" in type
+    if isinstance(type, str):
+        if type not in _PRIMITIVES:
+            raise SchemaError(f"Avro field {name!r} has type {type!r}, which no column can be.")
+        return _PRIMITIVES[type], False
+    return _complex(name, type), False
+
+
+def _complex(name: str, type: dict[str, Any]) -> pa.DataType:
+    logical = type.get("logicalType")
+    if logical == "decimal":
+        return pa.decimal128(type["precision"], type.get("scale", 0))
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    match type["type"]:
+        case "record":
+            return pa.struct([_field(field) for field in type["fields"]])
+        case "array":
+            return pa.list_(_type(name, type["items"])[0])
+        case "map":
+            return pa.map_(pa.string(), _type(name, type["values"])[0])
+        case "fixed":
+            return pa.binary()
+        case inner:
+            return _type(name, inner)[0]
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError:
+        raise EnvironmentProblem("Avro needs the package fastavro: pip install 'epochal[avro]'.") from None
+    return fastavro
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.__class__.__name__}: {error}".splitlines()[0][:300].rstrip(".")
+
+
+def _short(row: dict[str, Any]) -> str:
+    text = str(row)
+    return text if len(text) <= 200 else text[:199] + "…"

@@ -1,0 +1,100 @@
+"""What the driver asks Kafka: which topics and partitions there are, and where they begin and end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from epochal.backends.kafka.connection import ANSWER_SECONDS, Connection
+from epochal.backends.kafka.topics import Topic, Topics
+from epochal.connectors.kafka.offsets import Offsets
+from epochal.errors import SourceError
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Topics by name, or those whose whole name a pattern matches."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def includes(self, name: str) -> bool:
+        return name in self.names if self.pattern is None else re.fullmatch(self.pattern, name) is not None
+
+    def __str__(self) -> str:
+        return f"pattern {self.pattern!r}" if self.pattern is not None else ", ".join(self.names)
+
+
+class Cluster:
+    """The driver's connection, opened when it is first used. One question is one request, however many partitions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._topics: Topics | None = None
+
+    def find(self, selection: Selection) -> dict[str, Topic]:
+        """The topics that are there now. Raises ``SourceError`` where Kafka does not answer."""
+        names: Sequence[str] = selection.names
+        if selection.pattern is not None:
+            names = [name for name in self._asked.names() if selection.includes(name)]
+        return self._asked.find(names)
+
+    def earliest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
+        """The first offset that is still there."""
+        return self._list(
+            partitions,
+            OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+            "find the beginning of",
+        )
+
+    def latest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
+        """The end of what is committed: the first record of an open transaction, or the next record to come."""
+        return self._list(
+            partitions,
+            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+            "find the end of",
+        )
+
+    def at(self, partitions: Sequence[tuple[str, int]], moment: datetime) -> Offsets:
+        """The first record of ``moment`` or later; the end where there is none."""
+        milliseconds = int(moment.timestamp() * 1000)
+        found = self._list(partitions, OffsetSpec.for_timestamp(milliseconds), f"find {moment} in")
+        ends = self.latest(partitions)
+        return {
+            topic: {
+                partition: offset if offset >= 0 else ends[topic][partition] for partition, offset in of_topic.items()
+            }
+            for topic, of_topic in found.items()
+        }
+
+    @property
+    def _asked(self) -> Topics:
+        if self._topics is None:
+            self._topics = Topics(self._connection)
+        return self._topics
+
+    def _list(self, partitions: Sequence[tuple[str, int]], spec: OffsetSpec, what: str) -> Offsets:
+        if not partitions:
+            return {}
+        wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        futures = self._asked.admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
+        )
+        found: Offsets = {}
+        for place, future in futures.items():
+            doing = f"{what} topic {place.topic}, partition {place.partition}"
+            with self._connection.translated(doing, self._asked.complaints):
+                found.setdefault(place.topic, {})[place.partition] = int(future.result().offset)
+        return found
+
+
+def missing(connection: Connection, names: Sequence[str]) -> SourceError:
+    """The error for topics that are not there."""
+    return SourceError(
+        f"Kafka at {connection.servers} has no topic {', '.join(map(repr, names))}. Create it, or correct the name."
+    )

@@ -1,0 +1,173 @@
+"""A slice's ranges as a DataFrame: read by tasks in parallel, JSON parsed by Spark, unfit records failed or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from epochal.backends.kafka.avro import parsed
+from epochal.backends.kafka.connection import Connection
+from epochal.connectors.kafka.decoding import (
+    CORRUPT,
+    METADATA,
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    VALUE,
+    AvroDecoder,
+    BytesDecoder,
+    Columns,
+    TextDecoder,
+    ValueDecoder,
+)
+from epochal.connectors.kafka.offsets import OffsetRange, grouped
+from epochal.connectors.kafka.reading import ReadRanges
+from epochal.connectors.options import check_choice
+from epochal.engine.frames import quoted
+from epochal.engine.tasks.reporting import MARKER
+from epochal.errors import MalformedRecord, OptionError, SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
+
+Malformed = Literal["fail", "drop"]
+FORMATS = ("json", "string", "raw", "avro")
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """Which columns a record becomes. ``ddl`` is JSON's schema, ``None`` for the formats that the tasks decode."""
+
+    value: ValueDecoder
+    ddl: str | None
+    metadata: tuple[tuple[str, str], ...]
+    key_format: str
+    malformed: Malformed
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Raises ``SchemaError`` for DDL that Spark cannot read, and for a column twice."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
+        columns = self._columns(several_topics=False)
+        values = self._json_schema() if self.ddl is not None else from_arrow_schema(columns.value.schema)
+        added = from_arrow_schema(pa.schema([(name, columns.type_of(what)) for name, what in self.metadata]))
+        names = [each.name.casefold() for each in (*values, *added)]
+        for name in names:
+            if names.count(name) > 1:
+                raise SchemaError(f"The Kafka source has column {name!r} twice: rename it, metadata={{'other': ..}}.")
+        return StructType([*values, *added])
+
+    def frame(
+        self, spark: SparkSession, connection: Connection, ranges: Sequence[OffsetRange], dropped: Observation | None
+    ) -> DataFrame:
+        """The records of exactly these ranges; how many of them did not fit goes to ``dropped``, if they are."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        several = len({range.topic for range in ranges}) > 1
+        columns = self._columns(several)
+        groups = tuple(grouped(ranges, tasks=max(1, spark.sparkContext.defaultParallelism)))
+        task = ReadRanges(connection, groups, columns)
+        read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, from_arrow_schema(columns.schema))
+        only_topic = None if several else ranges[0].topic
+        checked = self._checked(self._parsed(read), only_topic, dropped) if columns.may_not_fit else read
+        return checked.select(*map(quoted, self.schema(spark).names))
+
+    def _columns(self, several_topics: bool) -> Columns:
+        return Columns(self.value, self.metadata, self.key_format, several_topics)
+
+    def _parsed(self, frame: DataFrame) -> DataFrame:
+        if self.ddl is None:
+            return frame
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        schema = self._json_schema()
+        with_corrupt = StructType([*schema, StructField(CORRUPT, StringType())])
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+        parsed = frame.withColumn(VALUE, F.from_json(F.col(VALUE), with_corrupt, options))
+        unfit = F.when(F.col(f"{VALUE}.{CORRUPT}").isNotNull(), F.lit("its JSON does not fit the schema"))
+        fields = [F.col(VALUE).getField(name).alias(name) for name in schema.names]
+        others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT)]
+        return parsed.select(*fields, *others, F.coalesce(F.col(CORRUPT), unfit).alias(CORRUPT))
+
+    def _checked(self, frame: DataFrame, topic: str | None, dropped: Observation | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        fit = F.col(CORRUPT).isNull()
+        if dropped is not None:
+            return frame.observe(dropped, F.count(F.col(CORRUPT)).alias("rows")).where(fit)
+        return frame.where(F.when(fit, F.lit(True)).otherwise(F.raise_error(_failure(topic)).cast("boolean")))
+
+    def _json_schema(self) -> StructType:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        try:
+            schema = StructType.fromDDL(self.ddl or "")
+        except PySparkException as error:
+            raise SchemaError(
+                f"The schema of the Kafka source cannot be read: {self.ddl!r}. {str(error).strip().splitlines()[0]}"
+            ) from error
+        if not isinstance(schema, StructType):
+            raise SchemaError(f"The schema of the Kafka source is {self.ddl!r}: write 'column type, ..'.")
+        return schema
+
+
+def record_format(
+    what: str,
+    format: str,
+    schema: str | None,
+    value: str,
+    metadata: Sequence[str] | Mapping[str, str],
+    key_format: str,
+    malformed: Malformed,
+) -> RecordFormat:
+    """Raises ``OptionError`` for a combination that means nothing, ``SchemaError`` for an Avro schema that is none."""
+    check_choice(what, "format", format, FORMATS)
+    check_choice(what, "key_format", key_format, ("string", "raw"))
+    check_choice(what, "malformed", malformed, ("fail", "drop"))
+    if (schema is not None) != (format in ("json", "avro")):
+        need = "needs a schema" if schema is None else "takes no schema"
+        raise OptionError(f"{what}: format={format!r} {need}; schema='origin string, delay int' is for JSON.")
+    if isinstance(metadata, str):
+        metadata = (metadata,)
+    named = metadata.items() if isinstance(metadata, Mapping) else [(name, name) for name in metadata]
+    for _, each in named:
+        check_choice(what, "metadata", each, METADATA)
+    return RecordFormat(
+        value=_decoder(format, schema, value),
+        ddl=schema if format == "json" else None,
+        metadata=tuple(named),
+        key_format=key_format,
+        malformed=malformed,
+    )
+
+
+def _decoder(format: str, schema: str | None, value: str) -> ValueDecoder:
+    if format == "avro":
+        parsed(str(schema))
+        return AvroDecoder(str(schema))
+    if format == "raw":
+        return BytesDecoder(value)
+    return TextDecoder(value if format == "string" else VALUE)
+
+
+def _failure(topic: str | None) -> Column:
+    """The record's error as the driver reads it back, made by Spark where the record is."""
+    from pyspark.sql import functions as F
+
+    message = F.format_string(
+        "The record at offset %d of topic %s, partition %d, does not fit: %s. Correct the schema, or let the source "
+        "drop such records (malformed='drop').",
+        F.col(OFFSET),
+        F.col(TOPIC) if topic is None else F.lit(topic),
+        F.col(PARTITION),
+        F.col(CORRUPT),
+    )
+    failure = F.struct(F.lit(MalformedRecord.slug).alias("type"), message.alias("message"))
+    return F.concat(F.lit(MARKER), F.to_json(failure))

@@ -1,0 +1,88 @@
+"""Offsets: where a source stands in each partition, and what the next slice takes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+Offsets = dict[str, dict[int, int]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """``[start, end)`` of one partition: ``end`` is the first offset that is not part of it."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """At most so many records: commit records and compacted ones take up offsets too."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}, partition {self.partition}, offsets {self.start} to {self.end}"
+
+
+def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    """What lies between two positions; nothing for a partition that did not move."""
+    found = []
+    for topic, partitions in sorted(end.items()):
+        for partition, until in sorted(partitions.items()):
+            since = start.get(topic, {}).get(partition, until)
+            if until > since:
+                found.append(OffsetRange(topic, partition, since, until))
+    return found
+
+
+def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRange]:
+    """The ranges cut to ``limit`` offsets in all, each in proportion; every partition moves, if only by one."""
+    total = sum(range.length for range in ranges)
+    if limit is None or total <= limit:
+        return list(ranges)
+    shares = [max(1, range.length * limit // total) for range in ranges]
+    return [
+        OffsetRange(range.topic, range.partition, range.start, range.start + share)
+        for range, share in zip(ranges, shares, strict=True)
+    ]
+
+
+def moved(positions: Offsets, ranges: Sequence[OffsetRange]) -> Offsets:
+    """The positions after the ranges."""
+    after = {topic: dict(partitions) for topic, partitions in positions.items()}
+    for range in ranges:
+        after.setdefault(range.topic, {})[range.partition] = range.end
+    return after
+
+
+def grouped(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
+    """At most ``tasks`` groups of about the same size, the largest ranges first."""
+    groups: list[list[OffsetRange]] = [[] for _ in range(min(tasks, len(ranges)))]
+    for each in sorted(ranges, key=lambda each: -each.length):
+        min(groups, key=lambda group: sum(other.length for other in group)).append(each)
+    return [tuple(group) for group in groups]
+
+
+def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """For a manifest: JSON's keys are strings."""
+    return {
+        topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
+        for topic, partitions in sorted(offsets.items())
+    }
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+        for topic, partitions in offsets.items()
+    }
+
+
+def pairs(offsets: Offsets) -> Iterator[tuple[str, int]]:
+    """Every topic and partition."""
+    for topic, partitions in offsets.items():
+        for partition in partitions:
+            yield topic, partition

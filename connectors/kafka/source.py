@@ -1,0 +1,236 @@
+"""``kafka.source``: slices are ranges of offsets, and stand in the manifest."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from epochal.backends.kafka.connection import CONSUMER_OPTIONS, Connection, connection
+from epochal.backends.kafka.topics import Topic
+from epochal.connectors.kafka.cluster import Cluster, Selection, missing
+from epochal.connectors.kafka.frames import Malformed, RecordFormat, record_format
+from epochal.connectors.kafka.offsets import (
+    OffsetRange,
+    Offsets,
+    as_json,
+    from_json,
+    limited,
+    moved,
+    pairs,
+    ranges_between,
+)
+from epochal.connectors.kafka.options import Start, selection, start_position
+from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.errors import SourceChanged, SourceError
+from epochal.pipeline.definitions import SourceDefinition
+from epochal.secrets import redacted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
+
+Format = Literal["json", "string", "raw", "avro"]
+_log = logging.getLogger(__name__)
+
+
+def source(
+    servers: str,
+    topics: str | Sequence[str] | None = None,
+    format: Format = "json",
+    schema: str | None = None,
+    *,
+    pattern: str | None = None,
+    start: Start = "earliest",
+    metadata: Sequence[str] | Mapping[str, str] = (),
+    value: str = "value",
+    key_format: Literal["string", "raw"] = "string",
+    malformed: Malformed = "fail",
+    **options: Any,
+) -> SourceDefinition:
+    """The committed records of topics, by name or by a ``pattern`` that matches the whole name; partitions and topics
+    that come later are found, and read from their beginning.
+
+    ``format``: ``json`` with ``schema`` as Spark DDL and ``avro`` with ``schema`` as Avro's JSON give a column for each
+    field, ``string`` and ``raw`` one column, named ``value``. ``metadata`` adds columns: of ``key`` (``key_format``),
+    ``topic``, ``partition``, ``offset``, ``timestamp``, ``headers``; as a mapping ``{"column": "offset"}`` under other
+    names. ``start``, where there is no state yet: ``"earliest"``, ``"latest"``, a ``datetime`` with time zone, or
+    offsets ``{"topic": {0: 17}}``. A record that does not fit fails the epoch, or is dropped and counted in the log
+    (``malformed="drop"``). ``options`` are the client's, with ``_`` for ``.``. Raises ``OptionError``.
+    """
+    what = "kafka.source"
+    selected = selection(what, topics, pattern)
+    return SourceDefinition(
+        kind="kafka",
+        make=partial(
+            KafkaSource,
+            connection(what, servers, options, CONSUMER_OPTIONS, SourceError),
+            selected,
+            start_position(what, start),
+            record_format(what, format, schema, value, metadata, key_format, malformed),
+        ),
+        description={
+            "servers": servers,
+            "topics": str(selected),
+            "format": format,
+            "start": str(start),
+            **redacted(options),
+        },
+    )
+
+
+class KafkaSource(Source):
+    """Positions are the next offset of each partition. ``detail`` names each topic's identity at the broker."""
+
+    def __init__(self, connection: Connection, selection: Selection, start: Start, format: RecordFormat) -> None:
+        self._connection = connection
+        self._selection = selection
+        self._start = start
+        self._format = format
+        self._cluster = Cluster(connection)
+        self._positions: Offsets = {}
+        self._identities: dict[str, str] = {}
+        self._beginnings_checked = False
+        self._planned: Slice | None = None
+        self._dropped: list[Observation] = []
+
+    @property
+    def kind(self) -> str:
+        return "kafka"
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def schema(self, spark: SparkSession) -> StructType:
+        return self._format.schema(spark)
+
+    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
+        found = checkpoint or {}
+        self._positions = from_json(found.get("offsets", {}))
+        self._identities = dict(found.get("topics", {}))
+        self._beginnings_checked = False
+        for slice in slices:
+            self.accept(slice)
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {"offsets": as_json(self._positions), "topics": dict(self._identities)}
+
+    def plan(self, limits: SliceLimits) -> Slice | None:
+        topics = self._find_topics()
+        self._take_up(topics)
+        ends = self._cluster.latest([(topic.name, number) for topic in topics.values() for number in _numbers(topic)])
+        self._check_kept(ends)
+        ranges = limited(ranges_between(self._positions, ends), limits.max_records)
+        if not ranges:
+            return None
+        self._planned = Slice(
+            start={"offsets": as_json(self._positions)},
+            end={"offsets": as_json(moved(self._positions, ranges))},
+            detail={"topics": dict(self._identities)},
+        )
+        return self._planned
+
+    def accept(self, slice: Slice) -> None:
+        self._positions = from_json(slice.end["offsets"])
+        self._identities = dict(slice.detail["topics"])
+
+    def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        if slice != self._planned:  # ``plan`` has looked a moment ago
+            self._check_identities(self._cluster.find(self._selection), slice.detail["topics"])
+        ranges = ranges_between(from_json(slice.start["offsets"]), from_json(slice.end["offsets"]))
+        dropped = None
+        if self._format.malformed == "drop":
+            from pyspark.sql import Observation
+
+            dropped = Observation()
+            self._dropped.append(dropped)
+        return self._format.frame(spark, self._connection, ranges, dropped)
+
+    def acknowledge(self, slice: Slice) -> None:
+        observations, self._dropped = self._dropped, []
+        for observation in observations:
+            # Spark's answer is there once the job has run; a slice that nothing read has none, and must not hold E6 up.
+            threading.Thread(target=_log_dropped, args=(str(self._selection), observation), daemon=True).start()
+
+    def _find_topics(self) -> dict[str, Topic]:
+        topics = self._cluster.find(self._selection)
+        self._check_identities(topics, self._identities)
+        absent = [name for name in self._selection.names if name not in topics]
+        if absent:
+            raise missing(self._connection, absent)
+        return topics
+
+    def _take_up(self, topics: Mapping[str, Topic]) -> None:
+        """Positions for partitions that are new: at the start where there was no state, else at their beginning."""
+        new = [
+            (topic.name, number)
+            for topic in topics.values()
+            for number in _numbers(topic)
+            if number not in self._positions.get(topic.name, {})
+        ]
+        if not new:
+            return
+        first = not self._positions
+        found = self._first_positions(new) if first else self._cluster.earliest(new)
+        for topic, number in new:
+            self._positions.setdefault(topic, {})[number] = found[topic][number]
+        self._identities |= {name: topics[name].identity for name, _ in new}
+
+    def _first_positions(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
+        match self._start:
+            case "earliest":
+                return self._cluster.earliest(partitions)
+            case "latest":
+                return self._cluster.latest(partitions)
+            case datetime():
+                return self._cluster.at(partitions, self._start)
+            case given:
+                found = self._cluster.earliest(partitions)
+                for topic, number in partitions:
+                    found[topic][number] = given.get(topic, {}).get(number, found[topic][number])
+                return found
+
+    def _check_identities(self, topics: Mapping[str, Topic], known: Mapping[str, str]) -> None:
+        """A topic that was made again has other records under the same offsets."""
+        for name, identity in known.items():
+            if not self._selection.includes(name) or (name in topics and topics[name].identity == identity):
+                continue
+            what = "was deleted and made again" if name in topics else "is not there any more"
+            read = ", ".join(f"{number}: {offset}" for number, offset in self._positions.get(name, {}).items())
+            raise SourceChanged(
+                f"Topic {name} of Kafka at {self._connection.servers} {what}. It was read up to these offsets "
+                f"(partition: offset): {read}; whether records came after them cannot be known. To go on without it, "
+                "leave it out of the source's topics; to read the new topic, start a new application or fork."
+            )
+
+    def _check_kept(self, ends: Offsets) -> None:
+        """Nothing that is still to be read may be gone. Beginnings are asked for once: later, the tasks notice."""
+        firsts: Offsets = {}
+        if not self._beginnings_checked:
+            firsts = self._cluster.earliest(list(pairs(ends)))
+        for topic, number in pairs(ends):
+            position, end = self._positions[topic][number], ends[topic][number]
+            first = firsts.get(topic, {}).get(number, 0)
+            if not first <= position <= end:
+                lost = OffsetRange(topic, number, position, first) if position < first else None
+                gone = f"offsets {position} to {lost.end} are gone" if lost else f"it ends at {end}"
+                raise SourceChanged(
+                    f"Topic {topic}, partition {number}, of Kafka at {self._connection.servers} was read up to offset "
+                    f"{position}, but {gone}: retention was too short, or the topic was cut. Records are missing: "
+                    "start a new application or fork, which begins with what is there."
+                )
+        self._beginnings_checked = True
+
+
+def _numbers(topic: Topic) -> range:
+    return range(topic.partitions)
+
+
+def _log_dropped(topics: str, observation: Observation) -> None:
+    rows = observation.get.get("rows", 0)
+    if rows:
+        _log.warning("Dropped %d records of %s that do not fit the schema.", rows, topics)
