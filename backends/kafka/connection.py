@@ -67,6 +67,15 @@ _UNREACHABLE = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+PASSING = _UNREACHABLE | {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+}
+"""What goes by itself: a broker restarts, a partition gets another leader."""
 _REFUSED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from epochal.backends.kafka.connection import ANSWER_SECONDS, Connection
+from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, Connection, kafka_error
 from epochal.backends.kafka.topics import Topic, Topics
 from epochal.connectors.kafka.offsets import Offsets
 from epochal.errors import SourceError
@@ -81,16 +82,37 @@ class Cluster:
     def _list(self, partitions: Sequence[tuple[str, int]], spec: OffsetSpec, what: str) -> Offsets:
         if not partitions:
             return {}
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._list_once({TopicPartition(*place): spec for place in partitions})
+            except _Failed as failed:
+                if failed.error.code() not in PASSING or time.monotonic() > deadline:
+                    doing = f"{what} topic {failed.place.topic}, partition {failed.place.partition}"
+                    complaint = self._asked.complaints.last
+                    raise self._connection.translate(failed.error, doing, complaint) from failed.__cause__
+                time.sleep(0.1)
+
+    def _list_once(self, wanted: dict[TopicPartition, OffsetSpec]) -> Offsets:
         futures = self._asked.admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
         )
         found: Offsets = {}
         for place, future in futures.items():
-            doing = f"{what} topic {place.topic}, partition {place.partition}"
-            with self._connection.translated(doing, self._asked.complaints):
+            try:
                 found.setdefault(place.topic, {})[place.partition] = int(future.result().offset)
+            except KafkaException as error:
+                raise _Failed(place, kafka_error(error)) from error
         return found
+
+
+class _Failed(Exception):
+    """An answer that is an error, and of which partition."""
+
+    def __init__(self, place: TopicPartition, error: KafkaError) -> None:
+        super().__init__(place, error)
+        self.place = place
+        self.error = error
 
 
 def missing(connection: Connection, names: Sequence[str]) -> SourceError:

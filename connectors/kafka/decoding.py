@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from confluent_kafka import Message
 
 from epochal.backends.kafka.avro import arrow_schema, decoder
 
-Messages = Sequence[Message[Any, Any]]
+Messages: TypeAlias = "Sequence[Message[Any, Any]]"
 
 VALUE, CORRUPT = "_epochal_value", "_epochal_corrupt"
 TOPIC, PARTITION, OFFSET = "_epochal_topic", "_epochal_partition", "_epochal_offset"

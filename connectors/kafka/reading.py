@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from epochal.backends.kafka.connection import ANSWER_SECONDS, Connection
+from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, Connection
 from epochal.connectors.kafka.decoding import Columns
 from epochal.connectors.kafka.offsets import OffsetRange
 from epochal.engine.tasks.reporting import as_failure, encode, translated
@@ -123,7 +123,7 @@ class RangeReader:
                     self._close(place)
             elif error.code() in _LOST and range is not None:
                 raise self._lost(range)
-            elif not error.retriable() and error.code() not in _PASSING:
+            elif error.code() not in PASSING:
                 raise self._connection.translate(error, f"read {range}")
 
     def _lost(self, range: OffsetRange) -> SourceChanged:
@@ -135,8 +135,8 @@ class RangeReader:
             there = f"there is no such partition any more ({translated(error).message.splitlines()[0]})"
         return SourceChanged(
             f"Kafka at {self._connection.servers} has lost a part of {range}, which was not read yet: {there}. "
-            "Retention was too short, or the topic was made again. Records are missing: start a new application or fork, "
-            "which begins with what is there."
+            "Retention was too short, or the topic was made again. Records are missing: start a new application or "
+            "fork, which begins with what is there."
         )
 
 
@@ -149,7 +149,6 @@ _LOST = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})
 
 
 def _place(message: Message[Any, Any]) -> tuple[str, int]:

@@ -61,9 +61,7 @@ def sink(
         check_positive(what, name, number, whole=True)
     check_positive(what, "transaction_timeout_seconds", transaction_timeout_seconds, whole=False)
     if transaction_timeout_seconds < SHORTEST_TIMEOUT:
-        raise OptionError(
-            f"{what}: transaction_timeout_seconds is {transaction_timeout_seconds:g}; the least is {SHORTEST_TIMEOUT:g}."
-        )
+        raise OptionError(f"{what}: transaction_timeout_seconds is less than {SHORTEST_TIMEOUT:g}. Give it more.")
     if topic is None and topic_column is None:
         raise OptionError(f"{what} needs a topic, or a column that names it: topic_column='..'.")
     settings = KafkaSinkSettings(

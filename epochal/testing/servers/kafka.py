@@ -76,9 +76,11 @@ class KafkaServer:
         finally:
             self.process.send(signal.SIGCONT)
 
-    def create_topic(self, partitions: int = 1, prefix: str = "topic", **configuration: str) -> str:
-        """A new topic and its name; settings as ``retention_ms="1000"``."""
-        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+    def create_topic(
+        self, partitions: int = 1, prefix: str = "topic", name: str | None = None, **configuration: str
+    ) -> str:
+        """A new topic and its name, made up unless given; settings as ``retention_ms="1000"``."""
+        name = name or f"{prefix}-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): value for key, value in configuration.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
