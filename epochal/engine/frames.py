@@ -5,10 +5,10 @@ Only plans are made here; nothing runs. See docs/architecture.md for the job's s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.contracts.handle import Handle
@@ -35,6 +35,7 @@ class EpochFrames:
     statics: Mapping[str, DataFrame]
     operators: Mapping[str, OperatorPlan]
     marks: DataFrame
+    handle_columns: Sequence[Column]
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
@@ -75,11 +76,7 @@ class EpochFrames:
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""
         observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
-        columns = []
-        for subtask in range(self.configuration.parallelism):
-            handle = f"IF({SUBTASK} = {subtask}, {HANDLE}, NULL)"
-            columns += [f"max({handle}) AS handle_{subtask}", f"count({handle}) AS count_{subtask}"]
-        return frame.observe(observation, *map(F.expr, columns))
+        return frame.observe(observation, *self.handle_columns)
 
     def observed_handles(self) -> dict[str, list[Handle]]:
         """After the job: what came back; a handle that came twice is there twice."""
@@ -120,9 +117,18 @@ class EpochFrames:
         return frame.repartitionById(self.configuration.parallelism, F.col(SUBTASK))
 
 
-def output_rows(frame: DataFrame) -> DataFrame:
-    """An operator's own rows, without the rows that carry handles."""
-    return frame.where(f"{HANDLE} IS NULL").drop(HANDLE, SUBTASK)
+def handle_columns(parallelism: int) -> list[Column]:
+    """What is observed of an operator's rows: each subtask's handle, and how many it gave. For any number of epochs."""
+    columns = []
+    for subtask in range(parallelism):
+        handle = f"IF({SUBTASK} = {subtask}, {HANDLE}, NULL)"
+        columns += [f"max({handle}) AS handle_{subtask}", f"count({handle}) AS count_{subtask}"]
+    return [F.expr(column) for column in columns]
+
+
+def output_rows(plan: OperatorPlan, frame: DataFrame) -> DataFrame:
+    """An operator's output: its task's rows without those that carry handles, finished."""
+    return plan.finished(frame.where(f"{HANDLE} IS NULL"))
 
 
 def quoted(name: str) -> str:

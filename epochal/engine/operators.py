@@ -19,6 +19,7 @@ from epochal.engine.tasks.process import ProcessWork
 from epochal.engine.tasks.process_batch import ProcessBatchWork
 from epochal.pipeline.aggregation import AggregationPlan, plan_aggregation
 from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.expressions import column, to_column
 from epochal.pipeline.graph import AggregateNode, Graph, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.operators import declared_output, state_tables
@@ -47,10 +48,12 @@ class OperatorPlan:
 
     @cached_property
     def _finishing(self) -> tuple[list[SparkColumn], ...]:
-        return self.aggregation.finishing() if self.aggregation else ()
+        if self.aggregation:
+            return self.aggregation.finishing()
+        return ([to_column(column(name)) for name in self.task_output.names],)
 
     def finished(self, rows: DataFrame) -> DataFrame:
-        """The operator's output from its task's rows."""
+        """The operator's output from its task's rows; control columns are left out."""
         for columns in self._finishing:
             rows = rows.select(*columns)
         return rows

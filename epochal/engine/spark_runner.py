@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers, SinkAnswer
-from epochal.engine.frames import HANDLE, EpochFrames, output_rows
+from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.marks import marks
 from epochal.engine.operators import OperatorPlan
@@ -66,6 +66,7 @@ class SparkRunner(EpochRunner):
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
         self.marks = marks(self.spark, self.configuration.parallelism)
+        self.handle_columns = handle_columns(self.configuration.parallelism)
         self.end_row = self.spark.range(0, 1, 1, 1).selectExpr(
             "CAST(NULL AS STRING) AS sink", "CAST(NULL AS INT) AS partition", "CAST(NULL AS BINARY) AS handle"
         )
@@ -130,6 +131,7 @@ class _EpochJob:
             runner.statics(),
             runner.operators,
             runner.marks,
+            runner.handle_columns,
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)
         self._materialised: dict[str, list[Handle]] = {}
@@ -155,11 +157,11 @@ class _EpochJob:
         drained = node.id in self._shape.drained
         frame = self._frames.task_rows(node, input, silent=drained)
         if node.id in self._shape.shared:
-            return plan.finished(output_rows(self._materialise(node, frame)))
+            return output_rows(plan, self._materialise(node, frame))
         frame = self._frames.observed(node, frame)
         if drained:
             self._drains.append(frame.mapInArrow(DrainTask(), SINK_RESULT_TYPE))
-        return plan.finished(output_rows(frame))
+        return output_rows(plan, frame)
 
     def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """Run a shared operator now, once; its handles are this job's result, its rows stay for the readers."""
@@ -171,6 +173,7 @@ class _EpochJob:
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
         branches = [*self._sink_branches(frames), *self._drains]
+        # Above the union: only there Spark counts the partitions of the job, not those of a branch.
         return reduce(DataFrame.unionAll, [*branches, self._runner.end_row]).selectExpr(
             "*", f"spark_partition_id() AS {PARTITION}"
         )
