@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from epochal.errors import MalformedRecord, SchemaError
+from epochal.connectors.options import check_choice, check_options
+from epochal.errors import MalformedRecord, OptionError, SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -71,6 +72,28 @@ class Reader:
     def infer(self, spark: SparkSession, paths: Sequence[str]) -> StructType:
         """The schema that the files themselves carry."""
         return spark.read.format(self.format).options(**self.options).load(list(map(_for_spark, paths))).schema
+
+
+def checked_reader(
+    what: str,
+    format: Format,
+    schema: str | None,
+    malformed: Malformed,
+    options: Mapping[str, Any],
+    others: Collection[str],
+    without: Collection[str] = (),
+) -> Reader:
+    """A reader from what an author gives ``what`` (``files.source``); ``options`` beyond the format's are refused.
+
+    ``others`` are named among the options to choose from; ``without`` are Spark's that ``what`` does not have. Raises
+    ``OptionError``.
+    """
+    check_choice(what, "format", format, FORMATS)
+    check_choice(what, "malformed", malformed, ("fail", "drop"))
+    check_options(what, options, {*(OPTIONS[format] - set(without)), *others})
+    if schema is None and format != "parquet":
+        raise OptionError(f"{what} needs a schema to read {format}: schema='origin string, delay int'.")
+    return Reader(format=format, schema=schema, malformed=malformed, options=options)
 
 
 def declared_schema(of: str, schema: str) -> StructType:

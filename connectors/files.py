@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, absolute, current, list_files
-from epochal.connectors.file_reading import FORMATS, OPTIONS, Format, Malformed, Reader, declared_schema, estimated_rows
+from epochal.connectors.file_reading import (
+    FORMATS,
+    Format,
+    Malformed,
+    Reader,
+    checked_reader,
+    declared_schema,
+    estimated_rows,
+)
 from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
 from epochal.connectors.options import check_choice, check_options, check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
@@ -153,12 +161,7 @@ def _reader(
 ) -> Reader:
     if not path.strip():
         raise OptionError(f"{what} needs a path: a file, a folder or a glob such as 'data/*.json'.")
-    check_choice(what, "format", format, FORMATS)
-    check_choice(what, "malformed", malformed, ("fail", "drop"))
-    check_options(what, options, {*OPTIONS[format], "path", "format", "schema", "malformed"})
-    if schema is None and format != "parquet":
-        raise OptionError(f"{what} needs a schema to read {format}: schema='origin string, delay int'.")
-    return Reader(format=format, schema=schema, malformed=malformed, options=options)
+    return checked_reader(what, format, schema, malformed, options, ("path", "format", "schema", "malformed"))
 
 
 def _read_table(path: str, reader: Reader, spark: SparkSession) -> DataFrame:

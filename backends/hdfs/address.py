@@ -60,7 +60,7 @@ class ExactOperations:
 
     def check_access(self, path: str, wanted: str) -> None:
         """Raises the server's error unless the caller may do ``wanted`` (``rwx``) there."""
-        self._check_access(path, fsaction=wanted)  # type: ignore[operator]
+        self._check_access(path, fsaction=wanted)
 
 
 class _ExactInsecureClient(ExactOperations, InsecureClient):  # type: ignore[misc]

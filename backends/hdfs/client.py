@@ -17,7 +17,7 @@ import requests
 from hdfs import HdfsError
 
 from epochal.backends.hdfs.address import HdfsAddress
-from epochal.errors import EpochalError, OutcomeUnknown, SinkError, StorageFull
+from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable, StorageFull
 
 ANSWERS = (HdfsError, requests.RequestException)
 """How an operation ends that did not return: refused, or with an answer that never came."""
@@ -124,48 +124,46 @@ def is_missing(error: HdfsError) -> bool:
 def translated(who: str, what: str, kind: type[EpochalError] = SinkError) -> Iterator[None]:
     """Inside the block, errors of HDFS become ``kind`` or ``StorageFull``; lost answers of a commit ``OutcomeUnknown``.
 
-    ``who``: ``Sink 'out' (hdfs:namenode:9870/data/out)``; ``what``: ``commit epoch 7``.
+    Of a sink, what will pass by waiting becomes ``SinkUnavailable``. ``who``: ``Sink 'out' (hdfs:namenode:9870/out)``;
+    ``what``: ``commit epoch 7``.
     """
+    waits = SinkUnavailable if kind is SinkError else kind
     try:
         yield
     except HdfsError as error:
-        problem = _refusal(error)
-        chosen = StorageFull if problem.is_full else kind
-        raise chosen(f"{who} could not {what}: {problem.text}") from error
+        text, chosen = _refusal(error, kind, waits)
+        raise chosen(f"{who} could not {what}: {text}") from error
     except requests.RequestException as error:
-        chosen = OutcomeUnknown if what.startswith("commit") else kind
+        chosen = OutcomeUnknown if what.startswith("commit") else waits
         raise chosen(f"{who} could not {what}: {_silence(error)}") from error
 
 
-@dataclass(frozen=True)
-class _Problem:
-    text: str
-    is_full: bool = False
-
-
-def _refusal(error: HdfsError) -> _Problem:
-    """What the server refused, and the fix."""
+def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalError]) -> tuple[str, type[EpochalError]]:
+    """What the server refused and the fix, and what it is raised as."""
     name = str(getattr(error, "exception", None) or "")
     given = error.message if isinstance(error.message, str) else bytes(error.message).decode(errors="replace")
     said = next((line.strip() for line in given.splitlines() if line.strip()), "").rstrip(".")
     if "SafeMode" in name or "safe mode" in given:
-        return _Problem(
+        text = (
             "the NameNode is in safe mode and takes no changes. It is tried again; if it does not leave safe mode by "
             "itself, see 'hdfs dfsadmin -safemode get' and its log."
         )
+        return text, waits
     if "QuotaExceeded" in name:
-        return _Problem(f"a quota is exceeded: {said}. Raise it, or free some space; it is tried again.", is_full=True)
+        return f"a quota is exceeded: {said}. Raise it, or free some space; it is tried again.", StorageFull
     if name in ("AccessControlException", "SecurityException"):
-        return _Problem(f"{said}. Give that user the right, or name another with user=.")
+        return f"{said}. Give that user the right, or name another with user=.", kind
     if name in ("StandbyException", "RetriableException"):
-        return _Problem(f"no NameNode is active ({said}). Name all of them in url, with ';' between them.")
+        return f"no NameNode is active ({said}). Name all of them in url, with ';' between them.", waits
+    if "Failed to find datanode" in given or "could only be written to" in given:
+        return f"no DataNode takes the file ({said}). Check that DataNodes are up, and have space.", waits
     if "Token" in name or "Authentication" in given:
-        return _Problem(f"HDFS does not accept who asks ({said}). Renew the token, or log in (kinit).")
+        return f"HDFS does not accept who asks ({said}). Renew the token, or log in (kinit).", kind
     if is_missing(error):
-        return _Problem(f"{said}. Create it, or correct the path.")
+        return f"{said}. Create it, or correct the path.", kind
     if not name and not said.startswith("'"):
-        return _Problem("what answers is no WebHDFS. url is the NameNode's HTTP address: 'http://namenode:9870'.")
-    return _Problem(f"{said}.")
+        return "what answers is no WebHDFS. url is the NameNode's HTTP address: 'http://namenode:9870'.", kind
+    return f"{said}.", kind
 
 
 def _silence(error: requests.RequestException) -> str:

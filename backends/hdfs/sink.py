@@ -118,9 +118,14 @@ class HdfsBackend(SinkBackend):
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         staging = self._staging(epoch.branch)
+        gathered = posixpath.join(staging, gathering_folder(epoch.epoch))
         with self._translated(f"abort epoch {epoch.epoch}"):
+            # Files of an epoch that an administrator gave up may have been gathered already.
+            half_way = self._hdfs.list(gathered)
             for file in staged_files(handles):
                 self._hdfs.delete(posixpath.join(staging, file.staged))
+                if file.final in half_way:
+                    self._hdfs.delete(posixpath.join(gathered, file.final))
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         kept = {file.staged for file in staged_files(keep)}

@@ -1,0 +1,114 @@
+"""The source that follows a folder of HDFS, and the table of all its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from epochal.backends.hdfs.client import WebHdfs, translated
+from epochal.connectors.dropped_records import DroppedRecords
+from epochal.connectors.file_listing import FileRecord
+from epochal.connectors.file_reading import Reader, declared_schema, estimated_rows
+from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
+from epochal.connectors.hdfs.listing import current, list_files
+from epochal.connectors.hdfs.parquet import parquet_rows, parquet_schema
+from epochal.connectors.hdfs.reading import frame_of
+from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.errors import SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_SAMPLE = 64 * 1024
+
+
+class HdfsSource(Source):
+    """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
+
+    def __init__(self, hdfs: WebHdfs, path: str, reader: Reader, max_files: int | None = None) -> None:
+        self._hdfs = hdfs
+        self._path = path
+        self._reader = reader
+        self._max_files = max_files
+        self._who = f"Source hdfs:{hdfs.address.authority}{path}"
+        self._taken = TakenFiles()
+        self._schema: StructType | None = None
+        self._dropped = DroppedRecords(path)
+
+    @property
+    def kind(self) -> str:
+        return "hdfs"
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def schema(self, spark: SparkSession) -> StructType:
+        if self._schema is None:
+            self._schema = _schema(self._hdfs, self._who, self._path, self._reader)
+        return self._schema
+
+    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
+        self._taken.restore(checkpoint, slices)
+
+    def checkpoint(self) -> dict[str, Any]:
+        return self._taken.checkpoint()
+
+    def plan(self, limits: SliceLimits) -> Slice | None:
+        with translated(self._who, "be listed", SourceError):
+            new = self._taken.new_among(list_files(self._hdfs, self._path))[: self._max_files]
+            rows = None
+            if limits.max_records is not None:
+                new, estimated = first_within(limits.max_records, new, self._rows)
+                rows = estimated if self._reader.format == "parquet" else None
+        return self._taken.slice_of(new, rows) if new else None
+
+    def accept(self, slice: Slice) -> None:
+        self._taken.accept(slice)
+
+    def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        records = records_of(slice)
+        with translated(self._who, "be read", SourceError):
+            there = current(self._hdfs, records)
+        for record in records:
+            if there.get(record.path) != record:
+                raise changed(record, there.get(record.path))
+        counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
+        dropped = self._dropped.of(slice) if counted else None
+        return frame_of(self._hdfs, self._reader, spark, self.schema(spark), records, dropped)
+
+    def acknowledge(self, slice: Slice) -> None:
+        self._dropped.log(slice)
+
+    def _rows(self, record: FileRecord) -> int:
+        if self._reader.format == "parquet":
+            return parquet_rows(self._hdfs, record)
+        return estimated_rows(record.path, record.size, self._hdfs.read(record.path, 0, _SAMPLE))
+
+
+def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) -> DataFrame:
+    """All records of the files that are there now."""
+    who = f"Table hdfs:{hdfs.address.authority}{path}"
+    schema = _schema(hdfs, who, path, reader)
+    with translated(who, "be listed", SourceError):
+        records = list_files(hdfs, path)
+    return frame_of(hdfs, reader, spark, schema, records, None)
+
+
+def _schema(hdfs: WebHdfs, who: str, path: str, reader: Reader) -> StructType:
+    """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    if reader.schema is not None:
+        return declared_schema(path, reader.schema)
+    with translated(who, "be looked at", SourceError):
+        files = list_files(hdfs, path)
+        if not files:
+            raise SourceError(
+                f"There is no file at {path} in HDFS to learn the columns from. "
+                "Add one, or give schema='column type, ..'."
+            )
+        found = from_arrow_schema(parquet_schema(hdfs, files[-1]).remove_metadata())
+    return StructType([StructField(field.name, field.dataType, nullable=True) for field in found.fields])

@@ -1,0 +1,79 @@
+"""Text files of HDFS as lines, in the executors: Spark's own JSON and CSV parsers take it from there."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+PIECE_BYTES = 8 * 1024 * 1024
+_MARK = codecs.BOM_UTF8
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How a text file falls into records. ``separator`` ``None``: any line break. ``comment`` begins lines to skip."""
+
+    encoding: str = "utf-8"
+    separator: str | None = None
+    comment: str | None = None
+    header: bool = False
+
+    @classmethod
+    def of(cls, format: str, options: Mapping[str, Any]) -> LineFormat:
+        """From Spark's options for the format."""
+        csv = format == "csv"
+        return cls(
+            encoding=str(options.get("encoding", "utf-8")),
+            separator=options.get("lineSep"),
+            comment=options.get("comment") if csv else None,
+            header=csv and str(options.get("header", "false")).lower() == "true",
+        )
+
+    def lines(self, pieces: Iterable[bytes]) -> Iterator[pa.Array]:
+        """The records of one file, as arrays of text; blank lines are none."""
+        first = True
+        for whole in self._whole_lines(self._utf8(pieces)):
+            lines = whole.split(self.separator.encode()) if self.separator else whole.splitlines()
+            lines = [line for line in lines if line and not line.isspace()]
+            if self.comment:
+                mark = self.comment.encode()
+                lines = [line for line in lines if not line.startswith(mark)]
+            if self.header and first and lines:
+                lines = lines[1:]
+                first = False
+            if lines:
+                yield _text(lines)
+
+    def _utf8(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        if codecs.lookup(self.encoding).name == "utf-8":
+            for number, piece in enumerate(pieces):
+                yield piece.removeprefix(_MARK) if number == 0 else piece
+            return
+        decoder = codecs.getincrementaldecoder(self.encoding)(errors="replace")
+        for piece in pieces:
+            yield decoder.decode(piece).encode()
+        yield decoder.decode(b"", final=True).encode()
+
+    def _whole_lines(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The pieces, cut at line ends only."""
+        end = self.separator.encode() if self.separator else b"\n"
+        begun: list[bytes] = []
+        for piece in pieces:
+            cut = piece.rfind(end) + len(end)
+            if cut < len(end):
+                begun.append(piece)
+                continue
+            yield b"".join([*begun, piece[:cut]])
+            begun = [piece[cut:]]
+        yield b"".join(begun)
+
+
+def _text(lines: list[bytes]) -> pa.Array:
+    try:
+        return pa.array(lines, pa.string())
+    except pa.ArrowInvalid:  # not UTF-8 somewhere: readable for the message, as Spark has it
+        return pa.array([line.decode(errors="replace") for line in lines], pa.string())

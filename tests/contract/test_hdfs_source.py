@@ -1,0 +1,243 @@
+"""HDFS as source and table, against a real NameNode and DataNode: slices, what has changed, malformed records."""
+
+from __future__ import annotations
+
+import io
+import json
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hdfs import InsecureClient
+
+from epochal.connectors import hdfs
+from epochal.connectors.hdfs.growing_folder import HdfsSource
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.engine.failures import failure_of
+from epochal.errors import SchemaError, SourceChanged, SourceError
+from epochal.testing.servers.hdfs import HdfsServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+SCHEMA = "k string, n int"
+UNLIMITED = SliceLimits(None)
+
+
+class Folder:
+    """A folder of HDFS that a test writes into, with the modification times it wants."""
+
+    def __init__(self, server: HdfsServer) -> None:
+        self.server = server
+        self.path = server.create_folder()
+        self.client = InsecureClient(server.url, user=server.user)
+
+    def put(self, name: str, *records: object, at: int | None = None, overwrite: bool = False) -> str:
+        """A file of lines (text stays as it is), modified at second ``at``."""
+        text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in records)
+        return self.put_bytes(name, text.encode(), at, overwrite)
+
+    def put_bytes(self, name: str, data: bytes, at: int | None = None, overwrite: bool = False) -> str:
+        path = f"{self.path}/{name}"
+        self.client.write(path, data=data, overwrite=overwrite)
+        if at is not None:
+            self.client.set_times(path, modification_time=at * 1000)
+        return path
+
+    def source(self, pattern: str = "", **options: Any) -> HdfsSource:
+        given = {"format": "json", "schema": SCHEMA, "user": self.server.user, **options}
+        path = posixpath.join(self.path, pattern).rstrip("/")
+        source = hdfs.source(self.server.url, path, **given).make()
+        assert isinstance(source, HdfsSource)
+        return source
+
+
+@pytest.fixture
+def folder(hdfs_server: HdfsServer) -> Folder:
+    return Folder(hdfs_server)
+
+
+def planned(source: HdfsSource, limit: int | None = None) -> Slice:
+    slice = source.plan(SliceLimits(limit))
+    assert slice is not None
+    return Slice.model_validate_json(slice.model_dump_json())
+
+
+def names(slice: Slice) -> list[str]:
+    return [posixpath.basename(record["path"]) for record in slice.detail["files"]]
+
+
+def test_a_growing_folder_is_read_file_by_file_in_the_order_of_time(spark: SparkSession, folder: Folder) -> None:
+    folder.put("b.json", {"k": "b", "n": 1}, at=100)
+    folder.put("a.json", {"k": "a", "n": 2}, "", {"k": "é漢", "n": None}, at=200)
+    for hidden in ("_hidden.json", ".part", "c.json._COPYING_", "deeper/c.json"):
+        folder.put(hidden, "nonsense", at=50)
+    source = folder.source()
+    first = planned(source)
+    assert names(first) == ["b.json", "a.json"]
+    assert (first.start, first.end) == ({"files": 0}, {"files": 2})
+    assert sorted(map(tuple, source.read(spark, first).collect())) == [("a", 2), ("b", 1), ("é漢", None)]
+    assert planned(source) == first  # not accepted yet
+    source.accept(first)
+    assert source.plan(UNLIMITED) is None
+    folder.put("late.json", {"k": "c", "n": 3}, at=10)  # older, but new here
+    assert names(planned(source)) == ["late.json"]
+    restored = folder.source()
+    restored.restore(source.checkpoint(), [])
+    assert planned(restored) == planned(source)
+
+
+def test_patterns_find_the_files_of_daily_folders(spark: SparkSession, folder: Folder) -> None:
+    folder.put("2013-01-01/a.json", {"k": "a", "n": 1})
+    folder.put("2013-01-02/b.json", {"k": "b", "n": 2})
+    folder.put("2013-01-02/c.txt", "nonsense")
+    folder.put("_staging/d.json", "nonsense")
+    source = folder.source("2013-*/*.json")
+    assert sorted(map(tuple, source.read(spark, planned(source)).collect())) == [("a", 1), ("b", 2)]
+    one = folder.source("2013-01-01/a.json")
+    assert one.read(spark, planned(one)).collect() == [("a", 1)]
+    assert folder.source("none-*/*.json").plan(UNLIMITED) is None
+
+
+def test_a_file_that_changed_since_its_slice_is_an_error(spark: SparkSession, folder: Folder) -> None:
+    path = folder.put("a.json", {"k": "a", "n": 1}, at=100)
+    source = folder.source()
+    slice = planned(source)
+    folder.put("a.json", {"k": "a", "n": 1}, {"k": "a", "n": 2}, at=100, overwrite=True)
+    with pytest.raises(SourceChanged, match=r"a\.json has \d+ bytes instead of"):
+        source.read(spark, slice)
+    folder.put("a.json", {"k": "b", "n": 1}, at=101, overwrite=True)
+    with pytest.raises(SourceChanged, match="was written again"):
+        source.read(spark, slice)
+    source.accept(slice)
+    with pytest.raises(SourceChanged, match="was written again"):
+        source.plan(UNLIMITED)
+    folder.client.delete(path)
+    with pytest.raises(SourceChanged, match="is missing"):
+        source.read(spark, slice)
+    assert source.plan(UNLIMITED) is None  # what was taken may be cleared away
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(spark: SparkSession, folder: Folder, format: str) -> None:
+    """The driver has looked at it already; the executors look again."""
+    first, second = ({"k": "a", "n": 1}, {"k": "b", "n": 2})
+
+    def data(row: dict[str, object]) -> bytes:
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(pa.Table.from_pylist([row], pa.schema([("k", "string"), ("n", "int32")])), sink)
+        return sink.getvalue() if format == "parquet" else json.dumps(row).encode()
+
+    folder.put_bytes("a", data(first), at=100)
+    source = folder.source(format=format)
+    frame = source.read(spark, planned(source))
+    folder.put_bytes("a", data(second), at=101, overwrite=True)
+    with pytest.raises(Exception, match="was written again since its slice was recorded") as caught:
+        frame.collect()
+    assert failure_of(caught.value).type == "source-changed"
+
+
+def test_slices_keep_to_the_records_wanted(spark: SparkSession, folder: Folder) -> None:
+    for number in range(4):
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(pa.table({"N": list(range(100)), "x": [1.5] * 100}), sink)
+        folder.put_bytes(f"exact/{number}.parquet", sink.getvalue(), at=number + 1)
+        folder.put(f"text/{number}.json", *[{"k": "key", "n": row} for row in range(10_000)], at=number + 1)
+    exact = folder.source("exact", format="parquet", schema="n bigint, missing string")
+    slice = planned(exact, 250)
+    assert (len(names(slice)), slice.rows) == (2, 200)
+    rows = exact.read(spark, slice).collect()
+    assert sorted(row.n for row in rows) == sorted([*range(100)] * 2)
+    assert {row.missing for row in rows} == {None}
+    assert planned(exact, 10).rows == 100  # at least one file
+    assert len(names(planned(folder.source("text", max_files=3), 25_000))) == 2
+    assert folder.source("exact", format="parquet", schema=None).schema(spark).simpleString() == (
+        "struct<N:bigint,x:double>"
+    )
+
+
+def test_a_large_file_comes_whole(spark: SparkSession, folder: Folder) -> None:
+    """Larger than a piece: its lines are cut together again."""
+    lines = [f'{{"k": "{"x" * 90}{number:09}", "n": {number}}}' for number in range(200_000)]
+    folder.put_bytes("a.json", "\r\n".join(lines).encode())
+    source = folder.source()
+    found = source.read(spark, planned(source)).selectExpr("count(*)", "sum(n)", "count(distinct k)").collect()
+    assert tuple(found[0]) == (200_000, sum(range(200_000)), 200_000)
+
+
+@pytest.mark.parametrize("column", [["k", "n"], ["k"], []])
+def test_a_malformed_record_fails_the_epoch_and_names_its_file(
+    spark: SparkSession, folder: Folder, column: list[str]
+) -> None:
+    folder.put("good.json", {"k": "a", "n": 1})
+    folder.put("bad.json", {"k": "a", "n": 1}, {"k": 'qu"ote', "n": "many"})
+    source = folder.source()
+    frame = source.read(spark, planned(source))
+    with pytest.raises(Exception) as caught:  # Spark's, as the engine gets it
+        (frame.select(*column) if column else frame.groupBy().count()).collect()
+    failure = failure_of(caught.value)
+    assert failure.type == "malformed-record"
+    assert f"{folder.path}/bad.json does not fit" in failure.message
+    assert "many" in failure.message
+
+
+def test_malformed_records_are_dropped(spark: SparkSession, folder: Folder) -> None:
+    folder.put_bytes("a.json", b'{"k":"a","n":1}\nnonsense\n{"k":"b","n":"x"}\n{"k":"\xff","n":2}\n')
+    source = folder.source(malformed="drop")
+    assert sorted(map(tuple, source.read(spark, planned(source)).collect())) == [("a", 1), ("�", 2)]
+
+
+def test_csv(spark: SparkSession, folder: Folder) -> None:
+    folder.put("a.csv", "# made by hand", "k;n", "x;1", "#;9", '"a;b";2', ";3", at=1)
+    folder.put("b.csv", "k;n", "y;4", at=2)
+    source = folder.source(format="csv", header=True, sep=";", comment="#")
+    rows = source.read(spark, planned(source)).collect()
+    assert sorted(map(tuple, rows), key=str) == sorted([("x", 1), ("a;b", 2), (None, 3), ("y", 4)], key=str)
+    folder.put("c.csv", "k;n", "x;one")
+    with pytest.raises(Exception, match="malformed-record"):
+        source.read(spark, planned(source)).collect()
+
+
+def test_other_encodings_and_separators(spark: SparkSession, folder: Folder) -> None:
+    folder.put_bytes("a.csv", "é,1|b,2|".encode("utf-16"))
+    source = folder.source(format="csv", encoding="utf-16", lineSep="|")
+    assert sorted(map(tuple, source.read(spark, planned(source)).collect())) == [("b", 2), ("é", 1)]
+
+
+def test_what_is_no_parquet_or_of_another_type_is_named(spark: SparkSession, folder: Folder) -> None:
+    folder.put("none/a.parquet", "nonsense")
+    with pytest.raises(SourceError, match=r"a\.parquet is not a whole Parquet file"):
+        folder.source("none", format="parquet", schema=None).schema(spark)
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table({"k": ["a"], "n": ["many"]}), sink)
+    folder.put_bytes("other/a.parquet", sink.getvalue())
+    source = folder.source("other", format="parquet")
+    with pytest.raises(Exception) as caught:
+        source.read(spark, planned(source)).collect()
+    assert "Column 'n'" in failure_of(caught.value).message
+    assert failure_of(caught.value).type == "source-error"
+
+
+def test_a_table_is_read_whole(spark: SparkSession, folder: Folder) -> None:
+    folder.put("a.json", {"k": "a", "n": 1})
+    folder.put("b.json", {"k": "b", "n": 2})
+    table = hdfs.table(folder.server.url, folder.path, format="json", schema=SCHEMA, user=folder.server.user)
+    assert sorted(map(tuple, table.read(spark).collect())) == [("a", 1), ("b", 2)]
+
+
+def test_what_is_missing_or_not_allowed_is_named(spark: SparkSession, folder: Folder) -> None:
+    for pattern in ("none", "none/*.json"):
+        with pytest.raises(SourceError, match=f"There is no file or folder {folder.path}/none in HDFS. Create it"):
+            folder.source(pattern).plan(UNLIMITED)
+    with pytest.raises(SourceError, match=r"to learn the columns from\. Add one, or give schema="):
+        folder.source(format="parquet", schema=None).schema(spark)
+    with pytest.raises(SchemaError, match="k strin"):
+        folder.source(schema="k strin").schema(spark)
+    folder.put("a.json", {"k": "a", "n": 1})
+    folder.client.set_permission(folder.path, "700")
+    with pytest.raises(SourceError, match=r"Permission denied: user=alice.*Give that user the right"):
+        folder.source(user="alice").plan(UNLIMITED)
