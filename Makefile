@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint format bench lock clean
@@ -16,11 +17,11 @@ demo: $(READY) ## A real streaming application: epochs, look-ups, a killed drive
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
-	@$(BIN)/python -m pytest -m "not long" $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(TESTS)
 	@echo "Deselected: what is marked long (whole stories of the command line, the demo); 'make test-all' runs these too."
 
 test-all: $(READY) ## All tests, also those that take minutes each
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 lint: $(READY) ## Style, formatting, types, and who may import whom
 	$(BIN)/ruff check .

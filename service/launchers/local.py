@@ -19,11 +19,12 @@ from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import log_path
 
 _PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", faults.ENVIRONMENT)
-_PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
+# EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
+_PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
 
 
 def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a driver sees of the control plane's environment: an allow-list, so that no secret can come through."""
+    """What a driver sees of the control plane's environment: an allow-list, so that no other secret can come through."""
     passed = {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
