@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from epochal.errors import EpochalError, OptionError, SinkError, SourceError
+from epochal.errors import EpochalError, OptionError, SinkError, SinkUnavailable, SourceError
 from epochal.pipeline.names import closest, listed
 from epochal.secrets import Secret, revealed, without_secrets
 
@@ -132,7 +132,8 @@ class Connection:
             fix = "No broker there answers: check the address, the network and that Kafka runs."
         else:
             fix = "See the broker's log for the reason."
-        return self.error(f"Kafka at {self.servers}: could not {what}: {text}. {fix}")
+        kind = SinkUnavailable if self.error is SinkError and code in PASSING else self.error
+        return kind(f"Kafka at {self.servers}: could not {what}: {text}. {fix}")
 
     @contextmanager
     def translated(self, what: str, complaints: Complaints | None = None) -> Iterator[None]:

@@ -1,0 +1,217 @@
+"""Kafka as a sink under fault: drivers and tasks killed at every step, zombies, a broker that dies.
+
+One application writes in each epoch to two topics. A read_committed reader reads all the time: what it has once seen,
+in the order in which it saw it, must be what is there in the end; an epoch's rows one after the other, each once.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Literal
+
+import pytest
+
+import epochal.backends.kafka
+from epochal.faults import Fault, FaultPoint
+from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
+from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
+from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
+from epochal.testing.oracle import multiset, slices
+from epochal.testing.servers.kafka import KafkaServer
+from tests.fault.conftest import FaultyApplication
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+
+PIPELINE = Path(__file__).with_name("kafka_application.py")
+SHARED = ("T3.log.segment-durable", "E5.log.removed")
+"""Of the write-ahead log, which other sinks use as well."""
+AHEAD = 3
+
+
+def points() -> list[str]:
+    """Every point of the protocol."""
+    found = set(SHARED)
+    for module in iter_modules(epochal.backends.kafka.__path__, f"{epochal.backends.kafka.__name__}."):
+        values = vars(import_module(module.name)).values()
+        found |= {value.name for value in values if isinstance(value, FaultPoint)}
+    return sorted(found)
+
+
+DRIVER_POINTS = [point for point in points() if not point.startswith("T")]
+
+
+class KafkaApplication(FaultyApplication):
+    """The application, its topics, and what must be in them in the end."""
+
+    def __init__(self, folder: Path, jvm: SparkJvm | None, server: KafkaServer) -> None:
+        super().__init__(folder, jvm, {"parallelism": 2, "compact_after_epochs": 1000})
+        self.outputs = {}
+        self.server = server
+        self.rows = server.create_topic(prefix="rows")
+        self.totals = server.create_topic(partitions=2, prefix="totals")
+        self.watcher = Watcher(server.bootstrap, self.rows)
+
+    def start(
+        self,
+        faults: Sequence[Fault] = (),
+        task_faults: Sequence[Fault] = (),
+        epochs: int | None = None,
+        jvm: SparkJvm | Literal["shared"] | None = "shared",
+        parameters: Mapping[str, Any] | None = None,
+        **configuration: Any,
+    ) -> DriverProcess:
+        chosen = self.jvm if jvm == "shared" else jvm
+        if chosen is not None:
+            chosen.end_context()
+        self._starts += 1
+        topics = {"servers": self.server.bootstrap, "rows": self.rows, "totals": self.totals}
+        plan = DriverPlan(
+            pipeline=PIPELINE,
+            directory=self.folder / "run",
+            parameters={"input": self.input, **topics},
+            configuration={**self.configuration, **configuration},
+            epochs=epochs,
+            faults=faults,
+            task_faults=task_faults,
+        )
+        return DriverProcess(plan, self.folder / f"driver-{self._starts}.log", chosen)
+
+    def violations(self) -> list[str]:
+        """Everything that is wrong, once it has come to rest."""
+        history = self.history
+        found = [*unfinished_epochs(history), *broken_lineage(history), *orphans(history)]
+        events = [slices(manifest)["events"] for _, manifest in history.snapshots]
+        rows, totals = self.records(self.rows), self.records(self.totals)
+        at = 0
+        for epoch, wanted in enumerate(events, 1):
+            there, at = rows[at : at + len(wanted)], at + len(wanted)
+            if multiset(there) != multiset(wanted):
+                found.append(f"{self.rows}: the rows of snapshot {epoch} are not there, once, in its place")
+        found += [f"{self.rows}: {len(rows) - at} rows too many"] if len(rows) > at else []
+        if multiset(totals) != multiset(expected_totals(events)):
+            found.append(f"{self.totals}: {len(totals)} records, not those of every epoch once")
+        seen = [json.loads(value or b"") for _, _, value in list(self.watcher.seen)]
+        if seen != rows[: len(seen)]:
+            found.append("the reader has seen what is not there, or in another order")
+        for topic in (self.rows, self.totals):
+            found += [f"{topic}: a transaction is open" for _ in open_transactions(self.server.bootstrap, topic)]
+        return found
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        return [json.loads(message.value() or b"") for message in read_topic(self.server.bootstrap, topic)]
+
+
+def expected_totals(epochs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """What the aggregate says in each epoch of the keys that it touched."""
+    events: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    found = []
+    for rows in epochs:
+        for row in rows:
+            events[row["sensor"]] += 1
+            sums[row["sensor"]] += row["value"]
+        for sensor in {row["sensor"] for row in rows}:
+            found.append({"sensor": sensor, "events": events[sensor], "total": sums[sensor]})
+    return found
+
+
+@pytest.fixture(scope="module")
+def application(
+    jvm: SparkJvm, kafka_server: KafkaServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaApplication]:
+    application = KafkaApplication(tmp_path_factory.mktemp("application"), jvm, kafka_server)
+    yield application
+    application.watcher.stop()
+
+
+def feed(application: KafkaApplication) -> None:
+    application.feed(max(0, AHEAD - application.files_left))
+
+
+@pytest.mark.parametrize("point", DRIVER_POINTS)
+def test_the_driver_is_killed(application: KafkaApplication, point: str) -> None:
+    """Life after life of one application; each finds what the last one left."""
+    feed(application)
+    fault = application.fault(point)
+    driver = application.start(faults=[fault], epochs=AHEAD)
+    assert driver.wait() == -signal.SIGKILL, driver.log_end()
+    assert application.fired(fault)
+
+
+def test_it_is_killed_again_while_it_recovers(application: KafkaApplication) -> None:
+    """Killed with a transaction open, then again and again in recovery, where its commit is redone."""
+    feed(application)
+    for point in ("E5.kafka.marked", "R1.kafka.taken-over", "E5.kafka.marked", "E5.kafka.committed"):
+        fault = application.fault(point)
+        driver = application.start(faults=[fault], epochs=AHEAD)
+        assert driver.wait() == -signal.SIGKILL, driver.log_end()
+        assert application.fired(fault)
+
+
+def test_a_task_is_killed(application: KafkaApplication) -> None:
+    """A Python worker dies with its log durable and its handle on no way; Spark runs the task again."""
+    feed(application)
+    fault = application.fault("T3.log.segment-durable", "kill", application.next_epoch)
+    driver = application.start(task_faults=[fault], epochs=application.files_left, master="local[2,4]")
+    assert driver.wait() == 0, driver.log_end()
+    assert application.fired(fault)
+    assert application.violations() == []
+
+
+@pytest.mark.parametrize("point", ["E5.kafka.produced", "E5.kafka.committed"])
+def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
+    """Killed while a transaction is open, or as it was answered, and started again."""
+    feed(application)
+    stop = application.fault(point, "stop", application.next_epoch + 1)
+    driver = application.start(faults=[stop], epochs=application.files_left)
+    driver.wait_until(lambda: application.fired(stop))
+    driver.wait_until_stopped()
+    application.server.kill()
+    driver.send(signal.SIGCONT)
+    application.server.start()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.violations() == []
+
+
+@pytest.mark.parametrize("point", ["E5.kafka.marked", "E5.kafka.fenced"])
+def test_a_zombie_is_fenced(application: KafkaApplication, point: str) -> None:
+    """Stopped within its transaction, or as it took over, and continued past its successor's end."""
+    feed(application)
+    pause = application.fault(point, "delay", seconds=4)
+    with SparkJvm() as own:
+        zombie = application.start(faults=[pause], jvm=own)
+        zombie.wait_until(lambda: application.fired(pause))
+        stop_without_the_lock(zombie, application)
+        successor = application.start(epochs=application.files_left)
+        assert successor.wait() == 0, successor.log_end()
+        assert application.violations() == []
+        before = application.records(application.rows)
+
+        zombie.send(signal.SIGCONT)
+        assert zombie.wait() not in (0, -signal.SIGKILL)
+        assert "Fenced" in zombie.log_end()
+        assert application.records(application.rows) == before
+    assert application.violations() == []
+
+
+def stop_without_the_lock(driver: DriverProcess, application: KafkaApplication) -> None:
+    """SIGSTOP at a moment at which it is not writing to the catalog, which its successor needs."""
+    while True:
+        driver.send(signal.SIGSTOP)
+        driver.wait_until_stopped()
+        if application.catalog_is_free:
+            return
+        driver.send(signal.SIGCONT)
+
+
+def test_in_the_end_all_is_there_once(application: KafkaApplication) -> None:
+    feed(application)
+    application.finish()
+    assert application.violations() == []
+    assert len(application.watcher.seen) > 0
