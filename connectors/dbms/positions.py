@@ -45,7 +45,7 @@ class Positions:
             inner: list[Any] = [first + width * part // parts for part in range(1, parts)]  # type: ignore[operator]
         else:
             inner = [first + width * part / parts for part in range(1, parts)]
-        return sorted({value for value in inner if first <= value < last} | {last})  # type: ignore[type-var]
+        return sorted({value for value in inner if first <= value < last} | {last})
 
 
 def _written(value: Any) -> str:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,8 +22,9 @@ USER = "epochal"
 class PostgresqlServer:
     """A running server; every test that wants a clean database makes one with :meth:`create_database`."""
 
-    def __init__(self, process: ServerProcess, binaries: Path, port: int, password: str) -> None:
-        self.process = process
+    def __init__(self, start: Callable[[], ServerProcess], binaries: Path, port: int, password: str) -> None:
+        self._start = start
+        self.process = start()
         self.port = port
         self._binaries = binaries
         self._password = password
@@ -31,6 +32,19 @@ class PostgresqlServer:
     def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
         """An SQLAlchemy URL; ``driver="postgresql"`` gives one for libpq and psycopg."""
         return f"{driver}://{USER}:{self._password}@{LOOPBACK}:{self.port}/{database}"
+
+    @property
+    def answers(self) -> bool:
+        return accepts(self.port) and _answers(self._binaries, self.port)
+
+    def stop_immediately(self) -> None:
+        """PostgreSQL's "immediate" mode: no checkpoint, no good-bye to clients; the next start recovers."""
+        self.process.stop(signal.SIGQUIT)
+
+    def start_again(self) -> None:
+        """After it was stopped: the same data, port and password."""
+        self.process = self._start()
+        self.process.wait_until(lambda: self.answers, seconds=30)
 
     def create_database(self) -> str:
         """Make an empty database and return its SQLAlchemy URL."""
@@ -64,18 +78,17 @@ def postgresql(max_prepared_transactions: int = 64) -> Iterator[PostgresqlServer
         password = secrets.token_hex(16)
         _initialise(binaries, folder, password, user)
         port = free_port()
-        process = ServerProcess(
-            "PostgreSQL",
-            _command(binaries, folder, port, max_prepared_transactions),
-            folder / "server.log",
-            directory=folder,
-            user=user,
-        )
+        command = _command(binaries, folder, port, max_prepared_transactions)
+
+        def start() -> ServerProcess:
+            return ServerProcess("PostgreSQL", command, folder / "server.log", directory=folder, user=user)
+
+        server = PostgresqlServer(start, binaries, port, password)
         try:
-            process.wait_until(lambda: accepts(port) and _answers(binaries, port), seconds=30)
-            yield PostgresqlServer(process, binaries, port, password)
+            server.process.wait_until(lambda: server.answers, seconds=30)
+            yield server
         finally:
-            process.stop(signal.SIGINT)  # PostgreSQL's "fast" shutdown: it does not wait for clients to leave
+            server.process.stop(signal.SIGINT)  # PostgreSQL's "fast" shutdown: it does not wait for clients to leave
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
