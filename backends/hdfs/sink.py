@@ -113,7 +113,11 @@ class HdfsBackend(SinkBackend):
         final = posixpath.join(self._path, shown_folder(epoch.epoch))
         with self._translated(f"commit epoch {epoch.epoch}"):
             if self._hdfs.status(final) is None:
-                self._publish(epoch, files, final)
+                try:
+                    self._publish(epoch, files, final)
+                except ANSWERS:
+                    if self._hdfs.status(final) is None:
+                        raise
             self._check(final, self._hdfs.list(final), files)
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
@@ -230,6 +234,9 @@ class HdfsBackend(SinkBackend):
             finally:
                 self._hdfs.delete(draft)
         check_owner(where, FolderOwner.decode(self._hdfs.read(path)), mine)
+        for name in names:
+            if name.startswith(f"{OWNER_FILE}."):  # the draft of a process that died, or whose answer was lost
+                self._hdfs.delete(posixpath.join(self._path, name))
 
     def _staging(self, branch: str) -> str:
         return posixpath.join(self._path, STAGING, branch)

@@ -30,6 +30,7 @@ NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 ADMINISTRATION = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 START_SECONDS = 60
+_UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 
 
 class HdfsServer:
@@ -40,12 +41,17 @@ class HdfsServer:
         self.user = getpass.getuser()
         self._jars = jars
         self._rpc_port, self._http_port = free_port(), free_port()
+        self.rpc_address = f"{LOOPBACK}:{self._rpc_port}"
         self.url = f"http://{LOOPBACK}:{self._http_port}"
         self.store_url = f"webhdfs://{self.user}@{LOOPBACK}:{self._http_port}"
         _write_settings(folder, self._rpc_port, self._http_port)
-        self._run_to_the_end(NAME_NODE, "-format", "-nonInteractive", "-force")
-        self.name_node = self._start(NAME_NODE)
-        self.data_node = self._start(DATA_NODE)
+        self.data_node = self._start(DATA_NODE)  # it waits for the NameNode, and has by then long begun
+        try:
+            self._run_to_the_end(NAME_NODE, "-format", "-nonInteractive", "-force")
+            self.name_node = self._start(NAME_NODE)
+        except BaseException:
+            self.data_node.stop(signal.SIGKILL)
+            raise
 
     def create_folder(self, owner: str | None = None) -> str:
         """Make an empty folder, with a name of its own, and return its path. ``owner`` None: the superuser's."""
@@ -117,7 +123,7 @@ class HdfsServer:
 
     def _command(self, program: str, *arguments: str) -> Sequence[str]:
         # A short life: the second compiler would cost more than it gains.
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dhadoop.log.dir={self.folder}"]
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_UNVERIFIED]
         path = class_path(self._jars, self.folder / "settings")
         return [java(), *options, "-cp", path, program, *arguments]
 
