@@ -89,7 +89,7 @@ _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOP
 
 _log = logging.getLogger("epochal.kafka")
 # What the client says of each broken connection is said again, in one error, by whoever needed the connection.
-_log.setLevel(logging.CRITICAL)
+_log.setLevel(logging.CRITICAL + 1)
 
 
 @dataclass(frozen=True)

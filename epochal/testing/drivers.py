@@ -24,7 +24,8 @@ from pyspark.java_gateway import launch_gateway
 from epochal.faults import ENVIRONMENT, Fault
 
 # The command `epochal run`, but with the engine's log, which a test that fails wants to show.
-_PROGRAM = "import logging; logging.basicConfig(level='INFO'); from epochal.service.cli.main import main; main()"
+_LOGGING = "logging.basicConfig(level='INFO', format='%(asctime)s %(levelname)s %(name)s: %(message)s')"
+_PROGRAM = f"import logging; {_LOGGING}; from epochal.service.cli.main import main; main()"
 COMMAND = (sys.executable, "-c", _PROGRAM, "run")
 
 

@@ -164,7 +164,10 @@ def test_a_task_is_killed(application: KafkaApplication) -> None:
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", ["E5.kafka.produced", "E5.kafka.committed"])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("point", ["E5.kafka.produced", pytest.param("E5.kafka.committed", marks=LONG)])
 def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
     """Killed while a transaction is open, or as it was answered, and started again."""
     feed(application)
@@ -179,7 +182,7 @@ def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: s
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", ["E5.kafka.marked", "E5.kafka.fenced"])
+@pytest.mark.parametrize("point", ["E5.kafka.marked", pytest.param("E5.kafka.fenced", marks=LONG)])
 def test_a_zombie_is_fenced(application: KafkaApplication, point: str) -> None:
     """Stopped within its transaction, or as it took over, and continued past its successor's end."""
     feed(application)
