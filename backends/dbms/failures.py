@@ -80,7 +80,7 @@ def state(error: BaseException) -> str:
     module = type(original).__module__
     lost = ("(2003", "(2006", "(2013", "(2014", "(1053", "(0,")
     if module.startswith("psycopg") and name in ("OperationalError", "ConnectionTimeout"):
-        return "08006"
+        return _state_of_refusal(text)
     if module.startswith("pymysql") and (text.startswith(lost) or name == "InterfaceError"):
         return "08006"
     if module.startswith("pymysql") and text.startswith(("(1142", "(1044", "(1227")):
@@ -88,6 +88,13 @@ def state(error: BaseException) -> str:
     if module.startswith("pymysql") and text.startswith("(1045"):
         return "28000"
     return ""
+
+
+def _state_of_refusal(text: str) -> str:
+    """Of a connection that was never made libpq gives the server's words alone."""
+    if "authentication failed" in text or "no password supplied" in text or "role " in text:
+        return "28000"
+    return "3D000" if 'database "' in text and "does not exist" in text else "08006"
 
 
 def reason(error: BaseException, address: DatabaseAddress) -> str:

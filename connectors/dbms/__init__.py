@@ -95,7 +95,7 @@ def source(
     ``columns`` limits what is read; ``partitions`` is how many tasks read a large slice. Raises ``OptionError``.
     """
     from epochal.backends.dbms import DatabaseAddress
-    from epochal.connectors.dbms.source import DbmsSource, Reading
+    from epochal.connectors.dbms.table_source import DbmsSource, Reading
 
     what = "dbms.source"
     address = DatabaseAddress.parse(what, url, password, options)

@@ -1,0 +1,98 @@
+"""What can be said wrong of a database before anything is reached: each answer names the sink and the fix."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from epochal.connectors import dbms
+from epochal.contracts.backend import SinkPlace
+from epochal.errors import EpochalError, OptionError
+from epochal.secrets import secret
+
+URL = "postgresql://epochal@db.example:5433/shop"
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "message"),
+    [
+        ("postgresql://epochal:hunter2@db/shop", {}, "URL holds a password.*secret"),
+        ("oracle://db/shop", {}, "cannot speak to 'oracle'; it speaks to postgresql, sqlite, mysql and mariadb"),
+        ("postgres://db/shop", {}, "cannot speak to 'postgres'.*Did you mean 'postgresql'"),
+        ("postgresql+asyncpg://db/shop", {}, "through psycopg, not asyncpg"),
+        ("nonsense", {}, "URL cannot be read; write postgresql://"),
+        ("postgresql://db", {}, "names no database"),
+        ("sqlite://", {}, "an SQLite database is a file here"),
+        ("sqlite:///:memory:", {}, "an SQLite database is a file here"),
+        (URL, {"sslmod": "require"}, "no option 'sslmod' for postgresql. Did you mean 'sslmode'"),
+        (f"{URL}?ssl_mode=require", {}, "no option 'ssl_mode'"),
+        ("sqlite:////tmp/x", {"sslmode": "require"}, "no option 'sslmode' for sqlite"),
+        (URL, {"key": "id"}, "no option 'key'. Did you mean 'keys'"),
+        (URL, {"password": "hunter2"}, r"password is given as a secret: password=secret\("),
+        (URL, {"operation": "does"}, "operation needs keys"),
+        (URL, {"order_by": "at"}, "order_by needs keys"),
+    ],
+)
+def test_a_sink_that_is_given_wrongly(url: str, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=f"dbms.sink.*{message}") as caught:
+        dbms.sink(url, "flights", **given)
+    assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize("table", ["", " ", ".flights", "public."])
+def test_a_table_needs_a_name(table: str) -> None:
+    with pytest.raises(OptionError, match=r"needs a table, 'flights' or with its schema 'public\.flights'"):
+        dbms.sink(URL, table)
+
+
+def test_two_phase_commit_is_for_postgresql() -> None:
+    with pytest.raises(OptionError, match=r"two_phase_sink is PostgreSQL's; sqlite:/tmp/x is not. Use dbms\.sink"):
+        dbms.two_phase_sink("sqlite:////tmp/x", "flights")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"column": ""}, "needs the column that increases"),
+        ({"column": "id", "partitions": 0}, "partitions is 0"),
+        ({"column": "id", "settle_seconds": -1}, "settle_seconds is -1"),
+        ({"column": "id", "colums": 1}, "no option 'colums'"),
+    ],
+)
+def test_a_source_that_is_given_wrongly(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=f"dbms.source.*{message}"):
+        dbms.source(URL, "flights", **given)
+
+
+def test_a_secret_is_nowhere_but_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "hunter2")
+    definition = dbms.sink(URL, "public.flights", keys="id", password=secret("env:SHOP_PASSWORD"))
+    backend = definition.make(SinkPlace("out"))
+    assert backend.target == "dbms:postgresql://db.example:5433/shop/public.flights"
+    assert definition.description == {
+        "database": "postgresql://db.example:5433/shop",
+        "table": "public.flights",
+        "keys": ["id"],
+    }
+    for thing in (definition.description, definition.make.args, backend, backend.target):  # type: ignore[attr-defined]
+        assert "hunter2" not in repr(thing)
+        assert b"hunter2" not in pickle.dumps(thing)
+
+
+def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHOP_PASSWORD", raising=False)
+    backend = dbms.sink(URL, "flights", password=secret("env:SHOP_PASSWORD")).make(SinkPlace("out"))
+    import pyarrow as pa
+
+    with pytest.raises(EpochalError, match="no environment variable SHOP_PASSWORD"):
+        backend.check(pa.schema([("id", pa.int64())]))
+
+
+def test_user_and_port_make_no_other_place() -> None:
+    place = [
+        dbms.sink(url, "t").make(SinkPlace("out")).target
+        for url in ("postgresql://a@h/d", "postgresql+psycopg://b@h:5432/d?sslmode=disable", "mariadb://h/d")
+    ]
+    assert place == ["dbms:postgresql://h:5432/d/t", "dbms:postgresql://h:5432/d/t", "dbms:mysql://h:3306/d/t"]
