@@ -104,6 +104,8 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
     type = field.type
     if pa.types.is_string(type):
         return pa.array([_text(value) for value in values], type)
+    if pa.types.is_boolean(type):
+        return pa.array([None if value is None else bool(value) for value in values], type)
     if pa.types.is_timestamp(type) and type.tz is not None:
         return pa.array([_instant(value) for value in values], type)
     return pa.array(values, type)
