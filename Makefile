@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS ?=
 WORKERS ?= 2
+SEEDS ?= 30
+LIVES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench lock clean
+.PHONY: help demo test test-all chaos lint format bench lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +24,9 @@ test: $(READY) ## Tests, those that need real servers too; what was skipped is l
 
 test-all: $(READY) ## All tests, also those that take minutes each
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+
+chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
+	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES)
 
 lint: $(READY) ## Style, formatting, types, and who may import whom
 	$(BIN)/ruff check .

@@ -85,9 +85,18 @@ def wrong_epochs(history: History, operators: Sequence[KeyedOracle]) -> list[str
     found: list[str] = []
     inputs = (slices(manifest) for _, manifest in history.snapshots)
     for (reference, _), wanted in zip(history.snapshots, expectations(operators, inputs), strict=True):
-        found += _wrong_state(history.store, reference, wanted)
+        found += wrong_state(history.store, reference, wanted)
         found += _wrong_output(history, reference.epoch, wanted)
     return found
+
+
+def wrong_state(store: SnapshotStore, reference: ManifestReference, wanted: Expectation) -> Iterator[str]:
+    """Each state table of a snapshot equals the oracle's."""
+    reader = SnapshotReader(store, reference)
+    for table, rows in wanted.state.items():
+        there = multiset(reader.read(table).to_pylist())
+        if there != rows:
+            yield f"state {table} at epoch {reference.epoch}: {_difference(there, rows)}"
 
 
 def wrongly_visible(history: History) -> list[str]:
@@ -125,14 +134,6 @@ def visible_rows(folder: Path, epoch: int) -> Rows:
     """What a files sink of Parquet shows of an epoch."""
     files = sorted((folder / f"epoch={epoch:010}").glob("*.parquet"))
     return multiset(row for file in files for row in pq.ParquetFile(file).read().to_pylist())
-
-
-def _wrong_state(store: SnapshotStore, reference: ManifestReference, wanted: Expectation) -> Iterator[str]:
-    reader = SnapshotReader(store, reference)
-    for table, rows in wanted.state.items():
-        there = multiset(reader.read(table).to_pylist())
-        if there != rows:
-            yield f"state {table} at epoch {reference.epoch}: {_difference(there, rows)}"
 
 
 def _wrong_output(history: History, epoch: int, wanted: Expectation) -> Iterator[str]:

@@ -38,7 +38,8 @@ def main() -> int:
         force=True,
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for talkative in ("py4j", "hdfs"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     try:
         orders = DriverOrders.model_validate_json(sys.stdin.buffer.read())
     except ValidationError as error:

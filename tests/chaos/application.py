@@ -1,0 +1,57 @@
+"""The application of the chaos runs: Kafka, two stateful operators, and all of an epoch into four kinds of sinks.
+
+It runs as an artifact, so it imports nothing of the tests.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from epochal import KeyedProcess, Pipeline, ValueState, secret
+from epochal.connectors import dbms, files, hdfs, kafka
+
+
+class Parameters(BaseModel):
+    """``password``: a file that holds PostgreSQL's."""
+
+    servers: str
+    input: str
+    topic: str
+    database: str
+    password: str
+    name_node: str
+    user: str
+    hdfs: str
+    folder: str
+
+
+class Streaks(KeyedProcess):
+    """How many events in a row were late, by sensor; says so for every event."""
+
+    state = ValueState("late int, longest int")
+    output = "event bigint, sensor string, late int"
+    order_by = "event"
+
+    def process(self, key, rows, ctx):
+        late, longest = self.state.get() or (0, 0)
+        for row in rows:
+            late = late + 1 if row.value > 50 else 0
+            longest = max(longest, late)
+            yield row.event, key.sensor, late
+        self.state.set(late, longest)
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("chaos")
+    schema = "event bigint, sensor string, value int"
+    source = kafka.source(parameters.servers, parameters.input, format="json", schema=schema)
+    by_sensor = pipeline.read("events", source).key_by("sensor")
+    totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)", highest="max(value)")
+    totals.write("topic", kafka.sink(parameters.servers, parameters.topic, key="sensor"))
+    password = secret(f"file:{parameters.password}")
+    table = dbms.sink(parameters.database, "totals", keys="sensor", create=True, password=password)
+    totals.write("table", table)
+    streaks = by_sensor.process(Streaks)
+    streaks.write("hdfs", hdfs.sink(parameters.name_node, parameters.hdfs, format="json", user=parameters.user))
+    streaks.write("files", files.sink(parameters.folder, format="parquet"))
+    return pipeline
