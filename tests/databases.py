@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -10,9 +11,12 @@ import sqlalchemy as sa
 
 from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
 from epochal.contracts.backend import SinkPlace
+from epochal.contracts.handle import Handle
 from epochal.secrets import secret
+from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
+from epochal.testing.sink_contract import APPLICATION, BRANCH
 
 TABLE = "results"
 
@@ -80,3 +84,20 @@ class DbmsDatabase(TestDatabase, SinkHarness):
 
     def leftovers(self) -> list[str]:
         return [path for path in self.store.list("") if "/logs/" in path]
+
+
+def manifest(number: int, target: str | None = None, handles: tuple[Handle, ...] = ()) -> Manifest:
+    """What an epoch of the shipped suite's application would leave; ``target``: that of sink ``out``, if it has one."""
+    return Manifest(
+        application=APPLICATION,
+        branch=BRANCH,
+        epoch=number,
+        parent=None,
+        execution="e",
+        attempt=1,
+        artifact="0" * 64,
+        parallelism=1,
+        max_parallelism=8,
+        sinks={"out": SinkHandles(kind="dbms", target=target, handles=handles)} if target else {},
+        created_at=datetime.now(UTC),
+    )

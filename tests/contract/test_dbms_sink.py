@@ -17,10 +17,9 @@ from epochal.backends.dbms import DbmsBackend, transaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import Fenced, SinkError
-from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.testing.contract import SinkBackendContract, SinkHarness
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
-from tests.databases import TABLE, DbmsDatabase
+from tests.databases import TABLE, DbmsDatabase, manifest
 
 Row = Mapping[str, Any]
 NewDatabase = Callable[..., DbmsDatabase]
@@ -207,7 +206,7 @@ class TestTheFence:
         self, url: str, new_database: NewDatabase
     ) -> None:
         database = new_database(url)
-        database.store.write_manifest(manifest(4, {}))
+        database.store.write_manifest(manifest(4))
         newcomer = database.make()
         newcomer.check(SCHEMA)
         newcomer.recover(at(4, attempt=3))
@@ -215,7 +214,7 @@ class TestTheFence:
         newcomer.commit(epoch(5, attempt=3), [handle])
         assert same(database.visible(), rows(5))
 
-        database.store.write_manifest(manifest(5, {"out": newcomer.target}))
+        database.store.write_manifest(manifest(5, newcomer.target))
         database.run("DELETE FROM _epochal_fence")
         with pytest.raises(SinkError, match="has lost the row of branch main"):
             newcomer.commit(epoch(6, attempt=3), [])
@@ -226,7 +225,7 @@ class TestTheFence:
         database = new_database(url)
         backend = begun(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
-        database.store.write_manifest(manifest(8, {}))
+        database.store.write_manifest(manifest(8))
         backend.recover(at(8, attempt=2))
         backend.commit(epoch(9, attempt=2), [pre_commit(backend, epoch(9, attempt=2), rows(9))])
         assert same(database.visible(), rows(1, 9))
@@ -270,22 +269,6 @@ def begun(database: DbmsDatabase, schema: pa.Schema = SCHEMA) -> DbmsBackend:
 
 def at(latest: int, attempt: int = 1) -> EpochScope:
     return EpochScope(APPLICATION, EpochKey(BRANCH, latest), attempt, None)
-
-
-def manifest(number: int, sinks: Mapping[str, str]) -> Manifest:
-    return Manifest(
-        application=APPLICATION,
-        branch=BRANCH,
-        epoch=number,
-        parent=None,
-        sinks={name: SinkHandles(kind="dbms", target=target, handles=()) for name, target in sinks.items()},
-        execution="e",
-        attempt=1,
-        artifact="0" * 64,
-        parallelism=1,
-        max_parallelism=8,
-        created_at=datetime.now(UTC),
-    )
 
 
 def write(
