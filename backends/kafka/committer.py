@@ -145,8 +145,8 @@ class ShardCommitter:
             transaction_timeout_ms=milliseconds,
             message_timeout_ms=milliseconds,
         )
-        producer.client.init_transactions(ANSWER_SECONDS)
         self._producer = producer
+        producer.patiently(producer.client.init_transactions, ANSWER_SECONDS)
         self._marker_known = False
         FENCED.hit()
 
@@ -233,7 +233,7 @@ class ShardCommitter:
         )
         producer.put((place.marker_topic, PARTITION, place.transactional_id.encode(), marker.encode(), None, 0))
         MARKED.hit(work.epoch)
-        producer.client.commit_transaction(place.timeout_seconds)
+        producer.patiently(producer.client.commit_transaction, place.timeout_seconds)
         COMMITTED.hit(work.epoch)
         self._marker = marker
 

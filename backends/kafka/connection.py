@@ -132,7 +132,9 @@ class Connection:
             fix = "No broker there answers: check the address, the network and that Kafka runs."
         else:
             fix = "See the broker's log for the reason."
-        kind = SinkUnavailable if self.error is SinkError and code in PASSING else self.error
+        kind = self.error
+        if code in PASSING:
+            kind = SinkUnavailable if self.error is SinkError else BrokersAway
         return kind(f"Kafka at {self.servers}: could not {what}: {text}. {fix}")
 
     @contextmanager
@@ -144,6 +146,10 @@ class Connection:
             raise self.translate(kafka_error(error), what, complaints.last if complaints else None) from error
 
 
+class BrokersAway(SourceError):
+    """No broker answers a source: nothing is wrong with the application, and nothing is lost by waiting."""
+
+
 class Complaints:
     """The last error that a client reported of itself."""
 
@@ -153,14 +159,21 @@ class Complaints:
 
     def hear(self, error: KafkaError) -> None:
         with self._lock:
-            # Credentials that were refused explain the broken connections that follow.
-            if self._last is None or self._last.code() not in _CREDENTIALS:
+            # What explains the broken connections that follow is kept: refused credentials, and that no broker is left.
+            explained = self._last is not None and self._last.code() in _CREDENTIALS | {KafkaError._ALL_BROKERS_DOWN}
+            if not explained or error.code() in _CREDENTIALS:
                 self._last = error
 
     @property
     def last(self) -> KafkaError | None:
         with self._lock:
             return self._last
+
+    @property
+    def hopeless(self) -> bool:
+        """No broker is there, or none lets the client in: waiting for an answer to what was asked leads nowhere."""
+        last = self.last
+        return last is not None and (last.code() == KafkaError._ALL_BROKERS_DOWN or last.code() in _CREDENTIALS)
 
 
 def connection(

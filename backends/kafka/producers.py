@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from epochal.backends.kafka.connection import Connection
+from epochal.backends.kafka.connection import Connection, kafka_error
 from epochal.backends.kafka.records import key_text
 
 QUEUE_FULL_SECONDS = 0.05
+PATIENCE_SECONDS = 0.5
 LARGEST_BATCH = 1_000_000
 LARGEST_REQUEST = 100_000_000
 _REFUSED = frozenset(
@@ -79,10 +81,27 @@ class RecordProducer:
                 return
             except BufferError:
                 self.client.poll(QUEUE_FULL_SECONDS)
+                if self.complaints.hopeless:
+                    raise KafkaException(self.complaints.last) from None
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything was answered; ``False`` when it was not."""
-        return self.client.flush(seconds) == 0
+        deadline = time.monotonic() + seconds
+        while self.client.flush(PATIENCE_SECONDS):
+            if self.complaints.hopeless or time.monotonic() > deadline:
+                return False
+        return True
+
+    def patiently(self, call: Callable[[float], None], seconds: float) -> None:
+        """A call of the client's that takes up where it was when it is made again, while there is hope."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return call(PATIENCE_SECONDS)
+            except KafkaException as error:
+                self.client.poll(0)
+                if not kafka_error(error).retriable() or self.complaints.hopeless or time.monotonic() > deadline:
+                    raise
 
     def abandon(self) -> None:
         """Forget what is queued and under way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from epochal.backends.kafka.connection import ANSWER_SECONDS, Complaints, Connection, kafka_error
 
+PATIENCE_SECONDS = 0.5
 LARGEST_BY_DEFAULT = 1_048_588
 """Kafka's own default of ``max.message.bytes``: what counts where the user may not read a topic's settings."""
 
@@ -59,7 +61,7 @@ class Topics:
         for name, future in futures.items():
             with self._connection.translated(f"describe topic {name}", self._complaints):
                 try:
-                    description = future.result()
+                    description = self._answer(future)
                 except KafkaException as error:
                     if kafka_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                         continue
@@ -72,7 +74,7 @@ class Topics:
         with self._connection.translated(f"create topic {name}", self._complaints):
             new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings or {}))
             try:
-                self._admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name].result()
+                self._answer(self._admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name])
             except KafkaException as error:
                 if kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -83,9 +85,8 @@ class Topics:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         with self._connection.translated(f"read the settings of topic {name}", self._complaints):
             try:
-                entries: dict[str, Any] = self._admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[
-                    resource
-                ].result()
+                futures = self._admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
+                entries: dict[str, Any] = self._answer(futures[resource])
             except KafkaException as error:
                 if kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     return None
@@ -98,6 +99,16 @@ class Topics:
         with suppress(KeyError, ValueError):
             return int(settings["max.message.bytes"])
         return LARGEST_BY_DEFAULT
+
+    def _answer(self, future: Future[Any]) -> Any:
+        """The answer, waited for while there is hope."""
+        while True:
+            self._admin.poll(0)
+            try:
+                return future.result(PATIENCE_SECONDS)
+            except TimeoutError:
+                if self._complaints.hopeless:
+                    raise KafkaException(self._complaints.last) from None
 
     def _appeared(self, name: str) -> Topic:
         """A topic that was just made is not known to every broker at once."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, Connection, kafka_error
+from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, BrokersAway, Connection, kafka_error
 from epochal.backends.kafka.topics import Topic, Topics
 from epochal.connectors.kafka.offsets import Offsets
 from epochal.errors import SourceError
@@ -40,10 +40,14 @@ class Cluster:
 
     def find(self, selection: Selection) -> dict[str, Topic]:
         """The topics that are there now. Raises ``SourceError`` where Kafka does not answer."""
-        names: Sequence[str] = selection.names
-        if selection.pattern is not None:
-            names = [name for name in self._asked.names() if selection.includes(name)]
-        return self._asked.find(names)
+        try:
+            names: Sequence[str] = selection.names
+            if selection.pattern is not None:
+                names = [name for name in self._asked.names() if selection.includes(name)]
+            return self._asked.find(names)
+        except BrokersAway:
+            self._topics = None  # a new connection has no memory of the outage
+            raise
 
     def earliest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
         """The first offset that is still there."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from epochal.backends.kafka.connection import CONSUMER_OPTIONS, Connection, connection
+from epochal.backends.kafka.connection import CONSUMER_OPTIONS, BrokersAway, Connection, connection
 from epochal.backends.kafka.topics import Topic
 from epochal.connectors.kafka.cluster import Cluster, Selection, missing
 from epochal.connectors.kafka.frames import Malformed, RecordFormat, record_format
@@ -94,6 +94,7 @@ class KafkaSource(Source):
         self._positions: Offsets = {}
         self._identities: dict[str, str] = {}
         self._beginnings_checked = False
+        self._answered: bool | None = None
         self._planned: Slice | None = None
         self._dropped: list[Observation] = []
 
@@ -120,6 +121,20 @@ class KafkaSource(Source):
         return {"offsets": as_json(self._positions), "topics": dict(self._identities)}
 
     def plan(self, limits: SliceLimits) -> Slice | None:
+        """While no broker answers there is nothing new; at the start of an attempt that is an error."""
+        try:
+            slice = self._plan(limits)
+        except BrokersAway as error:
+            if self._answered is None:
+                raise
+            if self._answered:
+                _log.warning("Source of %s waits: %s", self._selection, error)
+            self._answered = False
+            return None
+        self._answered = True
+        return slice
+
+    def _plan(self, limits: SliceLimits) -> Slice | None:
         topics = self._find_topics()
         self._take_up(topics)
         ends = self._cluster.latest([(topic.name, number) for topic in topics.values() for number in _numbers(topic)])

@@ -297,6 +297,23 @@ def test_what_is_not_there_is_said_at_once(kafka_server: KafkaServer, make: Make
     assert make(pattern="absent-.*", schema=DDL).plan(ALL) is None
 
 
+def test_while_the_broker_is_away_there_is_nothing_new(
+    kafka_server: KafkaServer, spark: SparkSession, make: Make
+) -> None:
+    topic = kafka_server.create_topic()
+    source = make(topic, schema=DDL)
+    assert source.plan(ALL) is None
+    send(kafka_server, topic, numbers(1))
+    kafka_server.stop()
+    try:
+        assert source.plan(ALL) is None
+        with pytest.raises(SourceError, match="No broker there answers"):
+            make(topic, schema=DDL).plan(ALL)
+    finally:
+        kafka_server.start()
+    assert ids(source, spark, take(source)) == [1]
+
+
 def restored(make: Make, topic: str, slices: Sequence[Slice]) -> Source:
     source = make(topic, schema=DDL)
     source.restore(None, slices)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from epochal.testing.servers.maven import artifacts, class_path, java
@@ -90,6 +91,16 @@ class KafkaServer:
                 raise ServerUnavailable(f"Kafka made topic {name}, but does not show it.")
             time.sleep(0.02)
         return name
+
+    def alter_topic(self, topic: str, **configuration: str) -> None:
+        """Change settings of a topic, as ``max_message_bytes="1000"``."""
+        changes = [
+            ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in configuration.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+        admin = self.admin()
+        admin.incremental_alter_configs([resource])[resource].result(30)
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
