@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,11 +40,13 @@ def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
 
 
 def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRange]:
-    """The ranges cut to ``limit`` offsets in all, each in proportion; every partition moves, if only by one."""
+    """The ranges cut to ``limit`` offsets in all, each about in proportion; every partition moves, if only by one."""
     total = sum(range.length for range in ranges)
     if limit is None or total <= limit:
         return list(ranges)
     shares = [max(1, range.length * limit // total) for range in ranges]
+    for index in sorted(builtins.range(len(shares)), key=lambda index: -shares[index]):
+        shares[index] -= min(max(0, sum(shares) - limit), shares[index] - 1)
     return [
         OffsetRange(range.topic, range.partition, range.start, range.start + share)
         for range, share in zip(ranges, shares, strict=True)
