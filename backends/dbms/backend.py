@@ -144,5 +144,5 @@ class DbmsBackend(SinkBackend):
     def _compacted(self, held: Sequence[pa.RecordBatch]) -> pa.Table:
         rows = pa.Table.from_batches(held)
         if self._writing.keys:
-            rows = row_rules.last_per_key(rows, self._writing.table_keys)
+            rows = row_rules.by_key(row_rules.last_per_key(rows, self._writing.table_keys), self._writing.table_keys)
         return rows.drop_columns([ORDER]) if ORDER in rows.column_names else rows

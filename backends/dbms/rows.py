@@ -67,6 +67,11 @@ def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     return rows.take(pc.take(last, pc.sort_indices(last))).drop_columns([_POSITION])
 
 
+def by_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """In the order of their keys: an index is then walked once, and transactions lock rows in the same order."""
+    return rows.take(pc.sort_indices(rows, [(key, "ascending") for key in keys]))
+
+
 def described(row: dict[str, Any]) -> str:
     """One row for a message."""
     shown = [f"{name}={value!r}" for name, value in row.items() if name not in (OPERATION, ORDER, _POSITION)]

@@ -27,11 +27,11 @@ class PostgresqlServer:
         self.process = start()
         self.port = port
         self._binaries = binaries
-        self._password = password
+        self.password = password
 
     def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
         """An SQLAlchemy URL; ``driver="postgresql"`` gives one for libpq and psycopg."""
-        return f"{driver}://{USER}:{self._password}@{LOOPBACK}:{self.port}/{database}"
+        return f"{driver}://{USER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
 
     @property
     def answers(self) -> bool:
@@ -59,7 +59,7 @@ class PostgresqlServer:
             USER,
             name,
         ]
-        subprocess.run(command, check=True, capture_output=True, env={"PGPASSWORD": self._password}, timeout=30)
+        subprocess.run(command, check=True, capture_output=True, env={"PGPASSWORD": self.password}, timeout=30)
         return self.url(name)
 
 
