@@ -1,0 +1,170 @@
+"""Kafka on one broker: the sink beside a bare idempotent producer, the source beside bare consumers, a small commit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Producer
+
+from benchmarks import engine
+from benchmarks.result import Result, at_least, at_most, number, percentile
+from epochal import Pipeline
+from epochal.connectors import kafka
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.servers.kafka import KafkaServer
+from epochal.testing.servers.kafka import kafka as kafka_server
+
+ROWS, RECORD_BYTES, BATCH_ROWS, TURNS = 500_000, 100, 10_000, 5
+SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 10
+PARTITIONS = 2
+READ_ROWS, READ_EPOCHS, READ_WARM, KEYS = 500_000, 8, 3, 10_000
+
+
+def run(folder: Path) -> list[Result]:
+    with kafka_server() as server:
+        return [*sink(server, folder), *source(server, folder)]
+
+
+def sink(server: KafkaServer, folder: Path) -> list[Result]:
+    ours, whole, bare = [], [], []
+    written = Sink(server, folder)
+    topic = server.create_topic(PARTITIONS)
+    values = [record(number) for number in range(ROWS)]
+    for _ in range(TURNS + 1):
+        bare.append(seconds(lambda: produce(server, topic, values)))
+        prepare, commit = written.epoch(values)
+        ours.append(commit)
+        whole.append(prepare + commit)
+    small = [written.epoch(values[:SMALL_ROWS])[1] for _ in range(SMALL_EPOCHS)]
+    ours_rate, whole_rate, bare_rate = (ROWS / percentile(times[1:], 0.5) for times in (ours, whole, bare))
+    how = f"{ROWS:,} records of {RECORD_BYTES} bytes an epoch, {PARTITIONS} partitions; p50 of {TURNS} turns"
+    return [
+        at_least("Kafka sink, exactly once", ours_rate, 150_000, "records/s", f"E5 alone; {how}", digits=0),
+        number("Kafka sink, from the first row to the commit", whole_rate, "records/s", "one task, no Spark", digits=0),
+        number("bare idempotent producer", bare_rate, "records/s", "the same records, until flushed", digits=0),
+        at_least("Kafka sink / bare idempotent producer", ours_rate / bare_rate, 0.6, "x"),
+        at_most(
+            "Kafka sink, commit of a small epoch, p50",
+            percentile([each * 1000 for each in small[WARM:]], 0.5),
+            150,
+            "ms",
+            f"{SMALL_ROWS:,} records",
+            digits=1,
+        ),
+    ]
+
+
+def source(server: KafkaServer, folder: Path) -> list[Result]:
+    topic = server.create_topic(PARTITIONS)
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    for number_ in range(READ_ROWS * READ_EPOCHS):
+        if number_ % BATCH_ROWS == 0:
+            producer.flush()
+        producer.produce(topic, record(number_), b"%d" % (number_ % KEYS), number_ % PARTITIONS)
+    producer.flush()
+    bare_rate = READ_ROWS * READ_EPOCHS / seconds(lambda: consume(server, topic))
+
+    pipeline = Pipeline("benchmark")
+    records = pipeline.read("records", kafka.source(server.bootstrap, topic, "string", metadata=["key"]))
+    records.key_by("key").aggregate("counts", records="count(*)")
+    settings = engine.configuration(folder / "epochal", max_records_per_epoch=READ_ROWS)
+    with engine.engine_session(settings) as spark:
+        times = engine.run_epochs(pipeline, spark, folder / "epochal", settings, READ_EPOCHS)
+    ours_rate = READ_ROWS / engine.warm(times, READ_WARM)
+    how = f"{READ_ROWS:,} records of {RECORD_BYTES} bytes an epoch, {KEYS:,} keys, trigger to prepared"
+    return [
+        number("Kafka source into a keyed aggregate", ours_rate, "records/s", how, digits=0),
+        number("bare consumers", bare_rate, "records/s", f"{PARTITIONS} processes, value and key taken", digits=0),
+        at_least("Kafka source and aggregate / bare consumers", ours_rate / bare_rate, 0.8, "x"),
+    ]
+
+
+class Sink:
+    """``kafka.sink`` without Spark: what its one task and the driver do in an epoch."""
+
+    def __init__(self, server: KafkaServer, folder: Path) -> None:
+        definition = kafka.sink(server.bootstrap, server.create_topic(PARTITIONS), format="raw")
+        self.backend = definition.make(SinkPlace("out", SnapshotStore(str(folder / "store"))))
+        self.backend.recover(self._scope(0))
+        self._epoch = 0
+
+    def epoch(self, values: Sequence[bytes]) -> tuple[float, float]:
+        """Seconds of T1 to T3, and of E5."""
+        self._epoch += 1
+        scope = self._scope(self._epoch)
+        batches = pa.table({"value": pa.array(values, pa.binary())}).to_batches(max_chunksize=BATCH_ROWS)
+        started = time.perf_counter()
+        transaction = self.backend.start(TaskScope(scope, "out", 0))
+        for batch in batches:
+            transaction.write(batch)
+        handle = transaction.pre_commit()
+        prepared = time.perf_counter()
+        self.backend.commit(scope, [handle])
+        return prepared - started, time.perf_counter() - prepared
+
+    def _scope(self, epoch: int) -> EpochScope:
+        return EpochScope("bench", EpochKey("bench", epoch), 1, EpochKey("bench", epoch - 1) if epoch > 1 else None)
+
+
+def produce(server: KafkaServer, topic: str, values: Sequence[bytes]) -> None:
+    """What somebody would write by hand who needs no exactly-once over failures of their own process."""
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 262_144,
+        }
+    )
+    for value in values:
+        while True:
+            try:
+                producer.produce(topic, value)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush()
+
+
+CONSUMER = """
+import sys
+from confluent_kafka import Consumer, TopicPartition
+servers, topic, partition, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+consumer = Consumer({"bootstrap.servers": servers, "group.id": "bare", "auto.offset.reset": "earliest"})
+consumer.assign([TopicPartition(topic, partition, 0)])
+found = 0
+while found < wanted:
+    messages = consumer.consume(10_000, 0.05)
+    rows = [(message.value(), message.key()) for message in messages]
+    found += len(rows)
+"""
+
+
+def consume(server: KafkaServer, topic: str) -> None:
+    """A process for each partition, as Spark has a Python worker for each; their start counts for little."""
+    wanted = READ_ROWS * READ_EPOCHS // PARTITIONS
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CONSUMER, server.bootstrap, topic, str(partition), str(wanted)])
+        for partition in range(PARTITIONS)
+    ]
+    for process in processes:
+        if process.wait():
+            raise RuntimeError("a bare consumer failed")
+
+
+def record(number: int) -> bytes:
+    return b"%0100d" % number
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
