@@ -20,6 +20,7 @@ from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
 from epochal.snapshots.local_files import write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
+from epochal.snapshots.remote_files import RemoteFiles
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
@@ -58,8 +59,7 @@ class SnapshotStore:
             if self._root is not None:
                 write_durably(self._root / path, memoryview(data).cast("B"))
             else:
-                filesystem, root = self._remote()
-                filesystem.pipe_file(f"{root}/{path}", bytes(data))
+                self._remote().write(path, data)
 
     def write_file(self, path: str, data: bytes | pa.Buffer, rows: int) -> FileReference:
         """Write a file that a manifest will name."""
@@ -72,8 +72,7 @@ class SnapshotStore:
         try:
             if self._root is not None:
                 return (self._root / path).read_bytes()
-            filesystem, root = self._remote()
-            return filesystem.cat_file(f"{root}/{path}")  # type: ignore[no-any-return]
+            return self._remote().read(path)
         except FileNotFoundError:
             raise self._missing(path, of) from None
         except OSError as error:
@@ -93,18 +92,21 @@ class SnapshotStore:
             )
         if self._root is not None:
             return pa.OSFile(str(self._root / file.path))
-        filesystem, root = self._remote()
-        return filesystem.open(f"{root}/{file.path}", "rb")
+        try:
+            return self._remote().open(file.path)
+        except OSError as error:
+            raise SnapshotError(f"{self.location(file.path)}, of {of}, cannot be read: {error}.") from error
 
     def size(self, path: str, of: str = "the store") -> int:
         """Bytes of a file. Raises ``FileMissing``."""
         try:
             if self._root is not None:
                 return (self._root / path).stat().st_size
-            filesystem, root = self._remote()
-            return int(filesystem.size(f"{root}/{path}"))
+            return self._remote().size(path)
         except FileNotFoundError:
             raise self._missing(path, of) from None
+        except OSError as error:
+            raise SnapshotError(f"{self.location(path)}, of {of}, cannot be read: {error}.") from error
 
     def delete(self, path: str) -> bool:
         """Remove a file; ``False`` when there was none."""
@@ -113,8 +115,7 @@ class SnapshotStore:
                 if self._root is not None:
                     (self._root / path).unlink()
                 else:
-                    filesystem, root = self._remote()
-                    filesystem.rm_file(f"{root}/{path}")
+                    self._remote().delete(path)
         except FileMissing:
             return False
         return True
@@ -128,17 +129,18 @@ class SnapshotStore:
                 for name in names
             ]
             return sorted(found)
-        filesystem, root = self._remote()
-        with suppress(FileNotFoundError):
-            prefix = filesystem._strip_protocol(root).rstrip("/") + "/"
-            return sorted(path.removeprefix(prefix) for path in filesystem.find(f"{root}/{folder}"))
-        return []
+        try:
+            return sorted(self._remote().list(folder))
+        except OSError as error:
+            raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
     def remove_empty_folder(self, folder: str) -> None:
         """Tidy up after deletes, where folders are things of their own."""
         if self._root is not None:
             with suppress(OSError):
                 (self._root / folder).rmdir()
+        else:
+            self._remote().remove_empty_folder(folder)
 
     def write_manifest(self, manifest: Manifest) -> ManifestReference:
         """Write a manifest under a new name. It decides nothing: the catalog does."""
@@ -176,8 +178,8 @@ class SnapshotStore:
             "Restore the file from a copy, or start from a snapshot that does not need it."
         )
 
-    def _remote(self) -> tuple[Any, str]:
-        return fsspec.core.url_to_fs(self.url)  # type: ignore[no-any-return]
+    def _remote(self) -> RemoteFiles:
+        return RemoteFiles(self.url)
 
 
 @contextmanager

@@ -172,7 +172,7 @@ def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSessio
     store = SnapshotStore(f"{hdfs_server.store_url}{root}/store")
     pipeline = Pipeline("sensors")
     where = {"user": hdfs_server.user}
-    source = hdfs.source(hdfs_server.url, f"{root}/in/*", format="json", schema=SCHEMA, max_files=1, **where)
+    source = hdfs.source(hdfs_server.url, f"{root}/in/*/*.json", format="json", schema=SCHEMA, max_files=1, **where)
     sensors = pipeline.read("events", source).key_by("sensor")
     totals = sensors.aggregate("totals", events="count(*)", total="sum(value)")
     totals.write("out", hdfs.sink(hdfs_server.url, f"{root}/out", format="json", **where))
