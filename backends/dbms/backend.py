@@ -15,7 +15,7 @@ from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.failures import Busy, commit_outcome
 from epochal.backends.dbms.fence import Fence
 from epochal.backends.dbms.portable import PortableTable
-from epochal.backends.dbms.transaction import CHUNK_ROWS, DbmsTransaction
+from epochal.backends.dbms.transaction import DbmsTransaction
 from epochal.backends.dbms.writing import ORDER, Writing
 from epochal.backends.write_ahead_log import WriteAheadLog
 from epochal.contracts.backend import SinkBackend, SinkPlace
@@ -29,6 +29,9 @@ TAKEN_OVER = declare("R1.dbms.taken-over", "the fence is this attempt's")
 FENCE_MOVED = declare("E5.dbms.fence-moved", "the fence has moved within the transaction, no row is applied")
 APPLIED = declare("E5.dbms.applied", "fence and rows are applied within the transaction, which is not committed")
 COMMITTED = declare("E5.dbms.committed", "the transaction is committed, the log is still there")
+
+CHUNK_ROWS = 64 * 1024
+"""Rows that go to the database at once; the next are made ready meanwhile."""
 
 _LOCK_SECONDS = 2
 _TAKE_OVERS = 5
@@ -144,5 +147,5 @@ class DbmsBackend(SinkBackend):
     def _compacted(self, held: Sequence[pa.RecordBatch]) -> pa.Table:
         rows = pa.Table.from_batches(held)
         if self._writing.keys:
-            rows = row_rules.by_key(row_rules.last_per_key(rows, self._writing.table_keys), self._writing.table_keys)
+            rows = row_rules.net(rows, self._writing.table_keys)
         return rows.drop_columns([ORDER]) if ORDER in rows.column_names else rows

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,42 +16,47 @@ from psycopg import Connection, sql
 from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT
 from epochal.backends.dbms.writing import OPERATION, Writing
 
+Item = TypeVar("Item")
 _STAGED = sql.Identifier("_epochal_rows")
 _OPTIONS = pyarrow.csv.WriteOptions(include_header=False)
 
 
 def insert(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Table]) -> None:
-    """Append the chunks, in the open transaction. Raises what psycopg raises."""
-    copy, names = None, None
-    with connection.cursor() as cursor:
-        for chunk in chunks:
-            if copy is None:
-                names = chunk.column_names
-                statement = cursor.copy(_copy(table_name(writing), names))
-                copy = statement.__enter__()
-            try:
-                copy.write(csv_of(chunk))
-            except BaseException as error:
-                statement.__exit__(type(error), error, error.__traceback__)
-                raise
-        if copy is not None:
-            statement.__exit__(None, None, None)
+    """Append the chunks by one COPY, in the open transaction. Raises what psycopg raises."""
+    encoded = _ahead((chunk.column_names, csv_of(chunk)) for chunk in chunks)
+    first = next(encoded, None)
+    if first is None:
+        return
+    names, data = first
+    with connection.cursor() as cursor, cursor.copy(_copy(table_name(writing), names)) as copy:
+        copy.write(data)
+        for _, data in encoded:
+            copy.write(data)
 
 
 def merge(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Table]) -> None:
     """Apply chunks that have one row for each key, in the open transaction. Raises what psycopg raises."""
     with connection.cursor() as cursor:
         staged = False
-        for chunk in chunks:
+        for chunk, data in _ahead((chunk, csv_of(chunk)) for chunk in chunks):
             if staged:
                 cursor.execute(sql.SQL("TRUNCATE {}").format(_STAGED))
             else:
                 cursor.execute(_staging(writing, chunk.column_names))
                 staged = True
             with cursor.copy(_copy(_STAGED, chunk.column_names)) as copy:
-                copy.write(csv_of(chunk))
+                copy.write(data)
             for statement in _merging(writing, chunk):
                 cursor.execute(statement)
+
+
+def _ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items, each made ready by another thread while the one before is at the server."""
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        following = worker.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = worker.submit(next, items, None)
+            yield item
 
 
 def table_name(writing: Writing) -> sql.Identifier:

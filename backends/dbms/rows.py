@@ -67,9 +67,10 @@ def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     return rows.take(pc.take(last, pc.sort_indices(last))).drop_columns([_POSITION])
 
 
-def by_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """In the order of their keys: an index is then walked once, and transactions lock rows in the same order."""
-    return rows.take(pc.sort_indices(rows, [(key, "ascending") for key in keys]))
+def net(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """:func:`last_per_key`, in the order of the keys: so an index is walked once, and all lock rows in one order."""
+    ordered = _by_key(rows, keys)
+    return ordered if _are_distinct(ordered, keys) else _by_key(last_per_key(rows, keys), keys)
 
 
 def described(row: dict[str, Any]) -> str:
@@ -77,6 +78,21 @@ def described(row: dict[str, Any]) -> str:
     shown = [f"{name}={value!r}" for name, value in row.items() if name not in (OPERATION, ORDER, _POSITION)]
     text = ", ".join(shown)
     return text if len(text) <= _LONGEST_ROW else text[: _LONGEST_ROW - 1] + "…"
+
+
+def _by_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    return rows.take(pc.sort_indices(rows, [(key, "ascending") for key in keys]))
+
+
+def _are_distinct(ordered: pa.Table, keys: tuple[str, ...]) -> bool:
+    """Whether no two neighbours have the same keys; of floating numbers nothing is said here."""
+    if any(pa.types.is_floating(ordered[key].type) for key in keys):
+        return False
+    alike = [pc.equal(ordered[key].slice(1), ordered[key].slice(0, max(0, ordered.num_rows - 1))) for key in keys]
+    both = alike[0]
+    for column in alike[1:]:
+        both = pc.and_(both, column)
+    return not pc.any(both, min_count=0).as_py()
 
 
 def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:

@@ -15,6 +15,7 @@ from epochal.faults import declare
 
 CHUNK_ROWS = 256 * 1024
 """Rows of which only the last of each key stays, at once."""
+LOG_BATCH_ROWS = 32 * 1024
 
 CHECKED = declare("T2.dbms.checked", "a batch has been checked against the table, nothing of it is stored")
 COMPACTED = declare("T3.dbms.compacted", "only the last operation of each key is left, not yet durable")
@@ -65,8 +66,8 @@ class DbmsTransaction(SinkTransaction):
         rows = pa.concat_tables(self._held)
         self._held, self._held_rows = [], 0
         if self._writing.keys:
-            rows = row_rules.last_per_key(rows, self._writing.table_keys)
+            rows = row_rules.net(rows, self._writing.table_keys)
         if self._writer is None:
             self._writer = self._log.open(self._task, rows.schema)
-        for batch in rows.combine_chunks().to_batches():
+        for batch in rows.combine_chunks().to_batches(max_chunksize=LOG_BATCH_ROWS):
             self._writer.write(batch)

@@ -89,7 +89,7 @@ class TwoPhaseTransaction(SinkTransaction):
         if not self._held:
             return
         writing = self._access.writing
-        rows = row_rules.last_per_key(pa.concat_tables(self._held), writing.table_keys)
+        rows = row_rules.net(pa.concat_tables(self._held), writing.table_keys)
         self._held = []
         with connection.cursor() as cursor:
             for statement, values in postgresql.statements(writing, _without_order(rows)):

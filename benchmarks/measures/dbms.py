@@ -20,7 +20,7 @@ from epochal.secrets import secret
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 
-ROWS, KEYS, BATCH_ROWS, TURNS = 400_000, 400_000, 10_000, 5
+ROWS, KEYS, BATCH_ROWS, TURNS = 300_000, 300_000, 10_000, 5
 SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 10
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
 TABLE = "CREATE TABLE {} (id bigint PRIMARY KEY, name text, amount double precision)"
@@ -108,7 +108,8 @@ def batches(seed: int, rows: int, keys: int) -> list[pa.RecordBatch]:
         {"id": ids, "name": pa.array([f"customer {id} in turn {seed}" for id in ids]), "amount": chance.random(rows)},
         schema=SCHEMA,
     )
-    return table.to_batches(max_chunksize=BATCH_ROWS)
+    found: list[pa.RecordBatch] = table.to_batches(max_chunksize=BATCH_ROWS)
+    return found
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -59,7 +59,7 @@ def test_the_net_operations_do_what_all_of_them_do(operations: list[tuple[str, i
     one_by_one, at_once = Sequential(before), Sequential(before)
     allowed = one_by_one.apply(iter(table.to_pylist()))
     try:
-        net = row_rules.last_per_key(table, ("id",))
+        net = row_rules.net(table, ("id",))
     except SinkError:
         assert not allowed
         return
@@ -84,15 +84,15 @@ def test_the_order_column_decides_then_the_order_of_writing(given_rows: list[tup
     for number, (key, order) in enumerate(given_rows):
         rank = (-1 if order is None else order, number)
         last[key] = max(last.get(key, rank), rank)
-    net = row_rules.last_per_key(table, ("id",)).to_pylist()
+    net = row_rules.net(table, ("id",)).to_pylist()
     assert {row["id"]: row["n"] for row in net} == {key: number for key, (_, number) in last.items()}
 
 
-def test_distinct_keys_are_left_as_they_are() -> None:
+def test_rows_come_in_the_order_of_their_keys() -> None:
     keys = list(range(1000))
     random.Random(1).shuffle(keys)
     table = pa.table({"id": keys})
-    assert row_rules.last_per_key(table, ("id",)).column("id").to_pylist() == keys
+    assert row_rules.net(table, ("id",)).column("id").to_pylist() == sorted(keys)
 
 
 TARGET = Target(
