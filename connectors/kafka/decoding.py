@@ -98,20 +98,24 @@ class AvroDecoder(ValueDecoder):
 
 @dataclass(frozen=True)
 class Columns:
-    """What a task gives of each message: the value's columns, then ``metadata`` as (name, what), then where it was."""
+    """What a task gives of each message: the value's columns, ``metadata`` as (name, what), and why it does not fit.
+
+    ``located``: also where it was, in columns, for what only Spark can find not to fit. Else the reason says it.
+    """
 
     value: ValueDecoder
     metadata: tuple[tuple[str, str], ...]
     key_format: str
-    several_topics: bool
+    located: bool
 
     @property
     def schema(self) -> pa.Schema:
         fields = list(self.value.schema)
         fields += [pa.field(name, self.type_of(what)) for name, what in self.metadata]
         if self.may_not_fit:
-            fields += [pa.field(CORRUPT, pa.string()), pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())]
-            fields += [pa.field(TOPIC, pa.string())] if self.several_topics else []
+            fields.append(pa.field(CORRUPT, pa.string()))
+        if self.located:
+            fields += [pa.field(TOPIC, pa.string()), pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())]
         return pa.schema(fields)
 
     @property
@@ -134,12 +138,20 @@ class Columns:
             if unfit is not None:
                 reasons = [first or second for first, second in zip(reasons or unfit, unfit, strict=True)]
         if self.may_not_fit:
-            arrays.append(pa.nulls(len(messages), pa.string()) if reasons is None else pa.array(reasons, pa.string()))
-            arrays.append(pa.array([message.partition() for message in messages], pa.int32()))
-            arrays.append(pa.array([message.offset() for message in messages], pa.int64()))
-            if self.several_topics:
-                arrays.append(pa.array([message.topic() for message in messages], pa.string()))
+            arrays.append(self._reasons(messages, reasons))
+        if self.located:
+            arrays += [self._metadata(what, messages)[0] for what in ("topic", "partition", "offset")]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _reasons(self, messages: Messages, reasons: list[str | None] | None) -> pa.Array:
+        if reasons is None:
+            return pa.nulls(len(messages), pa.string())
+        if not self.located:
+            reasons = [
+                reason and f"{place(message.topic(), message.partition(), message.offset())}: {reason}"
+                for message, reason in zip(messages, reasons, strict=True)
+            ]
+        return pa.array(reasons, pa.string())
 
     def _metadata(self, what: str, messages: Messages) -> tuple[pa.Array, list[str | None] | None]:
         match what:
@@ -159,6 +171,11 @@ class Columns:
                 return moments.cast(pa.timestamp("ms", "UTC")).cast(METADATA["timestamp"]), None
             case _:
                 return pa.array([_headers(message) for message in messages], HEADERS), None
+
+
+def place(topic: str | None, partition: int | None, offset: int | None) -> str:
+    """Where a record is, for a message."""
+    return f"offset {offset} of topic {topic}, partition {partition}"
 
 
 def _texts(values: list[Any]) -> tuple[pa.Array, list[str | None] | None]:

@@ -53,7 +53,7 @@ class RecordFormat:
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructType
 
-        columns = self._columns(several_topics=False)
+        columns = self._columns()
         values = self._json_schema() if self.ddl is not None else from_arrow_schema(columns.value.schema)
         added = from_arrow_schema(pa.schema([(name, columns.type_of(what)) for name, what in self.metadata]))
         names = [each.name.casefold() for each in (*values, *added)]
@@ -68,17 +68,15 @@ class RecordFormat:
         """The records of exactly these ranges; how many of them did not fit goes to ``dropped``, if they are."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        several = len({range.topic for range in ranges}) > 1
-        columns = self._columns(several)
+        columns = self._columns()
         groups = tuple(grouped(ranges, tasks=max(1, spark.sparkContext.defaultParallelism)))
         task = ReadRanges(connection, groups, columns)
         read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, from_arrow_schema(columns.schema))
-        only_topic = None if several else ranges[0].topic
-        checked = self._checked(self._parsed(read), only_topic, dropped) if columns.may_not_fit else read
+        checked = self._checked(self._parsed(read), dropped) if columns.may_not_fit else read
         return checked.select(*map(quoted, self.schema(spark).names))
 
-    def _columns(self, several_topics: bool) -> Columns:
-        return Columns(self.value, self.metadata, self.key_format, several_topics)
+    def _columns(self) -> Columns:
+        return Columns(self.value, self.metadata, self.key_format, located=self.ddl is not None)
 
     def _parsed(self, frame: DataFrame) -> DataFrame:
         if self.ddl is None:
@@ -91,17 +89,19 @@ class RecordFormat:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         parsed = frame.withColumn(VALUE, F.from_json(F.col(VALUE), with_corrupt, options))
         unfit = F.when(F.col(f"{VALUE}.{CORRUPT}").isNotNull(), F.lit("its JSON does not fit the schema"))
+        where = F.format_string("offset %d of topic %s, partition %d: ", *map(F.col, (OFFSET, TOPIC, PARTITION)))
         fields = [F.col(VALUE).getField(name).alias(name) for name in schema.names]
         others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT)]
-        return parsed.select(*fields, *others, F.coalesce(F.col(CORRUPT), unfit).alias(CORRUPT))
+        reason = F.coalesce(F.col(CORRUPT), unfit)
+        return parsed.select(*fields, *others, F.when(reason.isNotNull(), F.concat(where, reason)).alias(CORRUPT))
 
-    def _checked(self, frame: DataFrame, topic: str | None, dropped: Observation | None) -> DataFrame:
+    def _checked(self, frame: DataFrame, dropped: Observation | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         fit = F.col(CORRUPT).isNull()
         if dropped is not None:
             return frame.observe(dropped, F.count(F.col(CORRUPT)).alias("rows")).where(fit)
-        return frame.where(F.when(fit, F.lit(True)).otherwise(F.raise_error(_failure(topic)).cast("boolean")))
+        return frame.where(F.when(fit, F.lit(True)).otherwise(F.raise_error(_failure()).cast("boolean")))
 
     def _json_schema(self) -> StructType:
         from pyspark.errors import PySparkException
@@ -157,17 +157,11 @@ def _decoder(format: str, schema: str | None, value: str) -> ValueDecoder:
     return TextDecoder(value if format == "string" else VALUE)
 
 
-def _failure(topic: str | None) -> Column:
+def _failure() -> Column:
     """The record's error as the driver reads it back, made by Spark where the record is."""
     from pyspark.sql import functions as F
 
-    message = F.format_string(
-        "The record at offset %d of topic %s, partition %d, does not fit: %s. Correct the schema, or let the source "
-        "drop such records (malformed='drop').",
-        F.col(OFFSET),
-        F.col(TOPIC) if topic is None else F.lit(topic),
-        F.col(PARTITION),
-        F.col(CORRUPT),
-    )
+    fix = "Correct the schema, or let the source drop such records (malformed='drop')."
+    message = F.concat(F.lit("A record does not fit, at "), F.col(CORRUPT), F.lit(f". {fix}"))
     failure = F.struct(F.lit(MalformedRecord.slug).alias("type"), message.alias("message"))
     return F.concat(F.lit(MARKER), F.to_json(failure))

@@ -96,8 +96,8 @@ class RangeReader:
             kept = good
         else:
             kept = [message for message in good if self._wanted(message)]
-        last = {_place(good[-1]): _offset(good[-1])} if self._single and good else {}
-        for place, offset in (last or {_place(message): _offset(message) for message in good}).items():
+        last = {_partition_of(good[-1]): _offset(good[-1])} if self._single and good else {}
+        for place, offset in (last or {_partition_of(message): _offset(message) for message in good}).items():
             if place in self._open and offset >= self._open[place].end - 1:
                 self._close(place)
         if len(good) < len(messages):  # after the records: what has come to its end may have come with its last ones
@@ -105,7 +105,7 @@ class RangeReader:
         return kept
 
     def _wanted(self, message: Message[Any, Any]) -> bool:
-        range = self._open.get(_place(message))
+        range = self._open.get(_partition_of(message))
         return range is not None and _offset(message) < range.end
 
     def _close(self, place: tuple[str, int]) -> None:
@@ -114,7 +114,7 @@ class RangeReader:
 
     def _notice(self, events: Sequence[Message[Any, Any]]) -> None:
         for event in events:
-            error, place = event.error(), _place(event)
+            error, place = event.error(), _partition_of(event)
             range = self._open.get(place)
             if error is None or (range is None and error.code() != KafkaError._AUTHENTICATION):
                 continue
@@ -151,7 +151,7 @@ _LOST = frozenset(
 )
 
 
-def _place(message: Message[Any, Any]) -> tuple[str, int]:
+def _partition_of(message: Message[Any, Any]) -> tuple[str, int]:
     return message.topic() or "", message.partition() or 0
 
 
@@ -167,6 +167,8 @@ def _consumer(connection: Connection) -> Consumer:
                 **{
                     "fetch_wait_max_ms": 50,
                     "queued_min_messages": 50_000,
+                    # Else a full queue is looked at again only after a second.
+                    "fetch_queue_backoff_ms": 5,
                     "queued_max_messages_kbytes": 16_384,
                     **connection.options,
                     "group_id": "epochal",
