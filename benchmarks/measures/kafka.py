@@ -24,7 +24,7 @@ from epochal.testing.servers.kafka import kafka as kafka_server
 ROWS, RECORD_BYTES, BATCH_ROWS, TURNS = 500_000, 100, 10_000, 5
 SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 10
 PARTITIONS = 2
-READ_ROWS, READ_EPOCHS, READ_WARM, KEYS = 500_000, 8, 3, 10_000
+READ_ROWS, READ_EPOCHS, READ_WARM, KEYS = 1_000_000, 7, 3, 10_000
 
 
 def run(folder: Path) -> list[Result]:
@@ -138,7 +138,8 @@ CONSUMER = """
 import sys
 from confluent_kafka import Consumer, TopicPartition
 servers, topic, partition, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-consumer = Consumer({"bootstrap.servers": servers, "group.id": "bare", "auto.offset.reset": "earliest"})
+settings = {"group.id": "bare", "auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 5}
+consumer = Consumer({"bootstrap.servers": servers, **settings})
 consumer.assign([TopicPartition(topic, partition, 0)])
 found = 0
 while found < wanted:
