@@ -121,13 +121,14 @@ def is_missing(error: HdfsError) -> bool:
 
 
 @contextmanager
-def translated(who: str, what: str, kind: type[EpochalError] = SinkError) -> Iterator[None]:
+def translated(
+    who: str, what: str, kind: type[EpochalError] = SinkError, waits: type[EpochalError] = SinkUnavailable
+) -> Iterator[None]:
     """Inside the block, errors of HDFS become ``kind`` or ``StorageFull``; lost answers of a commit ``OutcomeUnknown``.
 
-    Of a sink, what will pass by waiting becomes ``SinkUnavailable``. ``who``: ``Sink 'out' (hdfs:namenode:9870/out)``;
-    ``what``: ``commit epoch 7``.
+    What passes by waiting becomes ``waits``. ``who``: ``Sink 'out' (hdfs:namenode:9870/out)``; ``what``: ``commit epoch
+    7``.
     """
-    waits = SinkUnavailable if kind is SinkError else kind
     try:
         yield
     except HdfsError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from epochal.backends.hdfs.client import WebHdfs, translated
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SAMPLE = 64 * 1024
+_log = logging.getLogger(__name__)
+
+
+class NameNodesAway(SourceError):
+    """No NameNode answers now."""
 
 
 class HdfsSource(Source):
@@ -35,6 +42,7 @@ class HdfsSource(Source):
         self._taken = TakenFiles()
         self._schema: StructType | None = None
         self._dropped = DroppedRecords(path)
+        self._answered: bool | None = None
 
     @property
     def kind(self) -> str:
@@ -56,7 +64,21 @@ class HdfsSource(Source):
         return self._taken.checkpoint()
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        with translated(self._who, "be listed", SourceError):
+        """While no NameNode answers there is nothing new; at the start of an attempt that is an error."""
+        try:
+            slice = self._plan(limits)
+        except NameNodesAway as error:
+            if self._answered is None:
+                raise
+            if self._answered:
+                _log.warning("%s Until it is back, nothing new is read.", error.message)
+            self._answered = False
+            return None
+        self._answered = True
+        return slice
+
+    def _plan(self, limits: SliceLimits) -> Slice | None:
+        with _translated(self._who, "be listed"):
             new = self._taken.new_among(list_files(self._hdfs, self._path))[: self._max_files]
             rows = None
             if limits.max_records is not None:
@@ -69,7 +91,7 @@ class HdfsSource(Source):
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)
-        with translated(self._who, "be read", SourceError):
+        with _translated(self._who, "be read"):
             there = current(self._hdfs, records)
         for record in records:
             if there.get(record.path) != record:
@@ -91,9 +113,13 @@ def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) ->
     """All records of the files that are there now."""
     who = f"Table hdfs:{hdfs.address.authority}{path}"
     schema = _schema(hdfs, who, path, reader)
-    with translated(who, "be listed", SourceError):
+    with _translated(who, "be listed"):
         records = list_files(hdfs, path)
     return frame_of(hdfs, reader, spark, schema, records, None)
+
+
+def _translated(who: str, what: str) -> AbstractContextManager[None]:
+    return translated(who, what, SourceError, NameNodesAway)
 
 
 def _schema(hdfs: WebHdfs, who: str, path: str, reader: Reader) -> StructType:
@@ -103,7 +129,7 @@ def _schema(hdfs: WebHdfs, who: str, path: str, reader: Reader) -> StructType:
 
     if reader.schema is not None:
         return declared_schema(path, reader.schema)
-    with translated(who, "be looked at", SourceError):
+    with _translated(who, "be looked at"):
         files = list_files(hdfs, path)
         if not files:
             raise SourceError(

@@ -108,7 +108,7 @@ def _records(tasks: Sequence[Sequence[FileRecord]], batches: Iterable[pa.RecordB
 
 def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches; then an error, if the file was replaced while it was being read."""
-    with translated("Source", f"read {record.path}", SourceError):
+    with translated("Source", f"read {record.path}", SourceError, SourceError):
         yield from batches
         status = hdfs.status(record.path)
     now = record_of(status) if status is not None else None

@@ -1,0 +1,258 @@
+"""HDFS as source and sink under fault: drivers and tasks killed at every step, zombies, a NameNode that dies.
+
+One application over many lives of its driver. After each no folder shows an epoch that was not decided; in the end both
+folders and the state equal the oracle's at every epoch, and nothing is left staged.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Literal
+
+import pytest
+from hdfs import InsecureClient
+
+import epochal.backends.hdfs
+from epochal.faults import Fault, FaultPoint
+from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
+from epochal.testing.invariants import History, violations, visible_rows
+from epochal.testing.oracle import Row, multiset, slices
+from epochal.testing.servers.hdfs import HdfsServer
+from tests.fault.conftest import ORACLES, FaultyApplication
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+
+PIPELINE = Path(__file__).with_name("hdfs_application.py")
+AHEAD = 3
+
+
+def points() -> list[str]:
+    """Every point of the protocol."""
+    found = set()
+    for module in iter_modules(epochal.backends.hdfs.__path__, f"{epochal.backends.hdfs.__name__}."):
+        values = vars(import_module(module.name)).values()
+        found |= {value.name for value in values if isinstance(value, FaultPoint)}
+    return sorted(found)
+
+
+DRIVER_POINTS = [point for point in points() if not point.startswith("T")]
+TASK_POINTS = [point for point in points() if point.startswith("T")]
+
+
+class HdfsApplication(FaultyApplication):
+    """The application, its folders of HDFS, and what must be in them in the end.
+
+    Its input has the same paths in HDFS as on this machine, where the oracle reads it.
+    """
+
+    oracles = ORACLES[:1]
+
+    def __init__(self, folder: Path, jvm: SparkJvm | None, server: HdfsServer) -> None:
+        super().__init__(folder, jvm, {"parallelism": 2, "compact_after_epochs": 1000})
+        self.server = server
+        self.client = InsecureClient(server.url, user=server.user)
+        self.client.makedirs(str(self.input))
+        self.output = server.create_folder()
+
+    def feed_rows(self, rows: Sequence[Row]) -> None:
+        name = f"events-{self._files:05}.json"
+        super().feed_rows(rows)
+        data = "".join(json.dumps(row) + "\n" for row in rows)
+        self.client.write(f"{self.input}/_{name}", data=data, encoding="utf-8")
+        self.client.rename(f"{self.input}/_{name}", f"{self.input}/{name}")
+
+    def start(
+        self,
+        faults: Sequence[Fault] = (),
+        task_faults: Sequence[Fault] = (),
+        epochs: int | None = None,
+        jvm: SparkJvm | Literal["shared"] | None = "shared",
+        parameters: Mapping[str, Any] | None = None,
+        **configuration: Any,
+    ) -> DriverProcess:
+        chosen = self.jvm if jvm == "shared" else jvm
+        if chosen is not None:
+            chosen.end_context()
+        self._starts += 1
+        where = {"url": self.server.url, "user": self.server.user}
+        plan = DriverPlan(
+            pipeline=PIPELINE,
+            directory=self.folder / "run",
+            parameters={**where, "input": self.input, "output": self.output},
+            configuration={**self.configuration, **configuration},
+            epochs=epochs,
+            faults=faults,
+            task_faults=task_faults,
+        )
+        return DriverProcess(plan, self.folder / f"driver-{self._starts}.log", chosen)
+
+    def looked_at(self) -> History:
+        """With a copy of what HDFS holds now, hidden files too."""
+        outputs = {}
+        with ThreadPoolExecutor(8) as threads:
+            for name in ("totals", "late"):
+                copy = outputs[name] = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+                for at, folders, files in self.client.walk(f"{self.output}/{name}"):
+                    place = copy / at.removeprefix(f"{self.output}/{name}").lstrip("/")
+                    for folder in folders:
+                        (place / folder).mkdir()
+                    list(threads.map(self._copy, [f"{at}/{file}" for file in files], [place / file for file in files]))
+        return History(self.store, self.epochs, outputs)
+
+    def _copy(self, path: str, copy: Path) -> None:
+        with self.client.read(path) as file:
+            copy.write_bytes(file.read())
+
+    def shown(self) -> dict[str, list[str]]:
+        """The epochs that readers see."""
+        names = {name: self.client.list(f"{self.output}/{name}") for name in ("totals", "late")}
+        return {name: sorted(item for item in found if item.startswith("epoch=")) for name, found in names.items()}
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, once it has come to rest."""
+        history = self.looked_at()
+        found = violations(history, self.oracles)
+        for _, manifest in history.snapshots:
+            late = multiset(row for row in slices(manifest)["events"] if row["value"] > 50)
+            if visible_rows(history.outputs["late"], manifest.epoch) != late:
+                found.append(f"late, epoch {manifest.epoch}: not the rows that its slice has")
+        return found
+
+
+@pytest.fixture(scope="module")
+def application(jvm: SparkJvm, hdfs_server: HdfsServer, tmp_path_factory: pytest.TempPathFactory) -> HdfsApplication:
+    return HdfsApplication(tmp_path_factory.mktemp("application"), jvm, hdfs_server)
+
+
+def undecided(application: HdfsApplication) -> list[str]:
+    """Epochs that are visible, and were never decided."""
+    decided = {f"epoch={record.epoch:010}" for record in application.history.decided}
+    return [
+        f"{name}: {epoch}" for name, shown in application.shown().items() for epoch in shown if epoch not in decided
+    ]
+
+
+def feed(application: HdfsApplication) -> None:
+    application.feed(max(0, AHEAD - application.files_left))
+
+
+@pytest.mark.parametrize("point", DRIVER_POINTS)
+def test_the_driver_is_killed(application: HdfsApplication, point: str) -> None:
+    """Life after life of one application; each finds what the last one left."""
+    feed(application)
+    fault = application.fault(point)
+    driver = application.start(faults=[fault], epochs=AHEAD)
+    assert driver.wait() == -signal.SIGKILL, driver.log_end()
+    assert application.fired(fault)
+    assert undecided(application) == []
+
+
+def test_it_is_killed_again_while_it_recovers(application: HdfsApplication) -> None:
+    """Killed half-way through a commit, then again and again in recovery, where the commit is redone."""
+    feed(application)
+    for point in ("E5.hdfs.gathered-one", "R1.hdfs.claimed", "E5.hdfs.gathered-one", "E5.hdfs.renamed"):
+        fault = application.fault(point)
+        driver = application.start(faults=[fault], epochs=AHEAD)
+        assert driver.wait() == -signal.SIGKILL, driver.log_end()
+        assert application.fired(fault)
+
+
+def test_tasks_are_killed(application: HdfsApplication) -> None:
+    """A Python worker dies with its file uploaded and its handle on no way; Spark runs the task again."""
+    feed(application)
+    first = application.next_epoch
+    faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
+    driver = application.start(task_faults=faults, epochs=application.files_left, master="local[2,4]")
+    assert driver.wait() == 0, driver.log_end()
+    assert [application.fired(fault) for fault in faults] == [True] * len(TASK_POINTS)
+    assert application.problems() == []
+
+
+def test_the_name_node_dies_during_a_commit_and_refuses_in_the_next(application: HdfsApplication) -> None:
+    """Killed with an epoch half gathered, and started again; then in safe mode. The driver waits, and goes on."""
+    feed(application)
+    dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)
+    refuses = application.fault("E5.hdfs.gathered", "stop", application.next_epoch + 1)
+    driver = application.start(faults=[dies, refuses], epochs=application.files_left, tolerable_failed_epochs=1000)
+    driver.wait_until(lambda: application.fired(dies))
+    driver.wait_until_stopped()
+    application.server.stop_name_node(kill=True)
+    driver.send(signal.SIGCONT)
+    driver.wait_until(lambda: "cannot commit yet" in driver.log_end(1_000_000))
+    application.server.start_name_node()
+
+    driver.wait_until(lambda: application.fired(refuses))
+    driver.wait_until_stopped()
+    application.server.enter_safe_mode()
+    try:
+        driver.send(signal.SIGCONT)
+        driver.wait_until(lambda: "the NameNode is in safe mode" in driver.log_end(1_000_000))
+        assert undecided(application) == []
+    finally:
+        application.server.leave_safe_mode()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.problems() == []
+
+
+def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -> None:
+    """It finds a decided epoch, and cannot commit it yet."""
+    feed(application)
+    fault = application.fault("E5.hdfs.gathering")
+    driver = application.start(faults=[fault], epochs=AHEAD)
+    assert driver.wait() == -signal.SIGKILL, driver.log_end()
+    application.server.enter_safe_mode()
+    try:
+        driver = application.start(epochs=AHEAD - 1)
+        driver.wait_until(lambda: application.status.phase == "waiting")
+        assert "the NameNode is in safe mode" in (application.status.detail or "")
+    finally:
+        application.server.leave_safe_mode()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.problems() == []
+
+
+@pytest.mark.parametrize("point", ["E5.hdfs.gathered-one", pytest.param("E5.hdfs.gathered", marks=pytest.mark.long)])
+def test_a_zombie_changes_nothing(application: HdfsApplication, point: str) -> None:
+    """Stopped within its commit, and continued past its successor's end."""
+    feed(application)
+    pause = application.fault(point, "delay", seconds=4)
+    with SparkJvm() as own:
+        zombie = application.start(faults=[pause], jvm=own)
+        zombie.wait_until(lambda: application.fired(pause))
+        stop_without_the_lock(zombie, application)
+        successor = application.start(epochs=application.files_left)
+        assert successor.wait() == 0, successor.log_end()
+        before = application.shown()
+
+        zombie.send(signal.SIGCONT)
+        assert zombie.wait() not in (0, -signal.SIGKILL)
+        assert "Fenced" in zombie.log_end()
+        assert application.shown() == before
+    assert application.problems() == []
+
+
+def stop_without_the_lock(driver: DriverProcess, application: HdfsApplication) -> None:
+    """SIGSTOP at a moment at which it is not writing to the catalog, which its successor needs."""
+    while True:
+        driver.send(signal.SIGSTOP)
+        driver.wait_until_stopped()
+        if application.catalog_is_free:
+            return
+        driver.send(signal.SIGCONT)
+        time.sleep(0.02)
+
+
+def test_in_the_end_all_is_there_once(application: HdfsApplication) -> None:
+    feed(application)
+    application.finish()
+    assert application.files_left == 0
+    assert application.problems() == []
+    assert len(application.history.decided) > 2 * AHEAD
