@@ -10,7 +10,7 @@ SEEDS ?= 30
 LIVES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos lint format bench lock clean
+.PHONY: help demo test test-all chaos mutants lint format bench lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,14 +19,17 @@ demo: $(READY) ## A real streaming application: epochs, look-ups, a killed drive
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not long" $(TESTS)
 	@echo "Deselected: what is marked long (whole stories of the command line, the demo); 'make test-all' runs these too."
 
 test-all: $(READY) ## All tests, also those that take minutes each
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES)
+
+mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about eight minutes)
+	@$(BIN)/python -m tests.mutants
 
 lint: $(READY) ## Style, formatting, types, and who may import whom
 	$(BIN)/ruff check .
