@@ -146,21 +146,20 @@ def _written_in_place() -> None:
     change(FilesBackend, "_staging", lambda _: lambda self, branch: self._path / "epoch=staging")
 
 
-@mutant("files: a rename that had happened is done again, without a look", FILES)
-def _rename_unchecked() -> None:
-    from epochal.backends.files import FilesBackend
+@mutant("files: an epoch is shown one file after the other", "tests/unit/test_backends_files.py")
+def _shown_by_and_by() -> None:
+    from epochal.backends import files
 
-    def blind(_: Any) -> Any:
-        def wrong(self: Any, epoch: Any, handles: Any) -> None:
-            from epochal.backends.files import shown_folder, staged_files
-
-            files = staged_files(handles)
-            if files:
-                self._publish(epoch, files, self._path / shown_folder(epoch.epoch))
+    def by_and_by(_: Any) -> Any:
+        def wrong(self: Any, epoch: Any, staged: Any, final: Any) -> None:
+            final.mkdir()
+            for file in staged:
+                (self._staging(epoch.branch) / file.staged).rename(final / file.final)
+                files.GATHERED_ONE.hit(epoch.epoch)
 
         return wrong
 
-    change(FilesBackend, "commit", blind)
+    change(files.FilesBackend, "_publish", by_and_by)
 
 
 @mutant("files: attempts of one subtask share a file", FILES)
