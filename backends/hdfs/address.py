@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ class HdfsAddress:
         Raises ``EnvironmentProblem`` when Kerberos is asked for and its package is missing, ``OptionError`` for a token
         that cannot be found.
         """
+        package = logging.getLogger("hdfs")
+        if package.level == logging.NOTSET:
+            package.setLevel(logging.WARNING)  # it says every request, which is many times an epoch
         options: dict[str, Any] = {"url": ";".join(self.urls), "timeout": (CONNECT_SECONDS, self.timeout_seconds)}
         if self.token is not None:
             return _ExactTokenClient(token=self.token.reveal(), **options)
@@ -57,6 +61,11 @@ class ExactOperations:
     def move(self, source: str, destination: str) -> None:
         """Rename to exactly ``destination``, which must not exist: never into it, never over it."""
         self._rename(source, destination=destination, renameoptions="NONE")  # type: ignore[attr-defined]
+
+    def statuses(self, folder: str) -> list[dict[str, Any]]:
+        """What is in a folder, in one request (the package's own listing makes two where there is one file)."""
+        found: list[dict[str, Any]] = self._list_status(folder).json()["FileStatuses"]["FileStatus"]  # type: ignore[attr-defined]
+        return found
 
     def check_access(self, path: str, wanted: str) -> None:
         """Raises the server's error unless the caller may do ``wanted`` (``rwx``) there."""

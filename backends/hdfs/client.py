@@ -77,12 +77,13 @@ class WebHdfs:
     def list(self, folder: str) -> dict[str, FileStatus]:
         """What is in a folder, by name; nothing when there is no such folder."""
         try:
-            found = self.client.list(folder, status=True)
+            found = self.client.statuses(folder)
         except HdfsError as error:
             if is_missing(error):
                 return {}
             raise
-        return {name: FileStatus.from_answer(posixpath.join(folder, name), answer) for name, answer in found}
+        statuses = (FileStatus.from_answer(posixpath.join(folder, answer["pathSuffix"]), answer) for answer in found)
+        return {posixpath.basename(status.path): status for status in statuses}
 
     def make_folder(self, path: str) -> None:
         """With those above it; done when it is there."""

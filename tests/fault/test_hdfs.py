@@ -135,9 +135,8 @@ def application(jvm: SparkJvm, hdfs_server: HdfsServer, tmp_path_factory: pytest
 def undecided(application: HdfsApplication) -> list[str]:
     """Epochs that are visible, and were never decided."""
     decided = {f"epoch={record.epoch:010}" for record in application.history.decided}
-    return [
-        f"{name}: {epoch}" for name, shown in application.shown().items() for epoch in shown if epoch not in decided
-    ]
+    shown = application.shown()
+    return [f"{name}: {epoch}" for name, epochs in shown.items() for epoch in epochs if epoch not in decided]
 
 
 def feed(application: HdfsApplication) -> None:
@@ -176,11 +175,11 @@ def test_tasks_are_killed(application: HdfsApplication) -> None:
     assert application.problems() == []
 
 
-def test_the_name_node_dies_during_a_commit_and_refuses_in_the_next(application: HdfsApplication) -> None:
+def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application: HdfsApplication) -> None:
     """Killed with an epoch half gathered, and started again; then in safe mode. The driver waits, and goes on."""
     feed(application)
     dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)
-    refuses = application.fault("E5.hdfs.gathered", "stop", application.next_epoch + 1)
+    refuses = application.fault("E5.hdfs.gathered", "stop", application.next_epoch)
     driver = application.start(faults=[dies, refuses], epochs=application.files_left, tolerable_failed_epochs=1000)
     driver.wait_until(lambda: application.fired(dies))
     driver.wait_until_stopped()
