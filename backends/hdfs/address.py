@@ -54,9 +54,12 @@ class HdfsAddress:
 
 
 class ExactOperations:
-    """What the ``hdfs`` package does not offer under a public name."""
+    """What the ``hdfs`` package does not offer under a public name.
 
-    _check_access = _Request("GET")
+    A request is declared in a class of the package's own kind: so every client below has ``_check_access`` of its own.
+    """
+
+    _check_access: Any
 
     def move(self, source: str, destination: str) -> None:
         """Rename to exactly ``destination``, which must not exist: never into it, never over it."""
