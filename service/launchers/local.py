@@ -24,7 +24,7 @@ _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
 
 
 def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a driver sees of the control plane's environment: an allow-list, so that no other secret can come through."""
+    """What a driver sees of the control plane's environment: an allow-list, so that no other secret comes through."""
     passed = {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
