@@ -25,7 +25,19 @@ from rich.table import Table
 from benchmarks.machine import describe
 from benchmarks.result import Result
 
-MEASURES = ("aggregate", "process", "snapshot", "small_epoch", "lookups", "recovery", "fork", "state_size", "dbms", "kafka")
+MEASURES = (
+    "aggregate",
+    "process",
+    "snapshot",
+    "small_epoch",
+    "lookups",
+    "recovery",
+    "fork",
+    "state_size",
+    "dbms",
+    "kafka",
+    "hdfs",
+)
 RESULTS = Path(__file__).with_name("RESULTS.md")
 LIMIT_SECONDS = 1800
 

@@ -14,8 +14,8 @@ from hdfs import HdfsError
 
 from epochal.backends.hdfs.client import WebHdfs
 
-PIECE_BYTES = 4 * 1024 * 1024
-PIECES_WAITING = 2
+PIECE_BYTES = 1024 * 1024
+PIECES_WAITING = 4
 _LOOK_SECONDS = 0.2
 
 
@@ -89,7 +89,7 @@ class _Stream:
         self._thread.start()
 
     def send(self, piece: bytes) -> None:
-        """Hand over a piece, waiting while two others wait. Raises what ended the request."""
+        """Hand over a piece, waiting while enough others wait. Raises what ended the request."""
         if piece:
             self._put(piece)
 

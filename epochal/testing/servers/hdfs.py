@@ -177,6 +177,8 @@ def _write_settings(folder: Path, rpc_port: int, http_port: int) -> None:
             "dfs.namenode.safemode.extension": 0,
             # The DataNode is found again at once after the NameNode was restarted.
             "dfs.heartbeat.interval": 1,
+            # A file that the NameNode does not yet know to be stored is asked for again at once, not after 400 ms.
+            "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 10,
             "dfs.datanode.data.dir": (folder / "data").as_uri(),
             "dfs.datanode.hostname": "localhost",
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",

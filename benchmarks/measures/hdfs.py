@@ -1,0 +1,162 @@
+"""The HDFS sink beside the bare ``hdfs`` client that writes the same bytes; and the commit of a small epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hdfs import InsecureClient
+
+from benchmarks.result import Result, at_least, at_most, number, percentile
+from epochal.backends.file_formats import ROW_GROUP
+from epochal.connectors import hdfs
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.testing.servers.hdfs import HdfsServer
+from epochal.testing.servers.hdfs import hdfs as hdfs_server
+
+WIDE_ROWS, PAYLOAD_BYTES, NARROW_ROWS, BATCH_ROWS, TURNS = 100_000, 1_000, 1_000_000, 10_000, 7
+SMALL_EPOCHS, SMALL_ROWS, WARM = 80, 1_000, 20
+
+
+def run(folder: Path) -> list[Result]:
+    with hdfs_server() as server:
+        return [*same_bytes(server), *same_rows(server), *small_commits(server)]
+
+
+def same_bytes(server: HdfsServer) -> list[Result]:
+    """Wide rows, whose way into Parquet costs little. In turns, the first of which warms the servers up."""
+    sink, bare = Sink(server), Bare(server)
+    rows = wide(WIDE_ROWS)
+    ours, theirs = [], []
+    for _ in range(TURNS + 1):
+        ours.append(seconds(lambda: sink.epoch(rows)))
+        data = sink.written()
+        theirs.append(seconds(lambda data=data: bare.write(data)))  # type: ignore[misc]
+    megabytes = len(data) / 1e6
+    our_rate, bare_rate = (megabytes / percentile(times[1:], 0.5) for times in (ours, theirs))
+    how = f"{WIDE_ROWS:,} rows of {PAYLOAD_BYTES:,} bytes an epoch, from the first row to the end of the commit"
+    return [
+        number("HDFS sink", our_rate, "MB/s", f"{how}; one task, no Spark; p50 of {TURNS} turns", digits=0),
+        number("bare hdfs client", bare_rate, "MB/s", "the same bytes, which are in memory already", digits=0),
+        at_least("HDFS sink / bare hdfs client", our_rate / bare_rate, 0.8, "x"),
+    ]
+
+
+def same_rows(server: HdfsServer) -> list[Result]:
+    """Narrow rows, of which Parquet is the greater work: beside pyarrow and the bare client, by hand."""
+    sink, bare = Sink(server), Bare(server)
+    rows = narrow(NARROW_ROWS)
+    ours, theirs = [], []
+    for _ in range(TURNS + 1):
+        ours.append(seconds(lambda: sink.epoch(rows)))
+        theirs.append(seconds(lambda: bare.write(parquet(rows))))
+    our_rate, bare_rate = (NARROW_ROWS / percentile(times[1:], 0.5) for times in (ours, theirs))
+    how = f"{NARROW_ROWS:,} rows of four columns an epoch, from the first row to the end of the commit"
+    return [
+        number("HDFS sink, narrow rows", our_rate, "rows/s", how, digits=0),
+        number("pyarrow and the bare hdfs client", bare_rate, "rows/s", "the same Parquet, made by hand", digits=0),
+        at_least("HDFS sink / pyarrow and the bare hdfs client", our_rate / bare_rate, 0.8, "x"),
+    ]
+
+
+def small_commits(server: HdfsServer) -> list[Result]:
+    sink = Sink(server, tasks=2)
+    rows = narrow(SMALL_ROWS)
+    times = [sink.epoch(rows) for _ in range(SMALL_EPOCHS)]
+    p50 = percentile([each * 1000 for each in times[WARM:]], 0.5)
+    how = f"{SMALL_ROWS:,} rows, from two tasks; the last {SMALL_EPOCHS - WARM} of {SMALL_EPOCHS}"
+    return [at_most("HDFS sink, commit of a small epoch, p50", p50, 100, "ms", how, digits=1)]
+
+
+class Sink:
+    """``hdfs.sink`` without Spark: what its tasks and the driver do in an epoch."""
+
+    def __init__(self, server: HdfsServer, tasks: int = 1) -> None:
+        self.path = f"{server.create_folder()}/out"
+        self.client = InsecureClient(server.url, user=server.user)
+        self.backend = hdfs.sink(server.url, self.path, user=server.user).make(SinkPlace("out"))
+        self.backend.recover(self._scope(0))
+        self._tasks = tasks
+        self._epoch = 0
+
+    def epoch(self, rows: Sequence[pa.RecordBatch]) -> float:
+        """One epoch, T1 to E5; seconds of E5 alone."""
+        self._epoch += 1
+        scope = self._scope(self._epoch)
+        handles: list[Handle] = []
+        for task in range(self._tasks):
+            transaction = self.backend.start(TaskScope(scope, "out", task))
+            for batch in rows:
+                transaction.write(batch)
+            handles.append(transaction.pre_commit())
+        return seconds(lambda: self.backend.commit(scope, handles))
+
+    def written(self) -> bytes:
+        """The file of the last epoch."""
+        folder = f"{self.path}/epoch={self._epoch:010}"
+        (name,) = self.client.list(folder)
+        with self.client.read(f"{folder}/{name}") as file:
+            return bytes(file.read())
+
+    def _scope(self, epoch: int) -> EpochScope:
+        return EpochScope("bench", EpochKey("bench", epoch), 1, EpochKey("bench", epoch - 1) if epoch > 1 else None)
+
+
+class Bare:
+    """What somebody would write by hand who needs no exactly-once."""
+
+    def __init__(self, server: HdfsServer) -> None:
+        self.client = InsecureClient(server.url, user=server.user)
+        self.path = server.create_folder()
+        self._files = 0
+
+    def write(self, data: bytes) -> None:
+        self._files += 1
+        self.client.write(f"{self.path}/{self._files}.parquet", data=data)
+
+
+def wide(rows: int) -> list[pa.RecordBatch]:
+    """Documents that do not compress, each with its number."""
+    chance = np.random.default_rng(7)
+    ends = np.arange(rows + 1, dtype=np.int32) * PAYLOAD_BYTES
+    data = [None, pa.py_buffer(ends), pa.py_buffer(chance.bytes(rows * PAYLOAD_BYTES))]
+    payloads = pa.Array.from_buffers(pa.binary(), rows, data)
+    found: list[pa.RecordBatch] = pa.table({"id": np.arange(rows), "document": payloads}).to_batches(
+        max_chunksize=BATCH_ROWS
+    )
+    return found
+
+
+def narrow(rows: int) -> list[pa.RecordBatch]:
+    """Readings of sensors: numbers that repeat, and numbers that do not."""
+    chance = np.random.default_rng(7)
+    table = pa.table(
+        {
+            "sensor": pa.array(chance.integers(0, 10_000, rows)),
+            "at": pa.array(np.arange(rows) * 1_000, pa.timestamp("us", tz="UTC")),
+            "value": pa.array(chance.normal(20, 5, rows)),
+            "station": pa.array(chance.choice(["north", "south", "east", "west"], rows)),
+        }
+    )
+    found: list[pa.RecordBatch] = table.to_batches(max_chunksize=BATCH_ROWS)
+    return found
+
+
+def parquet(rows: Sequence[pa.RecordBatch]) -> bytes:
+    """As the sink's files are."""
+    buffer = BytesIO()
+    pq.write_table(pa.Table.from_batches(rows), buffer, compression="zstd", row_group_size=ROW_GROUP)
+    return buffer.getvalue()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
