@@ -1,0 +1,41 @@
+"""The application: flights arrive in HDFS, a folder a day; what they come to, by day and airline, goes back into HDFS.
+
+``python -m examples.hdfs.demo`` runs it, with an HDFS of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from epochal import Pipeline
+from epochal.connectors import hdfs
+
+SCHEMA = "time timestamp_ntz, carrier string, flight int, tail string, origin string, destination string, delay int"
+
+
+class Parameters(BaseModel):
+    """Where HDFS is, and the folders."""
+
+    url: str = Field(description="the NameNode's HTTP address, http://namenode:9870; several with ';' between")
+    user: str = Field(description="who asks, on a cluster without Kerberos")
+    flights: str = Field(description="folder that gets a folder of files of JSON lines a day")
+    airlines: str = Field(description="Parquet file of airlines: carrier, airline")
+    output: str = Field(description="folder for the table days")
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("days")
+    where: dict[str, Any] = {"url": parameters.url, "user": parameters.user}
+    source = hdfs.source(path=f"{parameters.flights}/*/*.json", format="json", schema=SCHEMA, max_files=1, **where)
+    flights = pipeline.read("flights", source)
+    airlines = pipeline.table("airlines", hdfs.table(path=parameters.airlines, **where))
+
+    days = (
+        flights.select("CAST(time AS date) AS day", "carrier", "delay")
+        .key_by("day", "carrier")
+        .aggregate("days", flights="count(*)", arrived="count(delay)", delay="sum(delay)", worst="max(delay)")
+    )
+    days.join(airlines, on="carrier", how="left").write("days", hdfs.sink(path=parameters.output, **where))
+    return pipeline

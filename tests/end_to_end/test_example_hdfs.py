@@ -1,0 +1,32 @@
+"""The HDFS example ends as it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from epochal.testing.drivers import SparkJvm
+from epochal.testing.servers.hdfs import HdfsServer
+from examples.hdfs import demo
+from tests.end_to_end.blocks import blocks_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(600)]
+
+
+def test_the_days_equal_pandas_after_driver_and_name_node_were_killed(
+    hdfs_server: HdfsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with SparkJvm() as jvm:
+        assert demo.run(hdfs_server, tmp_path, jvm) == 0
+    output = capsys.readouterr().out
+    assert "the driver and the NameNode were killed" in output
+    assert "equal to what pandas computes" in output
+
+
+def test_the_pages_python_runs() -> None:
+    names: dict[str, object] = {}
+    for block in blocks_of("docs/sinks/hdfs.md", "python"):
+        exec(block.code, names)  # type: ignore[call-overload]
+    kinds = {name: names[name].kind for name in ("orders", "customers", "totals", "secured")}  # type: ignore[attr-defined]
+    assert set(kinds.values()) == {"hdfs"}
