@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
+from epochal.service.cli.companions import Companion, check_kinds, companions
 from epochal.service.cli.listening import listen
 from epochal.service.cli.options import Json
 from epochal.service.cli.output import Output
@@ -38,12 +40,22 @@ def up(
     authentication: Annotated[
         bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
     ] = True,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="SERVER",
+            help="For a first try, also start an empty server of the test kit: kafka, hdfs, postgresql, mariadb. "
+            "Its data ends with it.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
     output = Output.make(as_json)
     check_java(os.environ)
-    with listen(host, port) as listener:
+    check_kinds(beside or ())
+    with listen(host, port) as listener, companions(beside or ()) as servers:
         # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
         from epochal.service.cli.serving import serve
 
@@ -55,16 +67,17 @@ def up(
             store=store,
             authentication=authentication,
         )
-        serve(settings, listener, lambda: _announce(output, settings))
+        serve(settings, listener, lambda: _announce(output, settings, servers))
     output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
 
 
-def _announce(output: Output, settings: Settings) -> None:
-    document = {
+def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) -> None:
+    document: dict[str, Any] = {
         "url": settings.url,
         "token_file": str(settings.admin_token_file) if settings.authentication else None,
         "data": str(settings.data.absolute()),
         "logs": str(settings.logs_directory),
+        "servers": {server.kind: server.told for server in servers},
     }
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
@@ -73,6 +86,8 @@ def _announce(output: Output, settings: Settings) -> None:
     grid.add_row("token", Text(document["token_file"] or "none asked for (--no-authentication)"))
     grid.add_row("data", Text(str(document["data"])))
     grid.add_row("logs", Text(str(document["logs"])))
+    for server in servers:
+        grid.add_row(server.kind, Text(server.told))
     for export in _exports(settings):
         grid.add_row("for clients", Text(f"export {export}"))
     output.result(document, grid)

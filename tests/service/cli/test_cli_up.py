@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import stat
 import subprocess
 from pathlib import Path
@@ -94,3 +95,44 @@ def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
     for command in ["create", "list", "delete"]:
         assert "--json" in alone("savepoint", command, "--help").output
         assert "--json" in alone("tokens", command, "--help").output
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_up_brings_servers_for_a_first_try_and_ends_them(alone: CommandLine, postgresql_server: object) -> None:
+    process = subprocess.Popen(
+        [COMMAND, "up", "--port", "0", "--json", "--with", "postgresql", "--with", "kafka"],
+        env=alone.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] != "}\n":
+            lines.append(process.stdout.readline())
+            if not lines[-1]:
+                pytest.skip((process.stderr.read() if process.stderr else "") or "a server cannot be had")
+        servers = json.loads("".join(lines))["servers"]
+        assert servers["postgresql"].endswith('password=secret("env:EPOCHAL_SECRET_POSTGRESQL")')
+        host, _, port = servers["kafka"].removeprefix('servers="').removesuffix('"').partition(":")
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=60)
+        assert process.returncode == 0, words
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((host, int(port)), timeout=5)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_a_server_that_is_not_known_is_refused(alone: CommandLine) -> None:
+    refused = alone("up", "--with", "kafak")
+    assert refused.code != 0
+    assert "kafka" in refused.words
+    assert "Traceback" not in refused.words

@@ -1,0 +1,72 @@
+"""Servers of the test kit beside a control plane, for a first try: ``up --with kafka --with postgresql``.
+
+They are empty, on loopback, without security, and gone when the control plane stops: nothing to keep data in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.errors import OptionError
+from epochal.pipeline.names import closest, listed
+
+KINDS = ("kafka", "hdfs", "postgresql", "mariadb")
+PASSWORD = "EPOCHAL_SECRET_{}"
+
+
+@dataclass(frozen=True)
+class Companion:
+    """``told``: what a pipeline needs to reach it, as it would be written there."""
+
+    kind: str
+    told: str
+
+
+def check_kinds(wanted: Sequence[str]) -> None:
+    """Raises ``OptionError``."""
+    for kind in wanted:
+        if kind not in KINDS:
+            raise OptionError(f"There is no server {kind!r} to start.{closest(kind, KINDS)} There are {listed(KINDS)}.")
+
+
+@contextmanager
+def companions(wanted: Sequence[str]) -> Iterator[list[Companion]]:
+    """Start them, one after the other; end them with the block. Raises ``ServerUnavailable`` with the reason."""
+    with ExitStack() as stack:
+        yield [_start(kind, stack) for kind in dict.fromkeys(wanted)]
+
+
+def _start(kind: str, stack: ExitStack) -> Companion:
+    match kind:
+        case "kafka":
+            from epochal.testing.servers.kafka import kafka
+
+            return Companion(kind, f'servers="{stack.enter_context(kafka()).bootstrap}"')
+        case "hdfs":
+            from epochal.testing.servers.hdfs import hdfs
+
+            server = stack.enter_context(hdfs())
+            return Companion(kind, f'url="{server.url}", user="{server.user}"')
+        case "postgresql":
+            from epochal.testing.servers.postgresql import postgresql
+
+            return _database(kind, stack.enter_context(postgresql()))
+        case _:
+            from epochal.testing.servers.mariadb import mariadb
+
+            return _database(kind, stack.enter_context(mariadb()))
+
+
+def _database(kind: str, server: Any) -> Companion:
+    """An empty database. Its password is where a pipeline's ``secret(..)`` finds it: drivers are handed it on."""
+    from sqlalchemy import make_url
+
+    url = make_url(server.create_database())
+    variable = PASSWORD.format(kind.upper())
+    os.environ[variable] = url.password or ""
+    without = url._replace(password=None, drivername=url.get_backend_name()).render_as_string()
+    return Companion(kind, f'url="{without}", password=secret("env:{variable}")')
