@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -97,9 +96,5 @@ class HdfsTransaction(SinkTransaction):
         )
 
     def discard(self) -> None:
-        if self._upload is None:
-            return
-        self._upload.discard()
-        with suppress(OSError, ValueError, pa.ArrowException):
-            if self._writer is not None:
-                self._writer.finish()
+        if self._upload is not None:
+            self._upload.discard()

@@ -9,10 +9,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-import requests
-from hdfs import HdfsError
-
-from epochal.backends.hdfs.client import WebHdfs
+from epochal.backends.hdfs.client import ANSWERS, WebHdfs
 
 PIECE_BYTES = 1024 * 1024
 PIECES_WAITING = 4
@@ -35,6 +32,7 @@ class Upload(io.RawIOBase):
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._stream: _Stream | None = None
+        self._discarded = False
 
     @property
     def sha256(self) -> str:
@@ -46,6 +44,8 @@ class Upload(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         piece = bytes(data)
+        if self._discarded:  # a format's writer may still end its file when it is collected
+            return len(piece)
         self._held.append(piece)
         self._held_bytes += len(piece)
         if self._held_bytes >= PIECE_BYTES:
@@ -65,10 +65,12 @@ class Upload(io.RawIOBase):
 
     def discard(self) -> None:
         """Remove what was sent. Never raises: what cannot be removed now is found by the sweep."""
-        with suppress(HdfsError, requests.RequestException):
+        self._discarded = True
+        with suppress(*ANSWERS):
             if self._stream is not None:
                 # To its end, not broken off: a file that is still being made could appear after it was deleted.
                 self._stream.end()
+        with suppress(*ANSWERS):
             self._hdfs.delete(self._path)
 
     def _take(self) -> bytes:

@@ -5,6 +5,8 @@ In this process, with a real NameNode and DataNode; whole drivers are killed in 
 
 from __future__ import annotations
 
+import gc
+import random
 import signal
 from contextlib import suppress
 
@@ -19,7 +21,7 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OutcomeUnknown, SinkError, SinkUnavailable, StorageFull
 from epochal.faults import FaultPoint, declared, injected
 from epochal.testing.servers.hdfs import HdfsServer
-from tests.contract.hdfs_folder import HdfsFolder, losing_each_answer
+from tests.contract.hdfs_folder import DegradedHdfs, HdfsFolder, losing_each_answer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -137,10 +139,23 @@ def test_a_large_file_streams_and_is_compared_with_what_was_written(folder: Hdfs
     assert handle.bytes > 2 * PIECE_BYTES
     backend.commit(scope(1), [handle])
     assert len(shown(folder)["epoch=0000000001"]) == 10_000
-    discarded = backend.start(TaskScope(scope(2), "out", 0))
-    discarded.write(pa.RecordBatch.from_pydict({"text": [text] * 9000}))
-    discarded.discard()
-    assert folder.leftovers() == []
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_large_file_that_is_discarded_leaves_nothing(hdfs_server: HdfsServer, format: str) -> None:
+    """Also when its request had already failed, and when the format's writer ends its file later."""
+    folder = HdfsFolder(hdfs_server, format)
+    chance = random.Random(7)
+    rows = pa.RecordBatch.from_pydict({"text": [chance.randbytes(500).hex() for _ in range(20_000)]})
+    for number, hdfs in enumerate((WebHdfs(folder.address()), DegradedHdfs(folder.address(), lost=2)), start=1):
+        discarded = folder.make(hdfs).start(TaskScope(scope(number), "out", 0))
+        with suppress(SinkUnavailable):
+            for _ in range(8):
+                discarded.write(rows)
+        discarded.discard()
+        del discarded
+        gc.collect()
+        assert folder.leftovers() == []
 
 
 def test_an_upload_that_was_cut_short_is_noticed(folder: HdfsFolder, backend: HdfsBackend) -> None:

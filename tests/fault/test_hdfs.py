@@ -201,6 +201,7 @@ def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application
     assert application.problems() == []
 
 
+@pytest.mark.long
 def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -> None:
     """It finds a decided epoch, and cannot commit it yet."""
     feed(application)
