@@ -31,6 +31,7 @@ from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from tests.fault.conftest import ROWS_PER_FILE, FaultyApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+LONG = pytest.mark.long
 
 PIPELINE = Path(__file__).with_name("dbms_application.py")
 SHARED = ("T3.log.segment-durable", "E5.log.removed")
@@ -194,7 +195,15 @@ def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> N
     assert application.fired(fault)
 
 
-@pytest.mark.parametrize("point", ["R1.dbms.taken-over", "E5.dbms.applied", "E5.dbms.committed", "R1.postgresql.swept"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("R1.dbms.taken-over", marks=LONG),
+        "E5.dbms.applied",
+        pytest.param("E5.dbms.committed", marks=LONG),
+        pytest.param("R1.postgresql.swept", marks=LONG),
+    ],
+)
 def test_it_is_killed_again_while_it_recovers(application: DatabaseApplication, point: str) -> None:
     """Killed with its tables half committed, then again in recovery, where these commits are redone."""
     feed(application)
@@ -217,7 +226,10 @@ def test_tasks_are_killed_at_every_step(application: DatabaseApplication) -> Non
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", ["E5.dbms.applied", "E5.postgresql.before-commit", "E5.dbms.committed"])
+@pytest.mark.parametrize(
+    "point",
+    ["E5.dbms.applied", *(pytest.param(p, marks=LONG) for p in ("E5.postgresql.before-commit", "E5.dbms.committed"))],
+)
 def test_the_server_dies_during_a_commit(application: DatabaseApplication, point: str) -> None:
     """Stopped in PostgreSQL's immediate mode as one sink is in the middle of an epoch, and started again."""
     feed(application)
@@ -256,7 +268,7 @@ def zombie_jvm() -> Iterator[SparkJvm]:
         yield running
 
 
-@pytest.mark.parametrize("point", ["E5.dbms.applied", "E5.postgresql.before-commit"])
+@pytest.mark.parametrize("point", ["E5.dbms.applied", pytest.param("E5.postgresql.before-commit", marks=LONG)])
 def test_a_zombie_is_fenced(application: DatabaseApplication, zombie_jvm: SparkJvm, point: str) -> None:
     """Stopped within its transaction, which it would hold open for ever, and continued past its successor's end."""
     feed(application)
