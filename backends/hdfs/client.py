@@ -89,7 +89,7 @@ class WebHdfs:
         """With those above it; done when it is there."""
         self.client.makedirs(path)
 
-    def create(self, path: str, data: bytes | Iterator[bytes]) -> None:
+    def create(self, path: str, data: bytes | Iterator[bytes | memoryview]) -> None:
         """A new file. Refused when it exists. Returning says nothing of its length: look at its status."""
         self.client.write(path, data=data, overwrite=False)
 

@@ -6,13 +6,17 @@ import hashlib
 import io
 import queue
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from epochal.backends.hdfs.client import ANSWERS, WebHdfs
 
 PIECE_BYTES = 1024 * 1024
+"""A file of at most so many bytes goes in one request with all of it."""
 PIECES_WAITING = 4
+_SENT_BYTES = 128 * 1024
+"""How much goes into the socket at once: the copies that are made on the way stay small enough to be cheap."""
 _LOOK_SECONDS = 0.2
 
 
@@ -46,6 +50,8 @@ class Upload(io.RawIOBase):
         piece = bytes(data)
         if self._discarded:  # a format's writer may still end its file when it is collected
             return len(piece)
+        self._digest.update(piece)
+        self.length += len(piece)
         self._held.append(piece)
         self._held_bytes += len(piece)
         if self._held_bytes >= PIECE_BYTES:
@@ -56,11 +62,10 @@ class Upload(io.RawIOBase):
 
     def finish(self) -> None:
         """Send what is held back, and wait for the server's answer. Raises what it refused or did not answer."""
-        rest = self._take()
         if self._stream is None:
-            self._hdfs.create(self._path, rest)
+            self._hdfs.create(self._path, b"".join(self._take()))
         else:
-            self._stream.send(rest)
+            self._stream.send(self._take())
             self._stream.end()
 
     def discard(self) -> None:
@@ -73,27 +78,23 @@ class Upload(io.RawIOBase):
         with suppress(*ANSWERS):
             self._hdfs.delete(self._path)
 
-    def _take(self) -> bytes:
-        piece = b"".join(self._held)
-        self._held, self._held_bytes = [], 0
-        self._digest.update(piece)
-        self.length += len(piece)
-        return piece
+    def _take(self) -> list[bytes]:
+        pieces, self._held, self._held_bytes = self._held, [], 0
+        return pieces
 
 
 class _Stream:
     """One request that is under way in a thread of its own, and takes its body piece by piece."""
 
     def __init__(self, hdfs: WebHdfs, path: str) -> None:
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(PIECES_WAITING)
+        self._waiting: queue.Queue[list[bytes] | None] = queue.Queue(PIECES_WAITING)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(hdfs, path), name="epochal-hdfs-upload", daemon=True)
         self._thread.start()
 
-    def send(self, piece: bytes) -> None:
-        """Hand over a piece, waiting while enough others wait. Raises what ended the request."""
-        if piece:
-            self._put(piece)
+    def send(self, pieces: list[bytes]) -> None:
+        """Hand over what comes next, waiting while enough waits. Raises what ended the request."""
+        self._put(pieces)
 
     def end(self) -> None:
         """Raises what ended the request, if it was not this. May be called again."""
@@ -103,16 +104,33 @@ class _Stream:
         if self._failure is not None:
             raise self._failure
 
-    def _put(self, piece: bytes | None) -> None:
+    def _put(self, pieces: list[bytes] | None) -> None:
         while self._thread.is_alive():
             with suppress(queue.Full):
-                self._waiting.put(piece, timeout=_LOOK_SECONDS)
+                self._waiting.put(pieces, timeout=_LOOK_SECONDS)
                 return
         if self._failure is not None:
             raise self._failure
 
     def _run(self, hdfs: WebHdfs, path: str) -> None:
         try:
-            hdfs.create(path, iter(self._waiting.get, None))
+            hdfs.create(path, _cut(iter(self._waiting.get, None)))
         except Exception as error:  # noqa: BLE001  raised where the next piece is sent
             self._failure = error
+
+
+def _cut(given: Iterable[list[bytes]]) -> Iterator[bytes | memoryview]:
+    """The same bytes, in pieces of a good size: small ones joined, large ones cut without a copy."""
+    for pieces in given:
+        small: list[bytes] = []
+        for piece in pieces:
+            if len(piece) < _SENT_BYTES:
+                small.append(piece)
+                continue
+            if small:
+                yield b"".join(small)
+                small = []
+            view = memoryview(piece)
+            yield from (view[at : at + _SENT_BYTES] for at in range(0, len(view), _SENT_BYTES))
+        if small:
+            yield b"".join(small)
