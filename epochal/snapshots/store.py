@@ -200,5 +200,5 @@ def storage_errors(location: str) -> Iterator[None]:
 def _remember(sha256: str, manifest: Manifest) -> None:
     with _manifests_lock:
         _manifests[sha256] = manifest
-        if len(_manifests) > _MANIFESTS_KEPT:
+        while len(_manifests) > _MANIFESTS_KEPT:
             _manifests.popitem(last=False)

@@ -137,7 +137,7 @@ class Driver:
         """One epoch with a real manifest in the store; ``sinks``: the rows of each."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
-        reference = self.manifest(number, sinks or {})
+        reference = self.manifest(number, sinks)
         self.catalog.prepare_epoch(number, parent, reference, EpochCounts(rows_in=number))
         if commit:
             self.catalog.commit_epoch(number)
@@ -147,8 +147,10 @@ class Driver:
     def epochs(self, count: int) -> list[int]:
         return [self.epoch() for _ in range(count)]
 
-    def manifest(self, number: int, sinks: Mapping[str, int]) -> ManifestReference:
-        handles = {name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in sinks.items()}
+    def manifest(self, number: int, sinks: Mapping[str, int] | None = None) -> ManifestReference:
+        handles = {
+            name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()
+        }
         return self._store.write_manifest(
             Manifest(
                 application=self.point.application,

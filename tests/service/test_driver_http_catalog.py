@@ -206,7 +206,7 @@ def test_heartbeats_go_on_while_the_epoch_loop_is_busy_and_directives_wait_for_i
         script.replies = [Reply(200, {"directives": []})]
         it.complete("d1", None)
         assert it.heartbeat(RUNNING) == ()
-        while ("POST", "heartbeat", RUNNING.model_dump()) not in script.asked:
+        while ("POST", "heartbeat", RUNNING.model_dump(mode="json")) not in script.asked:
             script.answered.clear()
             assert script.answered.wait(20)
         it.stop()
