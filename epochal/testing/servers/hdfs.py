@@ -137,9 +137,12 @@ class HdfsServer:
             return False
 
     def _takes_files(self) -> bool:
-        """Would the NameNode send an upload to the DataNode? It may have registered, and not reported yet."""
+        """Can a file be written? A DataNode may have registered and not reported, or not know of a new NameNode yet."""
         with contextlib.suppress(urllib.error.URLError, OSError):
-            return self.call("PUT", "/ready", "CREATE", noredirect="true") is not None
+            place = self.call("PUT", "/ready", "CREATE", noredirect="true", overwrite="true")["Location"]
+            with urllib.request.urlopen(urllib.request.Request(place, b"x", method="PUT"), timeout=10):
+                self.call("DELETE", "/ready", "DELETE")
+                return True
         return False
 
 
