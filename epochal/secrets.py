@@ -34,8 +34,8 @@ class Secret:
             if name not in os.environ:
                 raise OptionError(
                     f"Secret {self.reference}: there is no environment variable {name} in this process. "
-                    "Set it where the driver and the executors start; a control plane hands on to its drivers those whose "
-                    "names begin with EPOCHAL_SECRET_."
+                    "Set it where the driver and the executors start; a control plane hands on to its drivers what is "
+                    "named EPOCHAL_SECRET_..."
                 )
             return os.environ[name]
         try:

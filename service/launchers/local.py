@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from epochal import faults
@@ -19,7 +18,6 @@ from epochal.service.launchers.java import check_java
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import log_path
 
-NICENESS = 5
 _PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", faults.ENVIRONMENT)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
@@ -64,9 +62,6 @@ class LocalLauncher(Launcher):
                 )
             except OSError as error:
                 raise EnvironmentProblem(f"The driver of {orders.application} cannot be started: {error}.") from error
-        # Drivers leave the machine to the control plane where both want it: look-ups are waited for, epochs are not.
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
         identity = str(LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"))
         with self._lock:
             self._children[identity] = child
