@@ -64,6 +64,7 @@ class CommitQueue:
     retain: Retain = lambda epoch: None
     epochs: list[PreparedEpoch] = field(default_factory=list)
     waiting: dict[str, Waiting] = field(default_factory=dict)
+    to_give_up: set[tuple[str, int]] = field(default_factory=set)
     given_up: set[tuple[str, int]] = field(default_factory=set)
     hurried: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -85,9 +86,14 @@ class CommitQueue:
             self.changed.notify_all()
 
     def give_up(self, sink: str, epoch: int) -> None:
-        """Commit the epoch in this sink without its rows, which are then removed. Done when it is no longer open."""
-        self.given_up.add((sink, epoch))
+        """Commit the epoch in this sink without its rows, which are then removed. Over when it is no longer open."""
+        self.to_give_up.add((sink, epoch))
         self.hurry()
+
+    def was_given_up(self, sink: str, epoch: int) -> bool:
+        """Of an epoch that is no longer open: or did it commit as any other, before that was seen?"""
+        self.to_give_up.discard((sink, epoch))
+        return (sink, epoch) in self.given_up
 
     def transactions(self) -> tuple[OpenTransaction, ...]:
         """What is decided and not committed, by epoch and sink."""
@@ -132,14 +138,14 @@ class CommitQueue:
         return progress
 
     def _commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> None:
-        if (sink, epoch.scope.epoch) not in self.given_up:
+        if (sink, epoch.scope.epoch) not in self.to_give_up:
             backend.commit(epoch.scope, epoch.handles(sink))
             return
         # As an epoch without rows, so that the target's own mark moves on; only then its rows may go.
         backend.commit(epoch.scope, ())
         points.E5_GIVEN_UP.hit(epoch.scope.epoch)
         backend.abort(epoch.scope, epoch.handles(sink))
-        self.given_up.discard((sink, epoch.scope.epoch))
+        self.given_up.add((sink, epoch.scope.epoch))
         log.warning("E5 commit: epoch %s, sink %s was given up by an administrator", epoch.scope.key, sink)
 
     def _transaction(self, epoch: PreparedEpoch, sink: str) -> OpenTransaction:

@@ -37,8 +37,7 @@ class TransactionOrders:
     def _take(self, directive: Directive) -> None:
         order = TransactionOrder.model_validate(directive.arguments)
         if not self.queue.is_open(order.sink, order.epoch):
-            message = f"Epoch {order.epoch} is not open in sink {order.sink!r} any more; nothing was done."
-            self._complete(directive.id, Failure(type=Conflict.slug, message=message))
+            self._complete(directive.id, _too_late(order))
         elif order.action == "retry":
             self.queue.hurry()
             self._complete(directive.id)
@@ -48,10 +47,19 @@ class TransactionOrders:
 
     def _answer_what_is_done(self) -> None:
         for directive, order in list(self._under_way.items()):
-            if not self.queue.is_open(order.sink, order.epoch):
-                del self._under_way[directive]
+            if self.queue.is_open(order.sink, order.epoch):
+                continue
+            del self._under_way[directive]
+            if self.queue.was_given_up(order.sink, order.epoch):
                 self.changes.append(Change(kind="transaction", detail=order.model_dump(exclude_none=True)))
                 self._complete(directive)
+            else:
+                self._complete(directive, _too_late(order))
 
     def _complete(self, directive: str, failure: Failure | None = None) -> None:
         self.catalog.complete(directive, None, failure)
+
+
+def _too_late(order: TransactionOrder) -> Failure:
+    message = f"Epoch {order.epoch} is not open in sink {order.sink!r} any more; nothing was done."
+    return Failure(type=Conflict.slug, message=message)

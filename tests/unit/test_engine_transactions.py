@@ -164,3 +164,21 @@ def test_what_is_not_open_is_refused_and_other_directives_pass(engine: Engine) -
     assert [item.id for item in engine.orders.heartbeat(RUNNING)] == ["b"]
     failure = engine.catalog.answers["a"]
     assert failure is not None and "not open" in failure.message
+
+
+def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine) -> None:
+    """The sink commits between the order's arrival and the queue's next look at it."""
+    (engine.folder / "aside.parquet").rename(engine.lost)
+
+    def order_now(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E5.files.renamed" and epoch == 1:
+            engine.orders.heartbeat(RUNNING)
+
+    engine.order("a", "abort")
+    with injected(order_now):
+        engine.queue.step()
+    engine.orders.heartbeat(RUNNING)
+    failure = engine.catalog.answers["a"]
+    assert failure is not None and "nothing was done" in failure.message
+    assert engine.shown("bad") == ["epoch=0000000001", "epoch=0000000002"]
+    assert engine.changes == []
