@@ -49,6 +49,29 @@ class Failure(_Record):
     traceback: str | None = None
 
 
+class Change(_Record):
+    """A reconfiguration that took effect with an epoch: ``start``, ``fork``, ``rollback``, ``import``, ``rescale``,
+    ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``. ``detail`` says from what to what."""
+
+    kind: str
+    detail: dict[str, Any] = {}
+
+
+class EpochTerms(_Record):
+    """Under what an epoch ran. ``version`` is the number of the application version; ``None``: its execution's.
+
+    With another version than its execution's, the epoch's prepare makes that the execution's: the upgrade is decided
+    together with its first epoch, and a later attempt runs the version that the head was made by.
+    """
+
+    version: int | None = None
+    changes: tuple[Change, ...] = ()
+
+
+AS_THE_EXECUTION = EpochTerms()
+"""The version of its execution, and no change."""
+
+
 class EpochRecord(_Record):
     """One row of the epochs of a branch. Times are UTC."""
 
@@ -63,6 +86,10 @@ class EpochRecord(_Record):
     rows_out: int | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
+    version: int | None = None
+    changes: tuple[Change, ...] = ()
+    collected_at: datetime | None = None
+    """When garbage collection removed the snapshot's files."""
     started_at: datetime
     prepared_at: datetime | None = None
     committed_at: datetime | None = None
@@ -160,7 +187,12 @@ class Catalog(ABC):
 
     @abstractmethod
     def prepare_epoch(
-        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+        self,
+        epoch: int,
+        parent: EpochKey | None,
+        manifest: ManifestReference,
+        counts: EpochCounts,
+        terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
         """E4, the commit decision: compare-and-set ``started -> prepared``, guarded by parent and attempt."""
 

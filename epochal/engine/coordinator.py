@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from epochal.contracts.catalog import Catalog, EpochCounts, EpochState, Failure, ManifestReference
+from epochal.contracts.catalog import Catalog, Change, EpochCounts, EpochState, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine import points
@@ -24,7 +24,7 @@ from epochal.engine.position import Position
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots import layout
-from epochal.snapshots.manifest import Change, Manifest, SinkHandles
+from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class Coordinator:
     bases: PendingBases
     changes: list[Change] = field(default_factory=list)
     """Reconfigurations that take effect with the next epoch."""
+    version: int | None = None
+    """The application version that the epochs run; ``None``: the execution's own."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
@@ -144,9 +146,10 @@ class Coordinator:
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
+        terms = EpochTerms(version=self.version, changes=manifest.changes)
         while True:
             try:
-                self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts)
+                self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts, terms)
                 break
             except OutcomeUnknown:
                 record = self.catalog.epoch(scope.epoch)

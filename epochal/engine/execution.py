@@ -14,7 +14,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.catalog import Catalog, DriverStatus
+from epochal.contracts.catalog import Catalog, Change, DriverStatus
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import Source
 from epochal.contracts.state import StateBackend
@@ -34,7 +34,7 @@ from epochal.engine.spark_runner import SparkRunner
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Fenced
 from epochal.pipeline.graph import Graph
-from epochal.snapshots.manifest import Change, Manifest
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from epochal.contracts.catalog import Catalog, Directive, DriverStatus, Failure, TransactionOrder
+from epochal.contracts.catalog import Catalog, Change, Directive, DriverStatus, Failure, TransactionOrder
 from epochal.engine.commits import CommitQueue
 from epochal.errors import Conflict
-from epochal.snapshots.manifest import Change
 
 
 @dataclass

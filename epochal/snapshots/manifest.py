@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from epochal.contracts.catalog import EpochCounts, ManifestReference
+from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
@@ -58,13 +58,6 @@ class SinkHandles(_Model):
     kind: str
     target: str
     handles: tuple[Handle, ...]
-
-
-class Change(_Model):
-    """A reconfiguration that took effect with this epoch: ``start``, ``fork``, and later rescale, upgrade, .."""
-
-    kind: str
-    detail: dict[str, Any] = {}
 
 
 class Manifest(_Model):

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from epochal.contracts.catalog import (
+    AS_THE_EXECUTION,
     Catalog,
     Directive,
     DriverStatus,
     EpochCounts,
     EpochRecord,
+    EpochTerms,
     Failure,
     ManifestReference,
     RecoveryPoint,
@@ -91,7 +93,12 @@ class MemoryCatalog(Catalog):
         self.lose("open", True)
 
     def prepare_epoch(
-        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+        self,
+        epoch: int,
+        parent: EpochKey | None,
+        manifest: ManifestReference,
+        counts: EpochCounts,
+        terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
         self.lose("prepare", False)
         row = self.state.epochs[epoch]
@@ -101,7 +108,14 @@ class MemoryCatalog(Catalog):
         if row.attempt != self.attempt or row.parent != parent:
             raise Conflict(f"Epoch {row.key} was opened by attempt {row.attempt} on {row.parent}.")
         state = advance(State(row.state), Event.PREPARE)
-        update = {"state": state.value, "manifest": manifest, "prepared_at": datetime.now(UTC), **counts.model_dump()}
+        update = {
+            "state": state.value,
+            "manifest": manifest,
+            "prepared_at": datetime.now(UTC),
+            "version": terms.version,
+            "changes": terms.changes,
+            **counts.model_dump(),
+        }
         self.state.epochs[epoch] = row.model_copy(update=update)
         self.lose("prepare", True)
 

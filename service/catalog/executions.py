@@ -24,7 +24,7 @@ ENDED = ("stopped", "failed")
 class BranchOrigin:
     """Where a branch comes from: nothing, or a snapshot."""
 
-    kind: Literal["start", "fork"]
+    kind: Literal["start", "fork", "rollback", "import"]
     parent: EpochKey | None = None
     message: str | None = None
 
@@ -54,8 +54,9 @@ def add_branch(session: Session, application: Application, origin: BranchOrigin,
 
 
 def latest_version(session: Session, application: str) -> Version:
-    query = select(Version).where(Version.application == application).order_by(Version.number.desc()).limit(1)
-    return session.scalars(query).one()
+    """The latest one that a start would use: not one whose upgrade failed."""
+    query = select(Version).where(Version.application == application, Version.failure.is_(None))
+    return session.scalars(query.order_by(Version.number.desc()).limit(1)).one()
 
 
 def begin_execution(session: Session, application: Application) -> Execution:

@@ -11,11 +11,11 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, func, select, update
 from sqlalchemy.orm import Session
 
-from epochal.contracts.catalog import EpochCounts, Failure, ManifestReference
+from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced
-from epochal.service.catalog.models import Branch, Epoch
+from epochal.service.catalog.models import Branch, Epoch, Execution
 from epochal.service.catalog.records import head_of, json_of, key_of, manifest_of
 from epochal.service.catalog.types import now
 
@@ -82,8 +82,15 @@ class Line:
             )
         )
 
-    def prepare(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts) -> None:
-        """E4, the commit decision."""
+    def prepare(
+        self,
+        epoch: int,
+        parent: EpochKey | None,
+        manifest: ManifestReference,
+        counts: EpochCounts,
+        terms: EpochTerms,
+    ) -> None:
+        """E4, the commit decision; also of an upgrade whose first epoch this is."""
         if manifest.key != EpochKey(self._branch, epoch):
             raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared with the manifest of {manifest.key}.")
         head = update(Branch).where(
@@ -108,11 +115,16 @@ class Line:
             Epoch.parent_branch.is_not_distinct_from(parent.branch if parent else None),
             Epoch.parent_epoch.is_not_distinct_from(parent.epoch if parent else None),
         )
+        execution = self._session.get_one(Execution, self._execution)
+        if terms.version is not None:
+            execution.version = terms.version
         values = {
             "state": State.PREPARED.value,
             "manifest_path": manifest.path,
             "manifest_sha256": manifest.sha256,
             "prepared_at": now(),
+            "version": execution.version,
+            "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
             **counts.model_dump(),
         }
         if changed(self._session, prepared.values(values)) == 0:

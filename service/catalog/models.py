@@ -29,6 +29,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from epochal.service.catalog.types import UtcDateTime
 
 Json = dict[str, Any]
+JsonList = list[Any]
 
 
 class Base(DeclarativeBase):
@@ -41,7 +42,11 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map: ClassVar = {datetime: UtcDateTime(), Json: JSON(none_as_null=True)}
+    type_annotation_map: ClassVar = {
+        datetime: UtcDateTime(),
+        Json: JSON(none_as_null=True),
+        JsonList: JSON(none_as_null=True),
+    }
 
 
 class Artifact(Base):
@@ -84,7 +89,10 @@ class Application(Base):
 
 
 class Version(Base):
-    """``graph`` is a ``GraphDescription``; without sinks' targets it could not be checked when forked."""
+    """``graph`` is a ``GraphDescription``; without sinks' targets it could not be checked when forked.
+
+    ``failure``: the upgrade to it failed; no start will use it.
+    """
 
     __tablename__ = "versions"
 
@@ -94,12 +102,16 @@ class Version(Base):
     parameters: Mapped[Json]
     configuration: Mapped[Json]
     graph: Mapped[Json | None]
+    failure: Mapped[Json | None]
+    message: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
 
 
 class Branch(Base):
     """A line of snapshots. ``head``: latest prepared or committed epoch, of the parent's line right after a fork.
+
+    ``origin``: of an import, where it came from.
 
     ``attempt`` is the latest that has begun, or was given up; it fences all before it. While ``owned``, its driver may
     write; afterwards nobody may, until a later attempt begins. ``last_attempt`` is the last number given out.
@@ -118,11 +130,12 @@ class Branch(Base):
     owned: Mapped[bool]
     last_attempt: Mapped[int] = mapped_column(Integer)
     message: Mapped[str | None] = mapped_column(Text)
+    origin: Mapped[Json | None]
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
 
     __table_args__ = (
-        CheckConstraint("kind IN ('start', 'fork')", name="kind"),
+        CheckConstraint("kind IN ('start', 'fork', 'rollback', 'import')", name="kind"),
         CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name="parent"),
         CheckConstraint("(head_branch IS NULL) = (head_epoch IS NULL)", name="head"),
         Index("ix_branches_parent", "parent_branch", "parent_epoch"),
@@ -181,7 +194,11 @@ class Attempt(Base):
 
 
 class Epoch(Base):
-    """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``."""
+    """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``.
+
+    ``version`` ran it, and ``changes`` took effect with it: known once it is prepared. ``collected_at``: since when its
+    snapshot cannot be read any more.
+    """
 
     __tablename__ = "epochs"
 
@@ -199,6 +216,9 @@ class Epoch(Base):
     rows_out: Mapped[int | None] = mapped_column(BigInteger)
     state_rows: Mapped[int | None] = mapped_column(BigInteger)
     state_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    version: Mapped[int | None]
+    changes: Mapped[JsonList | None]
+    collected_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     prepared_at: Mapped[datetime | None]
     committed_at: Mapped[datetime | None]
@@ -229,6 +249,54 @@ class Savepoint(Base):
         ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),
         Index("ix_savepoints_branch_epoch", "branch", "epoch"),
     )
+
+
+class SnapshotPin(Base):
+    """A snapshot that is kept until it is unpinned."""
+
+    __tablename__ = "snapshot_pins"
+
+    branch: Mapped[str] = mapped_column(String(80), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), index=True)
+    message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),)
+
+
+class SnapshotTag(Base):
+    """A further name of a snapshot; it does not keep the snapshot."""
+
+    __tablename__ = "snapshot_tags"
+
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    branch: Mapped[str] = mapped_column(String(80))
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (
+        ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),
+        Index("ix_snapshot_tags_branch_epoch", "branch", "epoch"),
+    )
+
+
+class SnapshotMessage(Base):
+    """What somebody wrote about a snapshot."""
+
+    __tablename__ = "snapshot_messages"
+
+    branch: Mapped[str] = mapped_column(String(80), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    message: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),)
 
 
 class Operation(Base):

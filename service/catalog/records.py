@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from epochal.contracts.catalog import EpochRecord, EpochState, Failure, ManifestReference
+from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.models import Branch, Epoch, Json
 
@@ -31,6 +31,11 @@ def json_of(failure: Failure | None) -> Json | None:
     return None if failure is None else failure.model_dump(exclude_none=True)
 
 
+def changes_of(row: Epoch) -> tuple[Change, ...]:
+    """The reconfigurations that took effect with the epoch."""
+    return tuple(Change.model_validate(change) for change in row.changes or ())
+
+
 def epoch_record(row: Epoch) -> EpochRecord:
     return EpochRecord(
         branch=row.branch,
@@ -44,6 +49,9 @@ def epoch_record(row: Epoch) -> EpochRecord:
         rows_out=row.rows_out,
         state_rows=row.state_rows,
         state_bytes=row.state_bytes,
+        version=row.version,
+        changes=changes_of(row),
+        collected_at=row.collected_at,
         started_at=row.started_at,
         prepared_at=row.prepared_at,
         committed_at=row.committed_at,

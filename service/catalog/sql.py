@@ -10,11 +10,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import (
+    AS_THE_EXECUTION,
     Catalog,
     Directive,
     DriverStatus,
     EpochCounts,
     EpochRecord,
+    EpochTerms,
     Failure,
     ManifestReference,
     RecoveryPoint,
@@ -82,10 +84,15 @@ class SqlCatalog(Catalog):
             line.open(epoch, parent)
 
     def prepare_epoch(
-        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+        self,
+        epoch: int,
+        parent: EpochKey | None,
+        manifest: ManifestReference,
+        counts: EpochCounts,
+        terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
         with self._transition(epoch) as line:
-            line.prepare(epoch, parent, manifest, counts)
+            line.prepare(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
         with self._transition(epoch) as line:

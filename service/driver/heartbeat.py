@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 
 from epochal.contracts.catalog import (
+    AS_THE_EXECUTION,
     Catalog,
     Directive,
     DriverStatus,
     EpochCounts,
     EpochRecord,
+    EpochTerms,
     Failure,
     ManifestReference,
     RecoveryPoint,
@@ -99,10 +101,15 @@ class HeartbeatingCatalog(Catalog):
         self._catalog.open_epoch(epoch, parent)
 
     def prepare_epoch(
-        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+        self,
+        epoch: int,
+        parent: EpochKey | None,
+        manifest: ManifestReference,
+        counts: EpochCounts,
+        terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
         # Asked even when fenced: only the catalog knows whether an earlier try of the same write has landed.
-        self._catalog.prepare_epoch(epoch, parent, manifest, counts)
+        self._catalog.prepare_epoch(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
         self._check()

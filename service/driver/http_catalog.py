@@ -17,11 +17,13 @@ import httpx
 from pydantic import BaseModel
 
 from epochal.contracts.catalog import (
+    AS_THE_EXECUTION,
     Catalog,
     Directive,
     DriverStatus,
     EpochCounts,
     EpochRecord,
+    EpochTerms,
     Failure,
     ManifestReference,
     RecoveryPoint,
@@ -75,9 +77,15 @@ class HttpCatalog(Catalog):
         self._call("POST", "epochs", OpenEpoch(epoch=epoch, parent=parent))
 
     def prepare_epoch(
-        self, epoch: int, parent: EpochKey | None, manifest: ManifestReference, counts: EpochCounts
+        self,
+        epoch: int,
+        parent: EpochKey | None,
+        manifest: ManifestReference,
+        counts: EpochCounts,
+        terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        self._call("POST", f"epochs/{epoch}/prepare", PrepareEpoch(parent=parent, manifest=manifest, counts=counts))
+        body = PrepareEpoch(parent=parent, manifest=manifest, counts=counts, terms=terms)
+        self._call("POST", f"epochs/{epoch}/prepare", body)
 
     def commit_epoch(self, epoch: int) -> None:
         self._call("POST", f"epochs/{epoch}/commit")

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from epochal.contracts.catalog import Directive, EpochCounts, Failure, ManifestReference
+from epochal.contracts.catalog import Directive, EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 
 
@@ -45,6 +45,7 @@ class PrepareEpoch(_Body):
     parent: EpochKey | None
     manifest: ManifestReference
     counts: EpochCounts
+    terms: EpochTerms = EpochTerms()
 
 
 class AbortEpoch(_Body):

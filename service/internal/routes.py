@@ -62,7 +62,7 @@ def read_epoch(epoch: EpochNumber, catalog: Guarded) -> EpochRecord:
 @for_drivers
 def prepare_epoch(epoch: EpochNumber, body: PrepareEpoch, catalog: Guarded) -> None:
     """E4, the commit decision."""
-    catalog.prepare_epoch(epoch, body.parent, body.manifest, body.counts)
+    catalog.prepare_epoch(epoch, body.parent, body.manifest, body.counts, body.terms)
 
 
 @router.post("/epochs/{epoch}/commit", status_code=status.HTTP_204_NO_CONTENT)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation, Savepoint, Version
 from epochal.service.pagination import PageRequest, Part, paginate
 from epochal.service.snapshots.repository import SNAPSHOTS
-from epochal.snapshots.manifest import Change
 
 
 @dataclass(frozen=True)

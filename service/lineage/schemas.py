@@ -5,10 +5,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from epochal.contracts.catalog import EpochCounts, EpochState
+from epochal.contracts.catalog import Change, EpochCounts, EpochState
 from epochal.contracts.identity import EpochKey
 from epochal.service.schema import Answer
-from epochal.snapshots.manifest import Change
 
 
 class LineageNode(Answer):

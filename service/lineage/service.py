@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, cast
 
-from epochal.contracts.catalog import EpochCounts, EpochState
+from epochal.contracts.catalog import Change, EpochCounts, EpochState
 from epochal.contracts.identity import EpochKey
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.database import Database
@@ -14,7 +14,6 @@ from epochal.service.catalog.records import head_of, key_of
 from epochal.service.lineage.repository import LineageRepository, Making
 from epochal.service.lineage.schemas import LineageAnswer, LineageEdge, LineageNode
 from epochal.service.pagination import PageRequest
-from epochal.snapshots.manifest import Change
 
 
 class LineageService:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from epochal.backends.files import FilesBackend
-from epochal.contracts.catalog import Directive, DriverStatus, Failure, ManifestReference
+from epochal.contracts.catalog import Change, Directive, DriverStatus, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.engine.commits import CommitQueue
 from epochal.engine.job import Participants
 from epochal.engine.transactions import TransactionOrders
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots.manifest import Change, Manifest, SinkHandles
+from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
