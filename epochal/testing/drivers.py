@@ -51,10 +51,10 @@ class SparkJvm:
 
     def end_context(self) -> None:
         """End the Spark context of a driver that is gone, and all that still runs in it."""
-        session = self._gateway.jvm.org.apache.spark.sql.classic.SparkSession
-        default = session.getDefaultSession()
-        if default.isDefined():
-            default.get().stop()
+        # Not the session: a driver may have been killed after it made the context and before it made that.
+        context = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
+        if context.isDefined():
+            context.get().stop()
 
     def __enter__(self) -> Self:
         return self

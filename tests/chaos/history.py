@@ -141,7 +141,8 @@ class History:
             self._with_server_trouble(self.chance.choice(DISTURBANCES))
         elif kind == "moment":
             driver = self._start()
-            time.sleep(self.chance.uniform(2, 8))
+            driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), 180)
+            time.sleep(self.chance.uniform(0, 6))
             driver.kill()
             self.told.fired["driver killed at some moment"] += 1
         else:
