@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.failures import Busy, commit_outcome
 from epochal.backends.dbms.fence import Fence
+from epochal.backends.dbms.patience import patience
 from epochal.backends.dbms.portable import PortableTable
 from epochal.backends.dbms.transaction import DbmsTransaction
 from epochal.backends.dbms.writing import ORDER, Writing
@@ -70,10 +72,10 @@ class DbmsBackend(SinkBackend):
         return DbmsTransaction(self._log, task, self._writing, self._access.target, self._address.dialect)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        with self._access.transaction(f"commit epoch {epoch.epoch}") as connection:
+        with self._access.transaction(f"commit epoch {epoch.epoch}") as connection, self._waited(connection) as heard:
             if self._fence.advance(connection, epoch):
                 FENCE_MOVED.hit(epoch.epoch)
-                self._apply(connection, self._chunks(epoch, handles))
+                self._apply(connection, heard(self._chunks(epoch, handles)))
                 APPLIED.hit(epoch.epoch)
                 with commit_outcome(self._access.who, self._address):
                     connection.commit()
@@ -129,6 +131,15 @@ class DbmsBackend(SinkBackend):
         session: Any = connection.connection.driver_connection
         apply = postgresql.merge if self._writing.keys else postgresql.insert
         apply(session, self._writing, chunks)
+
+    @contextmanager
+    def _waited(self, connection: Connection) -> Iterator[Callable[[Iterator[pa.Table]], Iterator[pa.Table]]]:
+        """Within the block a server that has gone silent is given up; what it gives notes that it was heard."""
+        if self._address.dialect != "postgresql":
+            yield lambda chunks: chunks  # the others' clients have a limit of their own
+            return
+        with patience(connection.connection.driver_connection) as watching:
+            yield watching.renewed_by
 
     def _chunks(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.Table]:
         """The epoch's rows in order. With keys, each chunk has one row for each key, and later chunks come after."""

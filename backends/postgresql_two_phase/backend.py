@@ -14,6 +14,7 @@ from psycopg import errors, sql
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.failures import translated
+from epochal.backends.dbms.patience import patience
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.postgresql_two_phase.ledger import Ledger
 from epochal.backends.postgresql_two_phase.names import PREFIX, TransactionName
@@ -157,7 +158,8 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
             with translated(self._access.who, doing, self._address, problem):
                 if self._session is None or self._session.closed:
                     self._session = psycopg.connect(**self._address.libpq(), autocommit=True)
-                yield self._session
+                with patience(self._session):
+                    yield self._session
         except BaseException:
             if self._session is not None and self._session.broken:
                 self._session = None

@@ -14,6 +14,7 @@ from epochal.backends.dbms import postgresql
 from epochal.backends.dbms import rows as row_rules
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.failures import translated
+from epochal.backends.dbms.patience import Patience, patience
 from epochal.backends.dbms.writing import ORDER
 from epochal.backends.postgresql_two_phase.ledger import Ledger
 from epochal.backends.postgresql_two_phase.names import TransactionName
@@ -24,6 +25,8 @@ from epochal.faults import declare
 
 LOCK_SECONDS = 20
 """How long a task waits for a row that another open transaction has changed, before its epoch is aborted."""
+
+STATEMENT_ROWS = 5_000
 
 BEGUN = declare("T1.postgresql.begun", "a task's transaction is open at the server, with no row in it")
 IN_LEDGER = declare("T3.postgresql.in-ledger", "rows and ledger row are in the open transaction, which is not prepared")
@@ -56,14 +59,15 @@ class TwoPhaseTransaction(SinkTransaction):
             if writing.keys:
                 self._held.append(rows)  # only the last operation of each key may touch its row
             else:
-                postgresql.insert(connection, writing, [rows])
+                with patience(connection):
+                    postgresql.insert(connection, writing, [rows])
 
     def pre_commit(self) -> Handle:
         if self._connection is None:
             return self._handle({})
         name = TransactionName.new(self._task)
-        with self._translated("pre-commit"):
-            self._merge(self._connection)
+        with self._translated("pre-commit"), patience(self._connection) as watching:
+            self._merge(self._connection, watching)
             self._ledger.note(self._connection, name)
             IN_LEDGER.hit(self._task.epoch.epoch)
             self._connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(name.gid)))
@@ -84,7 +88,7 @@ class TwoPhaseTransaction(SinkTransaction):
             BEGUN.hit(self._task.epoch.epoch)
         return self._connection
 
-    def _merge(self, connection: psycopg.Connection[Any]) -> None:
+    def _merge(self, connection: psycopg.Connection[Any], watching: Patience) -> None:
         """By statements: a transaction that has used a temporary table cannot be prepared."""
         if not self._held:
             return
@@ -93,7 +97,9 @@ class TwoPhaseTransaction(SinkTransaction):
         self._held = []
         with connection.cursor() as cursor:
             for statement, values in postgresql.statements(writing, _without_order(rows)):
-                cursor.executemany(statement, values)
+                for first in range(0, len(values), STATEMENT_ROWS):
+                    cursor.executemany(statement, values[first : first + STATEMENT_ROWS])
+                    watching.renew()
 
     def _handle(self, payload: dict[str, Any]) -> Handle:
         task = self._task

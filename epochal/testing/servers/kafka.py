@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from epochal.testing.servers.maven import artifacts, class_path, java
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
+from epochal.testing.servers.proxy import TcpProxy
 
 VERSION = "4.1.1"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -27,10 +28,15 @@ START_SECONDS = 60
 
 
 class KafkaServer:
-    """A broker on a loopback port that stays the same over restarts; its data stays too."""
+    """A broker on a loopback port that stays the same over restarts; its data stays too.
 
-    def __init__(self, folder: Path, jars: Path, port: int) -> None:
+    It has a second listener, which it tells its clients to reach through ``proxy``: they come there by
+    :attr:`bootstrap_through_proxy`.
+    """
+
+    def __init__(self, folder: Path, jars: Path, port: int, proxy: TcpProxy) -> None:
         self.port = port
+        self.proxy = proxy
         self._folder = folder
         self._jars = jars
         self._process: ServerProcess | None = None
@@ -39,6 +45,11 @@ class KafkaServer:
     def bootstrap(self) -> str:
         """What a client takes as ``bootstrap.servers``."""
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def bootstrap_through_proxy(self) -> str:
+        """The same, for clients whose every connection goes through :attr:`proxy`."""
+        return f"{LOOPBACK}:{self.proxy.port}"
 
     @property
     def process(self) -> ServerProcess:
@@ -130,28 +141,34 @@ def kafka(**settings: str) -> Iterator[KafkaServer]:
     """
     jars = artifacts(f"kafka-{VERSION}", COORDINATES)
     folder = Path(tempfile.mkdtemp(prefix="epochal-kafka-"))
-    server = KafkaServer(folder, jars, free_port())
+    behind_proxy = free_port()
+    server = KafkaServer(folder, jars, free_port(), TcpProxy(behind_proxy))
     try:
-        _write_settings(folder, server.port, {key.replace("_", "."): value for key, value in settings.items()})
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        _write_settings(folder, server.port, (behind_proxy, server.proxy.port), given)
         _format(folder, jars)
         server.start()
         yield server
     finally:
         if server._process is not None:
             server._process.stop(signal.SIGKILL)
+        server.proxy.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_settings(folder: Path, port: int, settings: dict[str, str]) -> None:
+def _write_settings(folder: Path, port: int, proxied: tuple[int, int], settings: dict[str, str]) -> None:
+    """``proxied``: the port of the second listener, and the one that clients are told."""
     controller = free_port()
     needed = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},PROXIED://{LOOPBACK}:{proxied[0]},"
+        f"CONTROLLER://{LOOPBACK}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},PROXIED://{LOOPBACK}:{proxied[1]}",
+        "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(folder / "data"),
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",
