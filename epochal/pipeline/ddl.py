@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from epochal.errors import SchemaError
+from epochal.errors import InvalidInput, SchemaError
+from epochal.state.json_form import from_text, to_json
 from epochal.state.table import Column
 from epochal.state.types import arrow_type
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 _COLUMN = re.compile(
     r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\w+))\s*[:\s]\s*(?P<type>[^\W\d]\w*(?:\s*[(<].*[)>])?)"
-    r"(?:\s+NOT\s+NULL)?(?:\s+COMMENT\s+(?:'[^']*'|\"[^\"]*\"))?\s*",
+    r"(?:\s+NOT\s+NULL)?(?:\s+DEFAULT\s+(?P<default>'[^']*'|\"[^\"]*\"|[^\s'\"]+))?"
+    r"(?:\s+COMMENT\s+(?:'[^']*'|\"[^\"]*\"))?\s*",
     re.IGNORECASE | re.DOTALL,
 )
 _ALIASES = {
@@ -70,7 +72,22 @@ def _column(where: str, text: str) -> Column:
     match = _COLUMN.fullmatch(text)
     if match is None:
         raise SchemaError(f"{where}: {text.strip()!r} is not a column: write 'name type', such as 'since timestamp'.")
-    return Column(name=match["quoted"] or match["plain"], type=normal_type(match["type"]))
+    column = Column(name=match["quoted"] or match["plain"], type=normal_type(match["type"]))
+    return column if match["default"] is None else _with_default(where, column, match["default"])
+
+
+def _with_default(where: str, column: Column, literal: str) -> Column:
+    """A default is written as in SQL: ``0``, ``true``, ``'none'``, ``'2013-01-31'``, ``null``."""
+    if literal.lower() == "null":
+        return column
+    text = literal[1:-1] if literal[0] in "'\"" else literal.lower()
+    try:
+        value = from_text(text, column)
+    except (InvalidInput, SchemaError) as error:
+        raise SchemaError(
+            f"{where}: {literal} cannot be the default of column {column.name!r}. {error.message}"
+        ) from None
+    return column.model_copy(update={"default": to_json(value, column.type)})
 
 
 def _split(text: str) -> list[str]:

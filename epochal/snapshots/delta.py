@@ -22,6 +22,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import column
+from epochal.state.evolution import as_declared
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 
@@ -112,10 +113,13 @@ def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) 
 def decode_parquet(
     store: SnapshotStore, table: StateTable, data: bytes, file: FileReference, schema: pa.Schema
 ) -> pa.Table:
-    """The inverse of :func:`encode_parquet`, for a whole file whose checksum is right."""
+    """The inverse of :func:`encode_parquet`, for a whole file whose checksum is right.
+
+    A file of an earlier declaration of the state table is read as the present one has it.
+    """
     try:
         rows = pq.ParquetFile(pa.BufferReader(data)).read()
-        return pa.table([column(rows, field) for field in schema], schema=schema)
+        return as_declared(rows, schema, table)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise FileCorrupt(
             f"{store.location(file.path)} has the right checksum, but is no Parquet of state {table.id!r}: {error}."

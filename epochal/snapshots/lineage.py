@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -23,7 +23,10 @@ def history(store: SnapshotStore, head: ManifestReference | None) -> Iterator[Ma
 
 
 def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: Iterable[str]) -> dict[str, Chain]:
-    """The chain of each state table, by id, at ``head``. Walks back to the last bases."""
+    """The chain of each state table, by id, at ``head``. Walks back to the last bases.
+
+    A table begins where it was declared last without a break: what one of the same id held before was dropped.
+    """
     manifests: list[Manifest] = []
     bases: tuple[BaseFile, ...] = ()
     base_at: EpochKey | None = None
@@ -33,11 +36,21 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
         if manifest.key == base_at:
             break
         manifests.append(manifest)
-    manifests.reverse()
-    return {
-        table: Chain(base_at, _of_table(bases, table), tuple(_link(manifest, table) for manifest in manifests))
-        for table in tables
-    }
+    return {table: _chain(table, manifests, base_at, bases) for table in tables}
+
+
+def _chain(table: str, newest_first: Sequence[Manifest], base_at: EpochKey | None, bases: Iterable[BaseFile]) -> Chain:
+    links: list[Link] = []
+    declared = True
+    for manifest in newest_first:
+        declared = declared and declares(manifest, table)
+        links.append(_link(manifest, table) if declared else Link(manifest.key, ()))
+    return Chain(base_at, _of_table(bases, table) if declared else (), tuple(reversed(links)))
+
+
+def declares(manifest: Manifest, table: str) -> bool:
+    """Whether the state table, by its id, is there at this snapshot."""
+    return any(declared.id == table for declared in manifest.tables)
 
 
 def extend(chain: Chain, table: str, manifest: Manifest) -> Chain:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.state.types import arrow_type
 
@@ -21,12 +22,21 @@ class StateKind(StrEnum):
 
 
 class Column(BaseModel):
-    """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``."""
+    """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``.
+
+    ``default``, in the form of :mod:`epochal.state.json_form`, is what rows from before the column was there have.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     type: str
+    default: Any = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return fields if self.default is not None else {"name": self.name, "type": self.type}
 
     def to_arrow(self, nullable: bool = True) -> pa.Field:
         return pa.field(self.name, arrow_type(self.type), nullable=nullable)

@@ -13,7 +13,7 @@ from epochal.errors import StorageFull
 from epochal.service.replicas.changes import EncodedRows, RowEncoder, manifests_between
 from epochal.service.replicas.replica import LONGEST_KEY, Replica, join_long, short_form
 from epochal.snapshots.base import read_base
-from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.lineage import declares, read_chains
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
@@ -54,7 +54,7 @@ class _Writer:
 
     def bring(self, mark: EpochKey | None, head: ManifestReference, anew: bool) -> str:
         manifests = None if mark is None or anew else manifests_between(self._store, head, mark)
-        if manifests is None:
+        if manifests is None or not all(declares(manifest, self._table.id) for manifest in manifests):
             self._build(head)
             return "built anew"
         for manifest in manifests:

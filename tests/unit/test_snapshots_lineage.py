@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column, StateKind, StateTable
 
 
 def delta(table: str, name: str) -> DeltaFile:
@@ -36,7 +38,9 @@ class Line:
         self.head: ManifestReference | None = None
         self.chains: dict[str, Chain] = {"t": EMPTY, "u": EMPTY}
 
-    def add(self, epoch: int, *tables: str, bases: EpochKey | None = None) -> EpochKey:
+    def add(
+        self, epoch: int, *tables: str, bases: EpochKey | None = None, declared: Sequence[str] = ("t", "u")
+    ) -> EpochKey:
         manifest = Manifest(
             application="a",
             branch=self.branch,
@@ -47,6 +51,10 @@ class Line:
             artifact="0" * 64,
             parallelism=1,
             max_parallelism=16,
+            tables=tuple(
+                StateTable(id=id, operator=id, kind=StateKind.VALUE, key=(Column(name="k", type="int"),), value=())
+                for id in declared
+            ),
             deltas=tuple(delta(table, f"{table} {self.branch} {epoch}") for table in tables),
             bases=() if bases is None else (base("t", bases), base("u", bases)),
             created_at=datetime(2013, 1, 1, tzinfo=UTC),
@@ -155,3 +163,17 @@ def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
     head = ManifestReference(branch="main", epoch=9, path="main/manifests/gone.json", sha256="9" * 64)
     with pytest.raises(FileMissing, match=r"gone\.json, of snapshot main/9"):
         read_chains(store, head, ["t"])
+
+
+def test_a_table_that_was_dropped_and_declared_anew_begins_empty(line: Line) -> None:
+    line.add(1, "t", "u")
+    at = line.add(2, "t")
+    line.add(3, "u", bases=at, declared=["u"])
+    line.add(4, "t", "u")
+
+    chains = read_chains(line.store, line.head, ["t", "u"])
+
+    assert chains["t"].bases == () and chains["t"].base_at == at
+    assert [len(link.deltas) for link in chains["t"].links] == [0, 1]
+    assert [len(link.deltas) for link in chains["u"].links] == [1, 1]
+    assert len(chains["u"].bases) == 1

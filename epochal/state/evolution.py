@@ -1,0 +1,144 @@
+"""Schema evolution (design/state.md): what may change in a state table between two versions of an application.
+
+Files are never rewritten for it. Rows of older files are read as the newer declaration has them: an added column is
+null or its default there, a widened one is cast, a dropped one is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from epochal.state.column_bytes import Columns, column
+from epochal.state.json_form import from_json
+from epochal.state.table import Column, StateTable
+from epochal.state.types import INTEGER_BITS, arrow_type, decimal_of
+
+Verdict = Literal["same", "added", "dropped", "evolved"]
+
+
+class TableChange(BaseModel):
+    """What becomes of one state table. ``problems`` say why it cannot be, and what to do; none: it can."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    verdict: Verdict
+    added: tuple[Column, ...] = ()
+    widened: dict[str, tuple[str, str]] = {}
+    """Column -> type before, type now."""
+    dropped: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def compare(
+    before: Iterable[StateTable], after: Iterable[StateTable], may_drop: Collection[str] = ()
+) -> tuple[TableChange, ...]:
+    """Every state table of the two versions, by id. ``may_drop``: tables (``streaks.current``) and columns
+    (``streaks.current.note``, ``delays.worst``) that may be dropped."""
+    old = {table.id: table for table in before}
+    new = {table.id: table for table in after}
+    return tuple(_compared(id, old.get(id), new.get(id), may_drop) for id in sorted({*old, *new}))
+
+
+def _compared(id: str, old: StateTable | None, new: StateTable | None, may_drop: Collection[str]) -> TableChange:
+    if old is None:
+        assert new is not None  # it is in one of the two
+        return TableChange(table=id, verdict="added", added=new.value)
+    if new is None:
+        problem = () if id in may_drop else (_lost(f"State table {id!r}", id),)
+        return TableChange(table=id, verdict="dropped", problems=problem)
+    return _evolved(old, new, may_drop)
+
+
+def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
+    problems = [*_other_shape(old, new)]
+    had = {column.name: column for column in old.value}
+    has = {column.name: column for column in new.value}
+    widened: dict[str, tuple[str, str]] = {}
+    for name in sorted(had.keys() & has.keys()):
+        if had[name].default != has[name].default:
+            problems.append(
+                f"State table {new.id!r}: the default of column {name!r} cannot change once the column is there: older "
+                f"rows are read with it. Keep {had[name].default!r}, or change the value when the state is read."
+            )
+        if had[name].type == has[name].type:
+            continue
+        if widens(had[name].type, has[name].type):
+            widened[name] = (had[name].type, has[name].type)
+        else:
+            problems.append(
+                f"State table {new.id!r}: column {name!r} cannot become {has[name].type} from {had[name].type}, which "
+                f"may hold what does not fit. Keep {had[name].type}, or give the changed column a new name."
+            )
+    dropped = tuple(name for name in had if name not in has)
+    for name in dropped:
+        if f"{new.id}.{name}" not in may_drop:
+            problems.append(_lost(f"State table {new.id!r}: column {name!r}", f"{new.id}.{name}"))
+    added = tuple(column for column in new.value if column.name not in had)
+    verdict: Verdict = "evolved" if added or dropped or widened or problems else "same"
+    return TableChange(
+        table=new.id,
+        verdict=verdict,
+        added=added,
+        widened=widened,
+        dropped=dropped,
+        problems=tuple(problems),
+    )
+
+
+def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
+    if (old.key, old.sub_key) != (new.key, new.sub_key):
+        was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
+        now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
+        yield (
+            f"State table {new.id!r}: its key cannot become ({now}) from ({was}): the rows that are there lie by it. "
+            "Keep the key, or give the operator a new name."
+        )
+    if old.kind != new.kind:
+        yield (
+            f"State table {new.id!r}: {old.kind.value} state cannot become {new.kind.value} state. "
+            "Give the state a new name."
+        )
+
+
+def _lost(what: str, consent: str) -> str:
+    return (
+        f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that: "
+        f"configuration.allow_dropped_state = [{consent!r}]."
+    )
+
+
+def widens(before: str, after: str) -> bool:
+    """Whether every value of the one type is, exactly, one of the other: the numbers that Spark widens without loss."""
+    if before in INTEGER_BITS and after in INTEGER_BITS:
+        return INTEGER_BITS[before] < INTEGER_BITS[after]
+    if (before, after) == ("float", "double"):
+        return True
+    if after == "double" and before in INTEGER_BITS:
+        return INTEGER_BITS[before] <= 32
+    old, new = decimal_of(before), decimal_of(after)
+    if old is None or new is None:
+        return False
+    return old != new and new[1] >= old[1] and new[0] - new[1] >= old[0] - old[1]
+
+
+def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable) -> pa.Table:
+    """Rows of a file, maybe of an earlier declaration, as exactly ``fields`` of ``table``'s present one.
+
+    Raises ``KeyError`` when a column that is no value column of the table is missing: no evolution explains that.
+    """
+    defaults = {column.name: column for column in table.value}
+    there = set(rows.schema.names)
+    wanted = list(fields)
+    arrays = [
+        column(rows, field) if field.name in there else _absent(defaults[field.name], rows.num_rows) for field in wanted
+    ]
+    return pa.table(arrays, schema=pa.schema(wanted))
+
+
+def _absent(column: Column, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(from_json(column.default, column), arrow_type(column.type)), rows)

@@ -1,0 +1,144 @@
+"""Schema evolution: what passes, what is refused and how it says so, and older files read as declared now."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt, SchemaError
+from epochal.pipeline.ddl import parse_columns
+from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.evolution import compare, widens
+from epochal.state.table import StateKind, StateTable
+
+
+def table(values: str, id: str = "delays", key: str = "origin string", kind: StateKind = StateKind.VALUE) -> StateTable:
+    return StateTable(
+        id=id,
+        operator=id.partition(".")[0],
+        kind=kind,
+        key=parse_columns("key", key),
+        value=parse_columns("state", values),
+    )
+
+
+def problems(before: StateTable, after: StateTable, *may_drop: str) -> str:
+    return "\n".join(problem for change in compare([before], [after], may_drop) for problem in change.problems)
+
+
+def test_what_stays_is_the_same() -> None:
+    [change] = compare([table("flights bigint")], [table("flights bigint")])
+    assert (change.verdict, change.problems) == ("same", ())
+
+
+def test_columns_may_be_added_widened_and_dropped_with_consent() -> None:
+    [change] = compare(
+        [table("flights int, worst float, note string")],
+        [table("flights bigint, worst double, best double")],
+        may_drop=["delays.note"],
+    )
+    assert change.verdict == "evolved" and change.problems == ()
+    assert [column.name for column in change.added] == ["best"]
+    assert change.widened == {"flights": ("int", "bigint"), "worst": ("float", "double")}
+    assert change.dropped == ("note",)
+
+
+def test_tables_come_and_go_with_consent_only() -> None:
+    before, after = table("flights int"), table("flights int", id="streaks.current")
+    dropped, added = compare([before], [after])
+    assert (added.verdict, added.problems) == ("added", ())
+    assert dropped.verdict == "dropped" and "allow_dropped_state = ['delays']" in dropped.problems[0]
+    assert compare([before], [after], may_drop=["delays"])[0].problems == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (table("flights bigint"), table("flights int"), "'flights' cannot become int from bigint"),
+        (table("flights string"), table("flights bigint"), "'flights' cannot become bigint from string"),
+        (table("flights int, note string"), table("flights int"), "allow_dropped_state = ['delays.note']"),
+        (table("flights int"), table("flights int", key="origin string, day date"), "its key cannot become"),
+        (table("flights int"), table("flights int", key="origin binary"), "its key cannot become"),
+        (table("flights int"), table("flights int", kind=StateKind.AGGREGATE), "value state cannot become aggregate"),
+        (table("n int default 1"), table("n int default 2"), "the default of column 'n' cannot change"),
+        (table("n int default 1"), table("n int"), "the default of column 'n' cannot change"),
+    ],
+)
+def test_anything_else_is_refused_by_name(before: StateTable, after: StateTable, said: str) -> None:
+    assert said in problems(before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wide"),
+    [
+        ("tinyint", "smallint", True),
+        ("int", "bigint", True),
+        ("bigint", "int", False),
+        ("int", "double", True),
+        ("bigint", "double", False),
+        ("float", "double", True),
+        ("double", "float", False),
+        ("decimal(10,2)", "decimal(12,2)", True),
+        ("decimal(10,2)", "decimal(12,4)", True),
+        ("decimal(10,2)", "decimal(12,5)", False),
+        ("decimal(10,2)", "decimal(9,2)", False),
+        ("date", "timestamp", False),
+        ("int", "string", False),
+    ],
+)
+def test_only_what_loses_nothing_widens(before: str, after: str, wide: bool) -> None:
+    assert widens(before, after) is wide
+
+
+def test_older_files_are_read_as_declared_now(tmp_path: Path) -> None:
+    old = table("flights int, total decimal(10,2), note string")
+    new = table(
+        "flights bigint, total decimal(12,2), best double, seen date default '2013-01-31', gate string default 'x'"
+    )
+    store = SnapshotStore(str(tmp_path))
+    rows = {
+        "_kg": [1, 2],
+        "_op": [PUT, PUT],
+        "origin": ["JFK", "LAX"],
+        "flights": [3, None],
+        "total": [Decimal("1.50"), None],
+        "note": ["a", "b"],
+    }
+    delta = write_delta(store, sort_changes(old, pa.table(rows, schema=old.delta_schema)), EpochKey("b", 1), 0, 1)
+
+    read = read_delta(store, new, delta)
+
+    assert read.schema == new.delta_schema
+    by_origin = {row["origin"]: row for row in read.to_pylist()}
+    assert by_origin["JFK"]["flights"] == 3 and by_origin["JFK"]["total"] == Decimal("1.50")
+    assert by_origin["LAX"]["flights"] is None and by_origin["LAX"]["best"] is None
+    assert by_origin["JFK"]["gate"] == "x" and str(by_origin["LAX"]["seen"]) == "2013-01-31"
+
+
+def test_a_missing_key_column_is_no_evolution(tmp_path: Path) -> None:
+    old, new = table("n int"), table("n int", key="origin string, day date")
+    store = SnapshotStore(str(tmp_path))
+    rows = pa.table({"_kg": [1], "_op": [PUT], "origin": ["JFK"], "n": [1]}, schema=old.delta_schema)
+    delta = write_delta(store, sort_changes(old, rows), EpochKey("b", 1), 0, 1)
+
+    with pytest.raises(FileCorrupt, match="delays"):
+        read_delta(store, new, delta)
+
+
+def test_defaults_are_literals_of_their_column() -> None:
+    columns = parse_columns(
+        "state", "a int DEFAULT -3, b string default 'x, y', c boolean default TRUE, d double default null"
+    )
+    assert [column.default for column in columns] == [-3, "x, y", True, None]
+    with pytest.raises(SchemaError, match="cannot be the default of column 'n'"):
+        parse_columns("state", "n int default 'many'")
+
+
+def test_a_column_without_default_is_written_as_ever() -> None:
+    assert table("n int").value[0].model_dump() == {"name": "n", "type": "int"}
+    assert StateTable.model_validate_json(table("n int default 3").model_dump_json()) == table("n int default 3")
