@@ -17,7 +17,7 @@ from epochal.engine.job import Participants
 from epochal.engine.position import Position
 from epochal.errors import EpochalError
 from epochal.snapshots import layout
-from epochal.snapshots.base import compact
+from epochal.snapshots.compaction import compact
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 

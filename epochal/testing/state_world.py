@@ -15,8 +15,8 @@ from pyspark import cloudpickle
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
-from epochal.snapshots.base import compact
 from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import DeltaFile
@@ -184,7 +184,7 @@ class World:
         """E7: bases at the head, and nothing before them."""
         for table in TABLES:
             chain = self.chains[table.id]
-            bases = compact(self.harness.store, table, chain, GROUPS, ranges=3)
+            bases = compact(self.harness.store, table, chain, GROUPS)
             self.chains[table.id] = Chain(chain.at, bases, ())
 
     def fork(self, branch: str) -> World:

@@ -21,7 +21,7 @@ from epochal.service.replicas.changes import manifests_between
 from epochal.service.replicas.follower import Follower
 from epochal.service.replicas.replica import LONGEST_KEY, Replica
 from epochal.service.replicas.row_format import RowFormat
-from epochal.snapshots.base import compact
+from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import Manifest

@@ -15,7 +15,8 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing, NotFound
-from epochal.snapshots.base import compact
+from epochal.snapshots import parts
+from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
@@ -77,6 +78,12 @@ class Line:
         return tuple(base for table in TABLES for base in compact(self.store, table, chains[table.id], GROUPS))
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    """Files of the same bytes, of other tests, may be kept in memory."""
+    parts.forget()
+
+
 @pytest.fixture(params=["path", "memory"])
 def line(request: pytest.FixtureRequest, tmp_path: Path) -> Line:
     """Epoch 1: 200 keys; 2: half of them changed; 3: ten deleted, bases of 2 named; 4: five back."""
@@ -128,13 +135,13 @@ def test_whole_tables_at_every_epoch(line: Line) -> None:
 
 def test_only_files_that_can_hold_the_key_are_opened(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    real = SnapshotStore.open
+    real = SnapshotStore.read_file
 
-    def watched(store: SnapshotStore, file: FileReference, of: str) -> Any:
+    def watched(store: SnapshotStore, file: FileReference, of: str) -> bytes:
         opened.append(file.path)
         return real(store, file, of)
 
-    monkeypatch.setattr(SnapshotStore, "open", watched)
+    monkeypatch.setattr(SnapshotStore, "read_file", watched)
     reader = SnapshotReader(line.store, line.references[3])
     reader.get("counts", [key(4)])
     assert len(opened) == 1, "the newest delta has it"
@@ -147,17 +154,28 @@ def test_only_files_that_can_hold_the_key_are_opened(line: Line, monkeypatch: py
 def test_only_row_groups_that_can_hold_the_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = Line(SnapshotStore(str(tmp_path)))
     line.add(counts=counted(*range(60_000)))
-    parts: list[list[int]] = []
-    real = pq.ParquetFile.read_row_groups
+    read: list[int] = []
+    real = pq.ParquetFile.read_row_group
 
-    def watched(file: pq.ParquetFile, groups: list[int], *arguments: Any, **named: Any) -> pa.Table:
-        parts.append(groups)
+    def watched(file: pq.ParquetFile, part: int, *arguments: Any, **named: Any) -> pa.Table:
+        read.append(part)
         assert file.num_row_groups > 1
-        return real(file, groups, *arguments, **named)
+        return real(file, part, *arguments, **named)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", watched)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", watched)
     assert SnapshotReader(line.store, line.references[0]).get("counts", [key(17)])[0] is not None
-    assert [len(groups) for groups in parts] in ([1], [2])
+    assert len(read) in (1, 2)
+    assert SnapshotReader(line.store, line.references[0]).get("counts", [key(17)])[0] is not None
+    assert len(read) in (1, 2), "what was read is kept"
+
+
+def test_a_key_may_be_asked_for_twice(line: Line) -> None:
+    reader = SnapshotReader(line.store, line.references[3])
+    rows = reader.get("counts", [key(4), key(7), key(4), key(150)])
+    assert [row and row["count"] for row in rows] == [4, None, 4, 1]
+    first, second, third = reader.entries("counts.seen", [key(1), key(3), key(1)])
+    assert first == third != []
+    assert second == []
 
 
 def test_damage_is_named(line: Line) -> None:
@@ -169,6 +187,7 @@ def test_damage_is_named(line: Line) -> None:
     damaged = bytearray(data)
     damaged[4:60] = bytes(byte ^ 0x55 for byte in data[4:60])
     line.store.write(file.path, bytes(damaged))
+    parts.forget()
     with pytest.raises(FileCorrupt, match=file.path):
         SnapshotReader(line.store, line.references[3]).get("counts", keys)
     with pytest.raises(FileCorrupt, match=file.path):

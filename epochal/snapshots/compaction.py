@@ -1,0 +1,193 @@
+"""Compaction: new bases of a state table at the end of its chain, one range of key groups after the other.
+
+Memory is bounded by one range and the changes to it. A range that nothing has changed since the last base keeps its
+file: it is only named again. The policy (:func:`is_due`) weighs the length of a chain, which recovery and look-ups in
+the past pay for, against the rows that a new base has to write again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pyarrow as pa
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotError
+from epochal.snapshots import layout
+from epochal.snapshots.base import base_rows, base_schema, deltas_for
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.delta import encode_parquet, read_delta, rows_of_groups
+from epochal.snapshots.manifest import BaseFile
+from epochal.snapshots.merging import applied, folded
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
+
+FEWEST_RANGES = 4
+ROWS_PER_RANGE, BYTES_PER_RANGE = 1 << 20, 64 << 20
+"""Of a base's file, about: a range is merged in memory."""
+
+FOLDED_ROWS, FOLDED_BYTES = 1 << 20, 32 << 20
+"""Changes up to this are read once and kept for all ranges; of more, each range reads its own."""
+
+
+@dataclass(frozen=True)
+class CompactionPolicy:
+    """When a chain gets new bases. Bytes are those of the files; ``epochs`` is the length since the last bases."""
+
+    epochs: int = 50
+    share: float = 0.5
+    least_bytes: int = 16 << 20
+
+    SMALL_SHARE = 0.1
+    """Of ``share``: with less than this changed, a large state is not written anew for its chain's length alone .."""
+    LONGEST = 10
+    """.. until the chain is so many times longer than ``epochs``."""
+
+    def is_due(self, chains: Mapping[str, Chain]) -> bool:
+        """By size: the deltas have grown to ``share`` of the bases, and are worth it. By length: see above."""
+        links = max((len(chain.links) for chain in chains.values()), default=0)
+        if links < 2:
+            return False
+        deltas, bases = bytes_of_deltas(chains.values()), bytes_of_bases(chains.values())
+        if deltas >= max(self.share * bases, self.least_bytes):
+            return True
+        changed = deltas >= self.SMALL_SHARE * self.share * bases
+        return links >= self.epochs * (1 if changed else self.LONGEST)
+
+
+@dataclass(frozen=True)
+class KeyGroupRange:
+    """Key groups from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+
+def bytes_of_deltas(chains: Iterable[Chain]) -> int:
+    """Of all deltas since the last bases."""
+    return sum(delta.file.bytes for chain in chains for link in chain.links for delta in link.deltas)
+
+
+def bytes_of_bases(chains: Iterable[Chain]) -> int:
+    return sum(base.file.bytes for chain in chains for base in chain.bases)
+
+
+def rows_of(chain: Chain) -> int:
+    """At most so many rows are in the table: those of its bases, and every change since."""
+    deltas = sum(delta.file.rows for link in chain.links for delta in link.deltas)
+    return deltas + sum(base.file.rows for base in chain.bases)
+
+
+def ranges_of(chain: Chain, max_parallelism: int) -> tuple[KeyGroupRange, ...]:
+    """Ranges of about equal size, in a number that is a power of two: so that they stay the same while state grows."""
+    bytes_there = bytes_of_deltas([chain]) + bytes_of_bases([chain])
+    wanted = max(rows_of(chain) / ROWS_PER_RANGE, bytes_there / BYTES_PER_RANGE)
+    number = FEWEST_RANGES
+    while number < wanted:
+        number *= 2
+    number = min(number, max_parallelism)
+    bounds = [index * max_parallelism // number for index in range(number + 1)]
+    return tuple(KeyGroupRange(first, end - 1) for first, end in pairwise(bounds))
+
+
+@dataclass
+class TableCompaction:
+    """New bases of one state table at ``chain.at``, file by file. May be made again in another process, for a range."""
+
+    store: SnapshotStore
+    table: StateTable
+    chain: Chain
+    _changes: pa.Table | None = field(default=None, repr=False)
+
+    @property
+    def at(self) -> EpochKey:
+        if self.chain.at is None:
+            raise ValueError("there is no epoch yet that a base could be of")
+        return self.chain.at
+
+    def base(self, groups: KeyGroupRange, *, always: bool = False) -> BaseFile | None:
+        """The base of a range: the file that is there when nothing has changed it, or a new one.
+
+        ``None`` where the range has no rows, unless ``always`` a file is wanted. Raises ``StorageFull``,
+        ``FileMissing``, ``FileCorrupt``.
+        """
+        changes = self._changes_of(groups)
+        if changes.num_rows == 0:
+            for base in self.chain.bases:
+                if (base.first_group, base.last_group) == (groups.first, groups.last):
+                    return base.model_copy(update={"at": self.at})
+        rows = applied(self.table, base_rows(self.store, self.table, self.chain, groups.first, groups.last), changes)
+        return self._write(groups, rows) if rows.num_rows or always else None
+
+    def _changes_of(self, groups: KeyGroupRange) -> pa.Table:
+        if self._changes is None and self._fits():
+            self._changes = folded(self.table, self._deltas(range(groups.first, groups.last + 1), whole=True))
+        if self._changes is not None:
+            return rows_of_groups(self._changes, groups.first, groups.last)
+        parts = self._deltas(range(groups.first, groups.last + 1), whole=False)
+        return folded(self.table, (rows_of_groups(part, groups.first, groups.last) for part in parts))
+
+    def _fits(self) -> bool:
+        files = [delta.file for link in self.chain.links for delta in link.deltas]
+        return sum(file.rows for file in files) <= FOLDED_ROWS and sum(file.bytes for file in files) <= FOLDED_BYTES
+
+    def _deltas(self, groups: range, whole: bool) -> Iterator[pa.Table]:
+        if whole:
+            deltas = (delta for link in self.chain.links for delta in link.deltas)
+        else:
+            deltas = iter(deltas_for(self.chain, groups))
+        for delta in deltas:
+            yield read_delta(self.store, self.table, delta)
+
+    def _write(self, groups: KeyGroupRange, rows: pa.Table) -> BaseFile:
+        about: dict[str, object] = {
+            "format": 1,
+            "table": self.table.id,
+            "branch": self.at.branch,
+            "epoch": self.at.epoch,
+            "first_group": groups.first,
+            "last_group": groups.last,
+        }
+        data = encode_parquet(self.table, rows.select(base_schema(self.table).names), about)
+        path = layout.base(self.at, self.table.id, groups.first, groups.last)
+        file = self.store.write_file(path, data, rows.num_rows)
+        return BaseFile(table=self.table.id, at=self.at, first_group=groups.first, last_group=groups.last, file=file)
+
+
+def compact(
+    store: SnapshotStore,
+    table: StateTable,
+    chain: Chain,
+    max_parallelism: int,
+    written: Callable[[BaseFile], None] = lambda base: None,
+) -> tuple[BaseFile, ...]:
+    """The bases of a state table at ``chain.at``: at least one file, also when there are no rows.
+
+    They count from the moment a manifest names them, beside those of every other state table at the same epoch.
+    ``written`` is called after each; what it raises ends the compaction. After an error the files that were new are
+    removed, as far as that is possible.
+    """
+    compaction, bases = TableCompaction(store, table, chain), list[BaseFile]()
+    ranges = ranges_of(chain, max_parallelism)
+    try:
+        for groups in ranges:
+            base = compaction.base(groups, always=groups is ranges[-1] and not bases)
+            if base is not None:
+                bases.append(base)
+                written(base)
+    except Exception:
+        discard(store, bases, [chain])
+        raise
+    return tuple(bases)
+
+
+def discard(store: SnapshotStore, bases: Iterable[BaseFile], chains: Iterable[Chain]) -> None:
+    """Remove new bases that no manifest will name; those of the chains that were only named again stay."""
+    kept = {base.file.path for chain in chains for base in chain.bases}
+    for base in bases:
+        if base.file.path not in kept:
+            with suppress(SnapshotError):
+                store.delete(base.file.path)
