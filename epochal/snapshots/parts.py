@@ -1,0 +1,154 @@
+"""Parts of snapshot files: of a delta or a base, the row groups that can hold certain key groups, as Arrow tables.
+
+Files never change, so what was read is kept, as far as memory is set aside for it: the next look-up at the same or a
+neighbouring epoch reads nothing. Many small files are read at once, by a few threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from epochal.errors import FileCorrupt
+from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.evolution import as_declared
+from epochal.state.keygroups import subtask_of
+from epochal.state.table import StateTable
+
+THREADS = 8
+_FOOTER_BYTES, _PART_BYTES = 32 << 20, 192 << 20
+_READ_WHOLE_BYTES = 256 << 10
+"""Files up to this size are read with one request, and checked as a whole."""
+
+Input, Output = TypeVar("Input"), TypeVar("Output")
+Groups = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _Footer:
+    """A file's metadata, and the least and greatest key group of each of its row groups."""
+
+    metadata: pq.FileMetaData
+    first: Groups
+    last: Groups
+
+
+_footers: KeptInMemory[_Footer] = KeptInMemory(_FOOTER_BYTES)
+_parts: KeptInMemory[pa.Table] = KeptInMemory(_PART_BYTES)
+
+
+def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_]:
+    """Which of these key groups the file can have rows of."""
+    if isinstance(file, BaseFile):
+        return (groups >= file.first_group) & (groups <= file.last_group)
+    owners: Groups = subtask_of(groups, file.parallelism)
+    return owners == file.subtask
+
+
+def read_rows(
+    store: SnapshotStore, table: StateTable, file: FileReference, groups: Groups | None, *, keep: bool = True
+) -> pa.Table:
+    """The file's rows of some key groups, or all, with the columns that ``table`` declares, sorted as in the file.
+
+    ``_op`` is there for a delta only. ``keep``: other reads will want the same parts. Raises ``FileMissing``,
+    ``FileCorrupt``.
+    """
+    of = f"state {table.id!r}"
+    wanted = None if groups is None else np.unique(groups)
+    try:
+        rows = _read(store, file, wanted, of, keep)
+        return _conformed(rows if wanted is None else _of_groups(rows, wanted), table)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise FileCorrupt(
+            f"{store.location(file.path)}, of {of}, is damaged: {error}. "
+            "Restore the file from a copy, or read a snapshot that does not need it."
+        ) from error
+
+
+def at_once(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterable[Output]:
+    """``work`` on each input, by several threads when there are several; results in the order of the inputs."""
+    return map(work, inputs) if len(inputs) < 2 else _pool().map(work, inputs)
+
+
+def forget() -> None:
+    """Drop all that is kept: for measuring what a cold read takes."""
+    _footers.clear()
+    _parts.clear()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="snapshot-parts")
+
+
+def _read(store: SnapshotStore, file: FileReference, wanted: Groups | None, of: str, keep: bool) -> pa.Table:
+    footer = _footers.get(file.sha256)
+    source = None
+    if footer is None:
+        source = _opened(store, file, of)
+        footer = _footer(source.metadata)
+        _footers.put(file.sha256, footer, 2000 + 1000 * footer.metadata.num_row_groups)
+    parts = range(footer.metadata.num_row_groups) if wanted is None else _with_groups(footer, wanted)
+    known = {part: rows for part in parts if (rows := _parts.get((file.sha256, part))) is not None}
+    missing = [part for part in parts if part not in known]
+    if missing:
+        source = source or _opened(store, file, of, footer.metadata)
+        for part in missing:
+            known[part] = source.read_row_group(part, use_threads=False)
+            if keep:
+                _parts.put((file.sha256, part), known[part], known[part].nbytes + 1000)
+    if not known:
+        return footer.metadata.schema.to_arrow_schema().remove_metadata().empty_table()
+    return pa.concat_tables([known[part] for part in parts])
+
+
+def _opened(
+    store: SnapshotStore, file: FileReference, of: str, metadata: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
+    whole = file.bytes <= _READ_WHOLE_BYTES
+    source = pa.BufferReader(store.read_file(file, of)) if whole else store.open(file, of)
+    return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=not whole)
+
+
+def _footer(metadata: pq.FileMetaData) -> _Footer:
+    place = metadata.schema.names.index("_kg")
+    bounds = []
+    for part in range(metadata.num_row_groups):
+        statistics = metadata.row_group(part).column(place).statistics
+        known = statistics is not None and statistics.has_min_max
+        bounds.append((statistics.min, statistics.max) if known else (0, np.iinfo(np.int32).max))
+    first_and_last = np.array(bounds, np.int32).reshape(-1, 2)
+    return _Footer(metadata, first_and_last[:, 0], first_and_last[:, 1])
+
+
+def _with_groups(footer: _Footer, wanted: Groups) -> list[int]:
+    """The row groups in whose range one of the wanted key groups, which are sorted, lies."""
+    following = np.searchsorted(wanted, footer.first)
+    within = following < len(wanted)
+    within[within] = wanted[following[within]] <= footer.last[within]
+    return [int(part) for part in np.flatnonzero(within)]
+
+
+def _of_groups(rows: pa.Table, wanted: Groups) -> pa.Table:
+    groups = rows.column("_kg").to_numpy()
+    if len(wanted) > 16:
+        return rows.filter(pa.array(np.isin(groups, wanted)))
+    firsts, ends = np.searchsorted(groups, wanted), np.searchsorted(groups, wanted, "right")
+    slices = [rows.slice(first, end - first) for first, end in zip(firsts, ends, strict=True) if end > first]
+    return pa.concat_tables(slices) if slices else rows.slice(0, 0)
+
+
+def _conformed(rows: pa.Table, table: StateTable) -> pa.Table:
+    """The columns that the table declares; a file may be older than some, and narrower in others. A base has no op."""
+    fields = [field for field in table.delta_schema if field.name != "_op" or "_op" in rows.column_names]
+    return as_declared(rows, fields, table)

@@ -1,0 +1,139 @@
+"""Rows of a state table at one snapshot by key: newest file first, until every key is found.
+
+Keys are bytes of :class:`epochal.state.codec.KeyCodec`: of full keys, or of the operator's keys alone, which are the
+beginnings of the full keys of list and map state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.delta import PUT
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
+from epochal.snapshots.parts import THREADS, Groups, at_once, can_hold, read_rows
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.codec import KeyCodec
+from epochal.state.keygroups import key_groups
+from epochal.state.table import StateTable
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Distinct keys to be found: their bytes, and the key group of each. ``columns`` of the full key are in them."""
+
+    keys: pa.BinaryArray
+    groups: Groups
+    columns: int
+
+    @classmethod
+    def of(cls, table: StateTable, keys: pa.Table, max_parallelism: int) -> Wanted:
+        """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null."""
+        names = [column.name for column in table.key]
+        owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
+        schema = pa.schema([table.key_schema.field(name) for name in keys.column_names])
+        groups = key_groups(keys.select(names), owner, max_parallelism)
+        return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
+
+    def some(self, positions: Groups) -> Wanted:
+        return Wanted(self.keys.take(pa.array(positions)), self.groups[positions], self.columns)
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Rows by wanted key: ``owner[i]`` is the position of the wanted key that ``rows[i]`` belongs to.
+
+    ``rows`` has the full key and the value columns.
+    """
+
+    owner: Groups
+    rows: pa.Table
+
+
+class TableSearch:
+    """One state table, along one chain. ``table`` is how it was declared at the chain's end."""
+
+    def __init__(self, store: SnapshotStore, table: StateTable, chain: Chain) -> None:
+        self._store = store
+        self._table = table
+        self._chain = chain
+        self._columns = [*table.key_schema.names, *table.value_schema.names]
+
+    @cached_property
+    def files(self) -> list[DeltaFile | BaseFile]:
+        """Newest first. Two files of one epoch hold different key groups."""
+        deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
+        return [*deltas, *self._chain.bases]
+
+    def find(self, wanted: Wanted) -> FoundRows:
+        """The rows of all wanted keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
+        whole = wanted.columns == len(self._table.full_key)
+        pending = np.arange(len(wanted.keys))
+        parts, owners = [self._nothing], [np.zeros(0, np.int64)]
+        for wave in _waves(self.files):
+            if not len(pending):
+                break
+            jobs = [(file, here) for file in wave if len(here := pending[can_hold(file, wanted.groups[pending])])]
+            for (_, here), (place, rows) in zip(jobs, at_once(lambda job: self._matches(wanted, *job), jobs)):
+                owners.append(here[place])
+                parts.append(rows)
+            if whole and jobs:
+                pending = np.setdiff1d(pending, np.concatenate(owners))
+        rows, owner = pa.concat_tables(parts), np.concatenate(owners)
+        newest = self._newest(rows)
+        rows, owner = rows.take(newest), owner[newest]
+        there = pc.equal(rows.column("_op"), PUT).to_numpy()
+        return FoundRows(owner[there].astype(np.int32), rows.filter(pa.array(there)).select(self._columns))
+
+    def of_groups(self, groups: Groups | None) -> pa.Table:
+        """All rows of some key groups, or of all: key group, full key and value columns, in no particular order."""
+        files = [file for file in self.files if groups is None or can_hold(file, groups).any()]
+        parts = at_once(lambda file: self._rows(file.file, groups), files)
+        rows = pa.concat_tables([self._nothing, *parts])
+        rows = rows.take(self._newest(rows))
+        return rows.filter(pc.equal(rows.column("_op"), PUT)).select(["_kg", *self._columns])
+
+    @cached_property
+    def _nothing(self) -> pa.Table:
+        return self._table.delta_schema.empty_table()
+
+    def _matches(self, wanted: Wanted, file: DeltaFile | BaseFile, here: Groups) -> tuple[Groups, pa.Table]:
+        """Where in ``here`` each of the file's matching rows belongs, and these rows."""
+        sought = wanted.some(here)
+        rows = self._rows(file.file, sought.groups)
+        names = self._table.key_schema.names[: wanted.columns]
+        leading = KeyCodec(pa.schema([self._table.key_schema.field(name) for name in names]))
+        place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
+        hits = place.is_valid()
+        return place.filter(hits).to_numpy(zero_copy_only=False), rows.filter(hits)
+
+    def _rows(self, file: FileReference, groups: Groups | None) -> pa.Table:
+        rows = read_rows(self._store, self._table, file, groups)
+        if "_op" not in rows.column_names:
+            rows = rows.append_column(pa.field("_op", pa.string(), nullable=False), pa.repeat(PUT, rows.num_rows))
+        return rows.select(self._table.delta_schema.names)
+
+    def _newest(self, rows: pa.Table) -> Groups:
+        """The positions of each full key's first row: files come newest first."""
+        return first_of_each(KeyCodec(self._table.key_schema).encode_array(rows))
+
+
+def first_of_each(keys: pa.BinaryArray) -> Groups:
+    """The position at which each distinct key stands first, in order."""
+    numbered = pa.table({"key": keys, "position": np.arange(len(keys))})
+    firsts = numbered.group_by("key", use_threads=False).aggregate([("position", "min")])
+    return np.sort(firsts.column("position_min").to_numpy())
+
+
+def _waves(files: Sequence[DeltaFile | BaseFile]) -> Iterator[Sequence[DeltaFile | BaseFile]]:
+    """One file, then ever more at once: what was changed lately is found with one, what was not needs them all."""
+    start, size = 0, 1
+    while start < len(files):
+        yield files[start : start + size]
+        start, size = start + size, min(2 * size, 2 * THREADS)
