@@ -4,8 +4,14 @@ Layout, below the sink's own folder::
 
     epoch=0000000012/part-00001-{unique}.parquet      visible: one folder per epoch that has rows
     _epochal.json                                     whose folder this is: application and branch
+    _aside/epoch=0000000013/part-..                   moved aside by a rollback, see below
     _staging/{branch}/{epoch}-{attempt}-{subtask}-{unique}.parquet    pre-committed, or lost attempts
     _staging/{branch}/e0000000012/                    an epoch while it is being committed
+
+A folder belongs to one branch at a time. After a rollback the new branch takes it over from the application's other
+branches: what they staged is removed, which ends what a late driver of theirs could still make visible. What they have
+shown stays, or goes to ``_aside`` when that was asked for; no two branches of an application use the same epoch number,
+so that a folder's name says which branch's it is. Back from ``_aside`` comes what the new branch stands on.
 """
 
 from __future__ import annotations
@@ -18,12 +24,14 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
+from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SchemaError, SinkError
 
 OWNER_FILE = "_epochal.json"
 STAGING = "_staging"
+ASIDE = "_aside"
 _SHOWN = "epoch="
 
 
@@ -92,19 +100,26 @@ def is_visible(name: str) -> bool:
 
 @dataclass(frozen=True)
 class FolderOwner:
-    """Whose a sink's folder is: one branch of one application."""
+    """Whose a sink's folder is: one branch of one application.
+
+    ``after``: epochs up to this one may be there of branches that had the folder before.
+    """
 
     application: str
     branch: str
+    after: int = 0
 
     @classmethod
-    def of(cls, epoch: EpochScope) -> FolderOwner:
-        return cls(epoch.application, epoch.branch)
+    def of(cls, epoch: EpochScope, succession: Succession | None = None) -> FolderOwner:
+        return cls(epoch.application, epoch.branch, 0 if succession is None else succession.last)
 
     @classmethod
     def decode(cls, text: str | bytes) -> FolderOwner:
         found = json.loads(text)
-        return cls(application=found["application"], branch=found["branch"])
+        return cls(application=found["application"], branch=found["branch"], after=int(found.get("after", 0)))
+
+    def is_same(self, other: FolderOwner) -> bool:
+        return (self.application, self.branch) == (other.application, other.branch)
 
     def encode(self) -> str:
         return json.dumps(asdict(self), sort_keys=True) + "\n"
@@ -112,7 +127,7 @@ class FolderOwner:
 
 def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
     """Raises ``SinkError`` when the folder belongs to somebody else. ``where``: ``The files sink's folder /data``."""
-    if owner != mine:
+    if not owner.is_same(mine):
         raise SinkError(
             f"{where} belongs to application {owner.application!r}, branch {owner.branch}. "
             f"Name another folder for application {mine.application!r}, branch {mine.branch}."
@@ -126,16 +141,33 @@ def check_unowned(where: str, names: Iterable[str]) -> None:
         raise SinkError(f"{where} already holds other files ({foreign}). Name an empty or new folder.")
 
 
-def check_not_ahead(where: str, names: Iterable[str], epoch: EpochScope) -> None:
+def check_not_ahead(where: str, names: Iterable[str], epoch: EpochScope, owner: FolderOwner) -> None:
     """Raises ``SinkError`` when the folder shows an epoch that is later than the application's state."""
-    shown = [name.removeprefix(_SHOWN) for name in names if name.startswith(_SHOWN)]
-    latest = max((int(number) for number in shown if number.isdigit()), default=0)
-    if latest > epoch.epoch:
+    latest = max(shown_epochs(names), default=0)
+    if latest > max(epoch.epoch, owner.after):
         raise SinkError(
             f"{where} already holds epoch {latest}, but the application's state is at "
             f"epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
             "another folder."
         )
+
+
+def shown_epochs(names: Iterable[str]) -> dict[int, str]:
+    """The folders of epochs among names, by number."""
+    found = {name.removeprefix(_SHOWN): name for name in names if name.startswith(_SHOWN)}
+    return {int(number): name for number, name in found.items() if number.isdigit()}
+
+
+def to_move_aside(names: Iterable[str], succession: Succession) -> list[str]:
+    """Which of the visible folders a rollback moves aside."""
+    if not succession.move_aside:
+        return []
+    return [name for epoch, name in shown_epochs(names).items() if succession.is_left_behind(epoch)]
+
+
+def to_move_back(names: Iterable[str], succession: Succession) -> list[str]:
+    """Which of the folders that an earlier rollback moved aside belong to the branch."""
+    return [name for epoch, name in shown_epochs(names).items() if not succession.is_left_behind(epoch)]
 
 
 def check_complete(folder: str, there: Mapping[str, int], wanted: Mapping[str, int]) -> None:

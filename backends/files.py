@@ -13,6 +13,8 @@ E5     1 is the epoch's folder there? then it must hold exactly the handles' fil
        2 gather the staged files in ``e{epoch}``; what is there already stays
        3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once
 E7     remove staged files of the epoch that no handle names
+R1     after a rollback: the folder passes to the new branch; what other branches have staged is
+       removed; what they show stays, or is moved aside
 =====  ======================================================================================
 
 After an error the state of the folders decides, never the error: a step that turns out to be done is done.
@@ -21,6 +23,7 @@ After an error the state of the folders decides, never the error: a step that tu
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +32,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from epochal.backends.epoch_folders import (
+    ASIDE,
     OWNER_FILE,
     STAGING,
     FolderOwner,
@@ -42,10 +46,13 @@ from epochal.backends.epoch_folders import (
     is_swept,
     shown_folder,
     staged_files,
+    to_move_aside,
+    to_move_back,
 )
 from epochal.backends.file_formats import WRITERS
 from epochal.backends.staged_files import FilesTransaction, is_whole, synchronise, translated
 from epochal.contracts.backend import SinkBackend
+from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import OptionError, SinkError
@@ -55,6 +62,9 @@ GATHERING = declare("E5.files.gathering", "the epoch's folder is not there; its 
 GATHERED_ONE = declare("E5.files.gathered-one", "one staged file of the epoch has been gathered")
 GATHERED = declare("E5.files.gathered", "all files of the epoch are gathered and durable, none is visible")
 RENAMED = declare("E5.files.renamed", "the epoch's folder is visible, its rename perhaps not durable")
+INHERITED = declare("R1.files.inherited", "the folder has passed to the branch of a rollback")
+MOVED_ASIDE = declare("R1.files.moved-aside", "one epoch that a rollback left behind is not visible any more")
+MOVED_BACK = declare("R1.files.moved-back", "one epoch that an earlier rollback moved aside is visible again")
 
 
 class FilesBackend(SinkBackend):
@@ -77,11 +87,20 @@ class FilesBackend(SinkBackend):
     def check(self, schema: pa.Schema) -> None:
         check_columns(f"The files sink {self._path}", self._format, schema)
 
+    def succeed(self, epoch: EpochScope, succession: Succession) -> None:
+        with translated(self._path, "take over"):
+            if not self._inherit(epoch, succession):
+                return
+            for branch in succession.branches:
+                # What is decided is committed: the rest of another branch must not become visible any more.
+                shutil.rmtree(self._staging(branch), ignore_errors=True)
+            self._rearrange(succession)
+
     def recover(self, epoch: EpochScope) -> None:
         with translated(self._path, "take over"):
             self._path.mkdir(parents=True, exist_ok=True)
-            self._claim(epoch)
-            check_not_ahead(f"The files sink {self._path}", os.listdir(self._path), epoch)
+            owner = self._claim(epoch)
+            check_not_ahead(f"The files sink {self._path}", os.listdir(self._path), epoch, owner)
 
     def start(self, task: TaskScope) -> FilesTransaction:
         return FilesTransaction(self._staging(task.epoch.branch), self._format, task)
@@ -147,20 +166,48 @@ class FilesBackend(SinkBackend):
         there = {path.name: path.stat().st_size for path in final.iterdir()}
         check_complete(str(final), there, {file.final: file.length for file in files})
 
-    def _claim(self, epoch: EpochScope) -> None:
+    def _claim(self, epoch: EpochScope) -> FolderOwner:
         """Write the owner's file, or see that it names this application and branch."""
         where, mine = f"The files sink's folder {self._path}", FolderOwner.of(epoch)
         owner_file = self._path / OWNER_FILE
         if not owner_file.exists():
             check_unowned(where, os.listdir(self._path))
             self._write_owner(owner_file, mine)
-        check_owner(where, FolderOwner.decode(owner_file.read_text()), mine)
+        owner = FolderOwner.decode(owner_file.read_text())
+        check_owner(where, owner, mine)
+        return owner
+
+    def _inherit(self, epoch: EpochScope, succession: Succession) -> bool:
+        """Whether the folder is this branch's, also after taking it over from an earlier one of the application."""
+        owner_file, mine = self._path / OWNER_FILE, FolderOwner.of(epoch, succession)
+        if not owner_file.exists():
+            return False
+        owner = FolderOwner.decode(owner_file.read_text())
+        if owner.application != mine.application or owner.branch not in (mine.branch, *succession.branches):
+            return False
+        if not owner.is_same(mine):
+            draft = self._draft(owner_file, mine)
+            os.replace(draft, owner_file)
+            synchronise(self._path)
+            INHERITED.hit(epoch.epoch)
+        return True
+
+    def _rearrange(self, succession: Succession) -> None:
+        aside = self._path / ASIDE
+        for name in to_move_aside(os.listdir(self._path), succession):
+            aside.mkdir(exist_ok=True)
+            (self._path / name).rename(aside / name)
+            MOVED_ASIDE.hit()
+        for name in to_move_back(os.listdir(aside) if aside.exists() else (), succession):
+            (aside / name).rename(self._path / name)
+            MOVED_BACK.hit()
+        if aside.exists():
+            synchronise(aside)
+        synchronise(self._path)
 
     def _write_owner(self, owner_file: Path, owner: FolderOwner) -> None:
         """Create the file whole, and only if nobody else has."""
-        draft = self._path / f"{OWNER_FILE}.{uuid.uuid4().hex}"
-        draft.write_text(owner.encode())
-        synchronise(draft)
+        draft = self._draft(owner_file, owner)
         try:
             os.link(draft, owner_file)
         except FileExistsError:
@@ -168,6 +215,13 @@ class FilesBackend(SinkBackend):
         finally:
             draft.unlink()
         synchronise(self._path)
+
+    @staticmethod
+    def _draft(owner_file: Path, owner: FolderOwner) -> Path:
+        draft = owner_file.with_name(f"{OWNER_FILE}.{uuid.uuid4().hex}")
+        draft.write_text(owner.encode())
+        synchronise(draft)
+        return draft
 
     def _staging(self, branch: str) -> Path:
         return self._path / STAGING / branch

@@ -65,6 +65,10 @@ class ExactOperations:
         """Rename to exactly ``destination``, which must not exist: never into it, never over it."""
         self._rename(source, destination=destination, renameoptions="NONE")  # type: ignore[attr-defined]
 
+    def replace(self, source: str, destination: str) -> None:
+        """Rename a file to exactly ``destination``, over what is there."""
+        self._rename(source, destination=destination, renameoptions="OVERWRITE")  # type: ignore[attr-defined]
+
     def statuses(self, folder: str) -> list[dict[str, Any]]:
         """What is in a folder, in one request (the package's own listing makes two where there is one file)."""
         found: list[dict[str, Any]] = self._list_status(folder).json()["FileStatuses"]["FileStatus"]  # type: ignore[attr-defined]

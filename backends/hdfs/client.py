@@ -97,6 +97,14 @@ class WebHdfs:
         """Rename to exactly ``destination``, which must not exist. Atomic."""
         self.client.move(source, destination)
 
+    def replace(self, source: str, destination: str) -> None:
+        """Rename a file over another one, or to where none is. Atomic."""
+        self.client.replace(source, destination)
+
+    def delete_folder(self, path: str) -> None:
+        """A folder with all that is in it; absent is done."""
+        self.client.delete(path, recursive=True)
+
     def delete(self, path: str) -> bool:
         """A file or an empty folder; ``False`` when there was none."""
         return bool(self.client.delete(path))

@@ -15,6 +15,8 @@ E5     1 is the epoch's folder there? then it must hold exactly the handles' fil
          hold exactly the handles' files
        3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once; look again
 E7     remove staged files of the epoch that no handle names
+R1     after a rollback: the folder passes to the new branch; what other branches have staged is
+       removed; what they show stays, or is moved aside
 =====  ======================================================================================
 
 What cannot be trusted, and is not: that an upload which returned is whole, and that one which failed left nothing (a
@@ -36,6 +38,7 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 
 from epochal.backends.epoch_folders import (
+    ASIDE,
     OWNER_FILE,
     STAGING,
     FolderOwner,
@@ -49,11 +52,14 @@ from epochal.backends.epoch_folders import (
     is_visible,
     shown_folder,
     staged_files,
+    to_move_aside,
+    to_move_back,
 )
 from epochal.backends.file_formats import WRITERS
 from epochal.backends.hdfs.client import ANSWERS, FileStatus, WebHdfs, translated
 from epochal.backends.hdfs.transaction import HdfsFile, HdfsTransaction, hdfs_files
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import OptionError, SinkError
@@ -64,6 +70,9 @@ GATHERED_ONE = declare("E5.hdfs.gathered-one", "one staged file of the epoch has
 GATHERED = declare("E5.hdfs.gathered", "all files of the epoch are gathered and checked, none is visible")
 RENAMED = declare("E5.hdfs.renamed", "the epoch's folder is visible, not yet looked at")
 CLAIMED = declare("R1.hdfs.claimed", "the folder's owner is written")
+INHERITED = declare("R1.hdfs.inherited", "the folder has passed to the branch of a rollback")
+MOVED_ASIDE = declare("R1.hdfs.moved-aside", "one epoch that a rollback left behind is not visible any more")
+MOVED_BACK = declare("R1.hdfs.moved-back", "one epoch that an earlier rollback moved aside is visible again")
 
 _PIECE = 4 * 1024 * 1024
 
@@ -90,6 +99,15 @@ class HdfsBackend(SinkBackend):
     def check(self, schema: pa.Schema) -> None:
         check_columns(self._who, self._format, schema)
 
+    def succeed(self, epoch: EpochScope, succession: Succession) -> None:
+        with self._translated("take over"):
+            if not self._inherit(epoch, succession):
+                return
+            for branch in succession.branches:
+                # What is decided is committed: the rest of another branch must not become visible any more.
+                self._hdfs.delete_folder(self._staging(branch))
+            self._rearrange(succession)
+
     def recover(self, epoch: EpochScope) -> None:
         with self._translated("take over"):
             found = self._hdfs.status(self._path)
@@ -99,9 +117,9 @@ class HdfsBackend(SinkBackend):
                 raise SinkError(f"{self._who}: {self._path} is a file. Name a folder.")
             self._hdfs.check_access(self._path, "rwx")
             names = self._hdfs.list(self._path)
-            self._claim(epoch, names)
+            owner = self._claim(epoch, names)
             CLAIMED.hit(epoch.epoch)
-            check_not_ahead(self._who, names, epoch)
+            check_not_ahead(self._who, names, epoch, owner)
 
     def start(self, task: TaskScope) -> HdfsTransaction:
         return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._who)
@@ -220,7 +238,34 @@ class HdfsBackend(SinkBackend):
             digest.update(piece)
         return digest.hexdigest() == file.sha256
 
-    def _claim(self, epoch: EpochScope, names: Mapping[str, FileStatus]) -> None:
+    def _inherit(self, epoch: EpochScope, succession: Succession) -> bool:
+        """Whether the folder is this branch's, also after taking it over from an earlier one of the application."""
+        path, mine = posixpath.join(self._path, OWNER_FILE), FolderOwner.of(epoch, succession)
+        if self._hdfs.status(path) is None:
+            return False
+        owner = FolderOwner.decode(self._hdfs.read(path))
+        if owner.application != mine.application or owner.branch not in (mine.branch, *succession.branches):
+            return False
+        if not owner.is_same(mine):
+            draft = f"{path}.{uuid.uuid4().hex}"
+            self._hdfs.create(draft, mine.encode().encode())
+            self._hdfs.replace(draft, path)
+            INHERITED.hit(epoch.epoch)
+        return True
+
+    def _rearrange(self, succession: Succession) -> None:
+        aside = posixpath.join(self._path, ASIDE)
+        leaving = to_move_aside(self._hdfs.list(self._path), succession)
+        if leaving:
+            self._hdfs.make_folder(aside)
+        for name in leaving:
+            self._move(posixpath.join(self._path, name), posixpath.join(aside, name))
+            MOVED_ASIDE.hit()
+        for name in to_move_back(self._hdfs.list(aside), succession):
+            self._move(posixpath.join(aside, name), posixpath.join(self._path, name))
+            MOVED_BACK.hit()
+
+    def _claim(self, epoch: EpochScope, names: Mapping[str, FileStatus]) -> FolderOwner:
         """Write the owner's file, or see that it names this application and branch."""
         where, mine = f"{self._who}: its folder", FolderOwner.of(epoch)
         path = posixpath.join(self._path, OWNER_FILE)
@@ -233,10 +278,12 @@ class HdfsBackend(SinkBackend):
                 self._move(draft, path)
             finally:
                 self._hdfs.delete(draft)
-        check_owner(where, FolderOwner.decode(self._hdfs.read(path)), mine)
+        owner = FolderOwner.decode(self._hdfs.read(path))
+        check_owner(where, owner, mine)
         for name in names:
             if name.startswith(f"{OWNER_FILE}."):  # the draft of a process that died, or whose answer was lost
                 self._hdfs.delete(posixpath.join(self._path, name))
+        return owner
 
     def _staging(self, branch: str) -> str:
         return posixpath.join(self._path, STAGING, branch)

@@ -20,6 +20,7 @@ from epochal.backends.postgresql_two_phase.ledger import Ledger
 from epochal.backends.postgresql_two_phase.names import PREFIX, TransactionName
 from epochal.backends.postgresql_two_phase.transaction import TwoPhaseTransaction
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import OptionError, OutcomeUnknown, SinkError
@@ -27,6 +28,7 @@ from epochal.faults import declare
 from epochal.snapshots import layout
 
 SWEPT = declare("R1.postgresql.swept", "table and ledger are there, transactions of no manifest are rolled back")
+SWEPT_BRANCH = declare("R1.postgresql.swept-branch", "transactions of a branch that a rollback left are rolled back")
 BEFORE_COMMIT = declare("E5.postgresql.before-commit", "the subtasks' transactions are prepared, none is committed")
 COMMITTED_ONE = declare("E5.postgresql.committed-one", "one subtask's transaction is committed, others may not be")
 
@@ -60,12 +62,18 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         with self._access.transaction("ask for its settings", reading=True) as connection:
             self._probe(connection)
 
+    def succeed(self, epoch: EpochScope, succession: Succession) -> None:
+        # What another branch decided is committed; what it left prepared would hold its locks for ever.
+        for branch in succession.branches:
+            self._roll_back(self._prepared(branch))
+            SWEPT_BRANCH.hit(epoch.epoch)
+
     def recover(self, epoch: EpochScope) -> None:
         with self._access.transaction("prepare the tables") as connection:
             self._probe(connection)
             self._access.prepare(connection)
             self._ledger.create(connection)
-        self._roll_back(name for name in self._prepared(epoch) if not self._may_be_named(name, epoch))
+        self._roll_back(name for name in self._prepared(epoch.branch) if not self._may_be_named(name, epoch))
         SWEPT.hit(epoch.epoch)
 
     def start(self, task: TaskScope) -> TwoPhaseTransaction:
@@ -89,7 +97,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         kept = set(_named(keep))
         return self._roll_back(
             name
-            for name in self._prepared(epoch)
+            for name in self._prepared(epoch.branch)
             if name.epoch == epoch.epoch and name.attempt <= epoch.attempt and name not in kept
         )
 
@@ -121,12 +129,12 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
                 count += 1
         return count
 
-    def _prepared(self, epoch: EpochScope) -> list[TransactionName]:
-        """This branch's and sink's transactions that stand prepared in the database."""
+    def _prepared(self, branch: str) -> list[TransactionName]:
+        """The branch's and this sink's transactions that stand prepared in the database."""
         with self._connected("list prepared transactions") as session:
             found = session.execute(
                 "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
-                (f"{PREFIX}:{epoch.branch}:{self._place.sink}:",),
+                (f"{PREFIX}:{branch}:{self._place.sink}:",),
             ).fetchall()
         names = [TransactionName.parse(row[0]) for row in found]
         return [name for name in names if name is not None]

@@ -6,6 +6,7 @@ carries a copy of it to the executors, so it must be serialisable and hold no co
 ====================  =========  ==================================================================================
 call                  process    when
 ====================  =========  ==================================================================================
+``succeed``           driver     R1, once per attempt, where the application has other branches; sinks only
 ``recover``           driver     R1..R4, once per attempt, before any other call of that attempt
 ``start``             executor   E2/T1, once per task attempt; also again for the same subtask, when Spark retries,
                                  speculates, or runs a lost stage again. Attempts of one subtask may run at once
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
+from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 
@@ -125,6 +127,13 @@ class SinkBackend(Backend[SinkTransaction]):
         """Where the rows go, comparable, without secrets (``files:/data/out``): a fork must name another.
 
         A target that ends with its colon (``console:``) names no place, and may be shared.
+        """
+
+    def succeed(self, epoch: EpochScope, succession: Succession) -> None:
+        """R1, before ``recover``: other branches of the application have written to this target, before a rollback.
+
+        Take from them what belongs to one branch at a time, and, when asked, hide what they left behind. Nothing is to
+        be done where each branch has a mark of its own and rows cannot be taken back (Kafka, databases). Idempotent.
         """
 
     @abstractmethod

@@ -108,6 +108,35 @@ class EpochCounts(_Record):
     state_bytes: int = 0
 
 
+class EpochRange(_Record):
+    """Epoch numbers from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, epoch: int) -> bool:
+        return self.first <= epoch <= self.last
+
+
+class Succession(_Record):
+    """What a branch takes over from other branches of its application: those that ran before a rollback.
+
+    No two branches of an application use the same epoch number, so that a number that a sink shows is one epoch.
+    """
+
+    branches: tuple[str, ...]
+    """All of the application but this one. No epoch of theirs is prepared and not committed."""
+    left_behind: tuple[EpochRange, ...]
+    """Numbers of theirs that this branch does not stand on, in order."""
+    last: int
+    """The highest number that any of them used."""
+    move_aside: bool = False
+    """Whether sinks that can shall hide what they show of ``left_behind`` from readers."""
+
+    def is_left_behind(self, epoch: int) -> bool:
+        return any(epoch in numbers for numbers in self.left_behind)
+
+
 class RecoveryPoint(_Record):
     """What an attempt starts from (R1, R2): the branch's head and what earlier attempts left unfinished."""
 
@@ -121,7 +150,13 @@ class RecoveryPoint(_Record):
     started: Sequence[EpochRecord]
     """Of this branch, started and never decided (R4)."""
     next_epoch: int
-    """Larger than every epoch of this branch, whatever its state."""
+    """Larger than every epoch of this branch and of its application's other branches, whatever their state."""
+    first_epoch: int = 1
+    """The smallest epoch of this branch, whatever its state; ``next_epoch`` when there is none yet."""
+    begun: Change | None = None
+    """How the branch began, where it stands on a snapshot: ``fork``, ``rollback``, ``import`` or ``start``."""
+    succession: Succession | None = None
+    """Other branches of the application, if there are any with epochs."""
 
 
 class Directive(_Record):

@@ -83,8 +83,9 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     for name, sink in participants.sinks.items():
         until_available(name, partial(sink.check, plan.sinks[name]), time.sleep, note)
     catalog.heartbeat(DriverStatus(phase="recovering"))
-    position = Recovery(orders, catalog, store, participants, queue, time.sleep, note).run()
-    changes += _first_changes(position)
+    recovery = Recovery(orders, catalog, store, participants, queue, time.sleep, note)
+    position = recovery.run()
+    changes += _first_changes(position, recovery.begun)
     bases = PendingBases()
     coordinator = Coordinator(
         orders=orders,
@@ -140,10 +141,11 @@ def _participants(
     )
 
 
-def _first_changes(position: Position) -> list[Change]:
+def _first_changes(position: Position, begun: Change | None) -> list[Change]:
     """What the first epoch of a branch says of where it comes from."""
     if position.parent is None:
         return [Change(kind="start")]
     if position.parent.branch != position.branch:
-        return [Change(kind="fork", detail={"branch": position.parent.branch, "epoch": position.parent.epoch})]
+        detail = {"branch": position.parent.branch, "epoch": position.parent.epoch}
+        return [begun or Change(kind="fork", detail=detail)]
     return []

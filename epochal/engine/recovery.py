@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from epochal.contracts.catalog import Catalog, Failure, ManifestReference, RecoveryPoint
+from epochal.contracts.catalog import Catalog, Change, Failure, ManifestReference, RecoveryPoint
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine import points
@@ -41,10 +41,13 @@ class Recovery:
     commits: CommitQueue
     pause: Callable[[float], None]
     note: Callable[[Sequence[Waiting]], None]
+    begun: Change | None = None
+    """How the branch began, once it is known."""
 
     def run(self) -> Position:
         """Raises ``Fenced``, ``SnapshotError`` (file missing or corrupt, named), ``SinkError``."""
         point = self._take_over()
+        self.begun = point.begun
         position = self._find(point)
         self._finish(point)
         self._abort_undecided(point)
@@ -61,6 +64,8 @@ class Recovery:
         for operator in self.participants.operators.values():
             operator.recover(scope)
         for name, sink in self.participants.sinks.items():
+            if point.succession is not None:
+                until_available(name, partial(sink.succeed, scope, point.succession), self.pause, self.note)
             until_available(name, partial(sink.recover, scope), self.pause, self.note)
         points.R1_FENCED.hit()
         log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
@@ -132,7 +137,7 @@ class Recovery:
         zombie may have written since. What is older than the last bases is left to garbage collection.
         """
         decided = self._decided_since_bases(point)
-        first = min(decided, default=1)
+        first = min(decided, default=point.first_epoch)
         written = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
         for epoch in range(first, point.next_epoch):
             self._sweep(

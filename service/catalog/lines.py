@@ -169,9 +169,15 @@ class Line:
         return self._session.scalars(query).all()
 
     def next_epoch(self) -> int:
-        """Above every epoch of the branch and of what it was forked from, so that numbers rise along a lineage."""
-        latest = self._session.scalar(select(func.max(Epoch.epoch)).where(Epoch.branch == self._branch))
-        return max(latest or 0, self._row().parent_epoch or 0) + 1
+        """Above every epoch of the branch's lineage, and of every branch of the application: see ``Succession``."""
+        row = self._row()
+        latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id).correlate(Branch).scalar_subquery()
+        used = self._session.scalar(select(func.max(latest)).where(Branch.application == row.application))
+        return max(used or 0, row.parent_epoch or 0) + 1
+
+    def first_epoch(self) -> int | None:
+        """The branch's smallest epoch, in any state."""
+        return self._session.scalar(select(func.min(Epoch.epoch)).where(Epoch.branch == self._branch))
 
     def _move(self, epoch: int, before: State, values: dict[str, Any]) -> None:
         found = update(Epoch).where(

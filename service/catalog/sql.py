@@ -30,6 +30,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.lines import Line
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
+from epochal.service.catalog.succession import begun_with, succession_of
 from epochal.service.catalog.types import now
 from epochal.service.ports import ControlEvent
 
@@ -77,6 +78,9 @@ class SqlCatalog(Catalog):
                 prepared=[epoch_record(row) for row in line.in_state(State.PREPARED)],
                 started=[epoch_record(row) for row in line.in_state(State.STARTED)],
                 next_epoch=line.next_epoch(),
+                first_epoch=line.first_epoch() or line.next_epoch(),
+                begun=begun_with(branch),
+                succession=succession_of(session, branch),
             )
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:

@@ -191,7 +191,7 @@ def test_start_from_a_savepoint_begins_a_branch(plane: Plane) -> None:
     third.running()
     assert third.point.branch != driver.point.branch
     assert third.point.head == driver.head
-    assert third.point.next_epoch == 3
+    assert third.point.next_epoch == 5
     third.epoch()
 
     assert numbers(plane.get("/v1/applications/flights/epochs")) == [3, 2, 1]
