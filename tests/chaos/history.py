@@ -116,7 +116,7 @@ class History:
         self.password = folder / "password"
         self.password.write_text(url.password or "")
         self.password.chmod(0o600)
-        self.database = url._replace(password=None).render_as_string()
+        self.database = url._replace(password=None, port=servers.before_postgresql.port).render_as_string()
         self.conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self.hdfs = f"{servers.hdfs.create_folder()}/streaks"
         self.log: dict[int, list[Row]] = {partition: [] for partition in range(PARTITIONS)}
@@ -190,12 +190,12 @@ class History:
             pipeline=PIPELINE,
             directory=self.folder / "run",
             parameters={
-                "servers": self.servers.kafka.bootstrap,
+                "servers": self.servers.kafka.bootstrap_through_proxy,
                 "input": self.input,
                 "topic": self.topic,
                 "database": self.database,
                 "password": self.password,
-                "name_node": self.servers.hdfs.url,
+                "name_node": self.servers.name_node,
                 "user": self.servers.hdfs.user,
                 "hdfs": self.hdfs,
                 "folder": self.folder / "streaks",

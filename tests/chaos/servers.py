@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -11,16 +11,25 @@ from epochal.testing.drivers import SparkJvm
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from epochal.testing.servers.process import LOOPBACK
+from epochal.testing.servers.proxy import TcpProxy, proxy
 
 
 @dataclass(frozen=True)
 class Servers:
-    """One of each, and one JVM for all drivers."""
+    """One of each, and one JVM for all drivers. Drivers and tasks come to the servers through proxies."""
 
     kafka: KafkaServer
     postgresql: PostgresqlServer
     hdfs: HdfsServer
     jvm: SparkJvm
+    before_postgresql: TcpProxy
+    before_hdfs: TcpProxy
+
+    @property
+    def name_node(self) -> str:
+        """The NameNode's address, through its proxy."""
+        return f"http://{LOOPBACK}:{self.before_hdfs.port}"
 
     def disturb(self, what: str) -> None:
         """Something happens to a server; afterwards it is there again."""
@@ -39,20 +48,49 @@ class Servers:
                 self.hdfs.enter_safe_mode()
                 time.sleep(1)
                 self.hdfs.leave_safe_mode()
+            case "connections cut":
+                for _ in range(3):
+                    self._each(TcpProxy.reset)
+                    time.sleep(0.5)
+            case "answers late":
+                self._each(lambda before: before.delay(0.1))
+                time.sleep(2)
+                self._each(TcpProxy.heal)
+            case "black hole":
+                self._each(TcpProxy.hold)
+                time.sleep(2)
+                self._each(TcpProxy.reset)
+                self._each(TcpProxy.heal)
             case _:
                 raise ValueError(f"nothing is known of {what!r}")
 
+    def _each(self, happens: Callable[[TcpProxy], None]) -> None:
+        for before in (self.kafka.proxy, self.before_postgresql, self.before_hdfs):
+            happens(before)
 
-DISTURBANCES = ("broker killed", "broker paused", "database stopped", "name node killed", "safe mode")
+
+DISTURBANCES = (
+    "broker killed",
+    "broker paused",
+    "database stopped",
+    "name node killed",
+    "safe mode",
+    "connections cut",
+    "answers late",
+    "black hole",
+)
 
 
 @contextmanager
 def running_servers() -> Iterator[Servers]:
     """Raises ``ServerUnavailable`` where one cannot be had."""
     with ExitStack() as stack:
+        database, folders = stack.enter_context(postgresql()), stack.enter_context(hdfs())
         yield Servers(
             kafka=stack.enter_context(kafka()),
-            postgresql=stack.enter_context(postgresql()),
-            hdfs=stack.enter_context(hdfs()),
+            postgresql=database,
+            hdfs=folders,
             jvm=stack.enter_context(SparkJvm()),
+            before_postgresql=stack.enter_context(proxy(database.port)),
+            before_hdfs=stack.enter_context(proxy(int(folders.url.rpartition(":")[2]))),
         )

@@ -31,9 +31,10 @@ from tests.databases import DbmsDatabase, TestDatabase
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
+LONG = pytest.mark.long
 TRIES = 30
 LATE_SECONDS = 0.5
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 1.5
 """How long the clients here wait for an answer that never comes."""
 
 
@@ -74,7 +75,10 @@ def through(harness: SinkHarness, before: TcpProxy, kind: Kind, asked: Asked) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestKafka:
-    @pytest.mark.parametrize("asked", [kafka_request(0), kafka_request(26)], ids=["produce", "end-transaction"])
+    @pytest.mark.parametrize(
+        "asked",
+        [pytest.param(kafka_request(0), marks=LONG, id="produce"), pytest.param(kafka_request(26), id="end")],
+    )
     def test_a_request_of_the_commit(self, kafka_server: KafkaServer, tmp_path: Path, kind: Kind, asked: Asked) -> None:
         patience = {"socket_timeout_ms": int(ANSWER_SECONDS * 1000)}
         topic = Topic(
@@ -85,6 +89,7 @@ class TestKafka:
         )
         through(topic, kafka_server.proxy, kind, asked)
 
+    @LONG
     def test_fencing(self, kafka_server: KafkaServer, tmp_path: Path, kind: Kind) -> None:
         patience = {"socket_timeout_ms": int(ANSWER_SECONDS * 1000)}
         topic = Topic(kafka_server, tmp_path, connection=Connection(kafka_server.bootstrap_through_proxy, patience))
@@ -133,7 +138,7 @@ class TwoPhaseThroughProxy(ThroughProxy, TwoPhaseDatabase):
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestPostgresql:
-    @pytest.mark.parametrize("request_of", ["UPDATE", "COPY", "COMMIT"])
+    @pytest.mark.parametrize("request_of", [*(pytest.param(it, marks=LONG) for it in ("UPDATE", "COPY")), "COMMIT"])
     def test_a_statement_of_the_commit(
         self,
         postgresql_url: str,
@@ -210,7 +215,9 @@ class FolderThroughProxy(HdfsFolder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("operation", ["MKDIRS", "RENAME", "epoch%3D0000000002&renameoptions"])
+@pytest.mark.parametrize(
+    "operation", [*(pytest.param(it, marks=LONG) for it in ("MKDIRS", "RENAME")), "epoch%3D0000000002&renameoptions"]
+)
 def test_hdfs(hdfs_server: HdfsServer, before_hdfs: TcpProxy, kind: Kind, operation: str) -> None:
     """Making the folder, gathering a file, and the one rename that shows the epoch."""
     folder = FolderThroughProxy(hdfs_server)
