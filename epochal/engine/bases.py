@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from epochal.errors import SnapshotError
+from epochal.snapshots import compaction
+from epochal.snapshots.chain import Chain
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 
 
 @dataclass
 class PendingBases:
-    """Hands the bases that the background wrote over to the coordinator; an aborted epoch leaves them for the next."""
+    """Hands the bases that the background wrote over to the coordinator; an aborted epoch leaves them for the next.
+
+    Beside bases a manifest has the sources' checkpoints, which end the walk of a recovery. An application without
+    state tables has no bases, and asks for checkpoints alone.
+    """
 
     _bases: tuple[BaseFile, ...] = ()
+    _checkpoint_wanted: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def offer(self, bases: tuple[BaseFile, ...]) -> None:
@@ -27,14 +33,24 @@ class PendingBases:
         with self._lock:
             return self._bases
 
-    def discard(self, store: SnapshotStore) -> None:
+    def want_checkpoint(self) -> None:
+        """The next manifest shall have the sources' checkpoints, also without bases."""
+        with self._lock:
+            self._checkpoint_wanted = True
+
+    @property
+    def checkpoint_wanted(self) -> bool:
+        with self._lock:
+            return self._checkpoint_wanted
+
+    def discard(self, store: SnapshotStore, chains: Iterable[Chain]) -> None:
         """Remove them after an orderly end: no manifest names them then. After any other R4 does it, which can tell."""
-        for base in self.take():
-            with suppress(SnapshotError):
-                store.delete(base.file.path)
+        compaction.discard(store, self.take(), chains)
 
     def published(self, manifest: Manifest) -> None:
         """The manifest is decided: its bases need not be named again."""
         with self._lock:
             if manifest.bases and manifest.bases == self._bases:
                 self._bases = ()
+            if manifest.source_checkpoints:
+                self._checkpoint_wanted = False

@@ -1,6 +1,6 @@
-"""E7, retain: sweep what lost tasks left of an epoch, and write bases when a chain has become long.
+"""E7, retain: sweep what lost tasks left of an epoch, and have bases written when a chain has become long or large.
 
-Old snapshots are not deleted here: expired ones can no longer be read (``retained_epochs``), their files stay.
+Old snapshots are not deleted here: expired ones can no longer be read, and the control plane collects their files.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 
 from epochal.contracts.identity import EpochScope
 from epochal.engine import points
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import PreparedEpoch
+from epochal.engine.compaction import Compaction
 from epochal.engine.job import Participants
-from epochal.engine.position import Position
 from epochal.errors import EpochalError
 from epochal.snapshots import layout
-from epochal.snapshots.compaction import compact
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
@@ -46,9 +44,7 @@ class Retention:
 
     store: SnapshotStore
     participants: Participants
-    position: Position
-    bases: PendingBases
-    compact_after_epochs: int
+    compaction: Compaction
     aborted: list[EpochScope] = field(default_factory=list)
     _swept_once: deque[PreparedEpoch] = field(default_factory=deque)
 
@@ -56,7 +52,7 @@ class Retention:
         try:
             self._sweep(epoch)
             points.E7_SWEPT.hit(epoch.scope.epoch)
-            self._compact(epoch)
+            self.compaction.consider(epoch.scope.epoch)
         except EpochalError as error:
             log.warning("E7 retain: epoch %s: %s", epoch.scope.key, error)
 
@@ -73,22 +69,9 @@ class Retention:
             self.aborted.remove(scope)
 
     def finish(self) -> None:
-        """The attempt ends in order: sweep what would have been swept again later."""
+        """Nothing of what was published can be written any more: sweep what would have been swept again later."""
         try:
             for epoch in self._swept_once:
                 sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
         except EpochalError as error:
             log.warning("E7 retain: %s", error)
-
-    def _compact(self, epoch: PreparedEpoch) -> None:
-        if not self.participants.tables or self.bases.take() or self.position.links < self.compact_after_epochs:
-            return
-        chains = dict(self.position.chains)
-        bases = tuple(
-            base
-            for table in self.participants.tables
-            for base in compact(self.store, table, chains[table.id], epoch.manifest.max_parallelism)
-        )
-        log.info("E7 retain: %d bases written at epoch %s", len(bases), self.position.parent)
-        points.E7_BASES_WRITTEN.hit(epoch.scope.epoch)
-        self.bases.offer(bases)

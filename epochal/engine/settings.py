@@ -33,7 +33,18 @@ class Configuration(BaseModel):
     epoch_timeout_seconds: float = Field(600.0, gt=0, description="E1 to E4 of one epoch; then it is aborted.")
     tolerable_failed_epochs: int = Field(3, ge=0, description="Aborted epochs in a row before the attempt fails.")
     retained_epochs: int = Field(1000, ge=1, description="Committed snapshots that can be read back.")
+    retained_seconds: float | None = Field(None, gt=0, description="Snapshots older than this expire, too.")
     compact_after_epochs: int = Field(50, ge=2, description="Length of a chain of deltas before bases are written.")
+    compact_after_share: float = Field(
+        0.5, gt=0, description="Bases are also written when the deltas since are this share of their bytes .."
+    )
+    compact_after_bytes: int = Field(16 << 20, ge=0, description=".. and at least so many bytes.")
+    compact_on_spark_bytes: int = Field(
+        512 << 20, ge=0, description="State of so many bytes is compacted by a Spark job, less in the driver."
+    )
+    allow_dropped_state: tuple[str, ...] = Field(
+        (), description="State tables (streaks.current) and columns (delays.worst) that an upgrade may drop."
+    )
     guarantee: Literal["exactly_once"] = "exactly_once"
     master: str = Field("local[2]", description="Spark master.")
     spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
@@ -58,6 +69,10 @@ class ExecutionOrders(BaseModel):
     """sha256 of the artifact."""
     parameters: dict[str, Any] = {}
     configuration: Configuration = Configuration()
+    version: int | None = None
+    """The number of the application version; ``None`` where versions are not counted. Made ``by`` whom, and why."""
+    by: str | None = None
+    message: str | None = None
     shadow: bool = False
     """Run without sinks: a fork that only computes state."""
     store: str

@@ -7,7 +7,7 @@ the past pay for, against the rows that a new base has to write again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -95,7 +95,7 @@ def ranges_of(chain: Chain, max_parallelism: int) -> tuple[KeyGroupRange, ...]:
 
 @dataclass
 class TableCompaction:
-    """New bases of one state table at ``chain.at``, file by file. May be made again in another process, for a range."""
+    """New bases of one state table at ``chain.at``, file by file."""
 
     store: SnapshotStore
     table: StateTable
@@ -157,31 +157,39 @@ class TableCompaction:
         return BaseFile(table=self.table.id, at=self.at, first_group=groups.first, last_group=groups.last, file=file)
 
 
-def compact(
-    store: SnapshotStore,
-    table: StateTable,
-    chain: Chain,
-    max_parallelism: int,
-    written: Callable[[BaseFile], None] = lambda base: None,
-) -> tuple[BaseFile, ...]:
+@dataclass(frozen=True)
+class RangeJob:
+    """One range of one state table. ``always``: a file also without rows, so that every table has a base."""
+
+    table: StateTable
+    chain: Chain
+    groups: KeyGroupRange
+    always: bool
+
+
+def jobs_of(table: StateTable, chain: Chain, max_parallelism: int) -> tuple[RangeJob, ...]:
+    """All ranges of a state table, in order."""
+    ranges = ranges_of(chain, max_parallelism)
+    return tuple(RangeJob(table, chain, groups, groups is ranges[-1]) for groups in ranges)
+
+
+def write_bases(store: SnapshotStore, jobs: Iterable[RangeJob]) -> Iterator[BaseFile]:
+    """Carry out jobs, those of a state table after one another; each file is durable when it is given."""
+    compaction: TableCompaction | None = None
+    for job in jobs:
+        if compaction is None or (compaction.table, compaction.chain) != (job.table, job.chain):
+            compaction = TableCompaction(store, job.table, job.chain)
+        base = compaction.base(job.groups, always=job.always)
+        if base is not None:
+            yield base
+
+
+def compact(store: SnapshotStore, table: StateTable, chain: Chain, max_parallelism: int) -> tuple[BaseFile, ...]:
     """The bases of a state table at ``chain.at``: at least one file, also when there are no rows.
 
     They count from the moment a manifest names them, beside those of every other state table at the same epoch.
-    ``written`` is called after each; what it raises ends the compaction. After an error the files that were new are
-    removed, as far as that is possible.
     """
-    compaction, bases = TableCompaction(store, table, chain), list[BaseFile]()
-    ranges = ranges_of(chain, max_parallelism)
-    try:
-        for groups in ranges:
-            base = compaction.base(groups, always=groups is ranges[-1] and not bases)
-            if base is not None:
-                bases.append(base)
-                written(base)
-    except Exception:
-        discard(store, bases, [chain])
-        raise
-    return tuple(bases)
+    return tuple(write_bases(store, jobs_of(table, chain, max_parallelism)))
 
 
 def discard(store: SnapshotStore, bases: Iterable[BaseFile], chains: Iterable[Chain]) -> None:

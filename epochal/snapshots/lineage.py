@@ -23,10 +23,11 @@ def history(store: SnapshotStore, head: ManifestReference | None) -> Iterator[Ma
 
 
 def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: Iterable[str]) -> dict[str, Chain]:
-    """The chain of each state table, by id, at ``head``. Walks back to the last bases.
+    """The chain of each state table, by id, at ``head``. Walks back to the last bases, or to before all the tables.
 
     A table begins where it was declared last without a break: what one of the same id held before was dropped.
     """
+    wanted = tuple(tables)
     manifests: list[Manifest] = []
     bases: tuple[BaseFile, ...] = ()
     base_at: EpochKey | None = None
@@ -36,7 +37,10 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
         if manifest.key == base_at:
             break
         manifests.append(manifest)
-    return {table: _chain(table, manifests, base_at, bases) for table in tables}
+        if not any(declares(manifest, table) for table in wanted):
+            bases, base_at = (), None
+            break
+    return {table: _chain(table, manifests, base_at, bases) for table in wanted}
 
 
 def _chain(table: str, newest_first: Sequence[Manifest], base_at: EpochKey | None, bases: Iterable[BaseFile]) -> Chain:

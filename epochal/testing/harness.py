@@ -26,6 +26,7 @@ from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import SliceLimits
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, drain
+from epochal.engine.compaction import Compaction, policy_of
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
 from epochal.engine.operators import plan_pipeline
@@ -102,14 +103,8 @@ class Harness:
         self._coordinator = Coordinator(
             orders, catalog, self._store, runner, participants, self._commits, position, bases
         )
-        self._commits.retain = Retention(
-            self._store,
-            participants,
-            position,
-            bases,
-            self._configuration.compact_after_epochs,
-            self._coordinator.aborted,
-        )
+        compaction = Compaction(self._store, position, bases, policy_of(self._configuration))
+        self._commits.retain = Retention(self._store, participants, compaction, self._coordinator.aborted)
 
     def epoch(self, **inputs: RowsGiven) -> dict[str, pa.Table]:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.

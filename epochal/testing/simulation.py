@@ -18,6 +18,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import SliceLimits
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
+from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
 from epochal.engine.recovery import Recovery
@@ -25,6 +26,7 @@ from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
+from epochal.snapshots.compaction import CompactionPolicy
 from epochal.snapshots.lineage import history
 from epochal.testing.memory_catalog import MemoryCatalog
 from epochal.testing.simulated import (
@@ -119,7 +121,8 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         position,
         bases,
     )
-    commits.retain = Retention(world.store, participants, position, bases, 10_000, coordinator.aborted)
+    compaction = Compaction(world.store, position, bases, CompactionPolicy(epochs=10_000))
+    commits.retain = Retention(world.store, participants, compaction, coordinator.aborted)
     while budget is None or budget > 0:
         if plan.chance.random() < 0.5 or not commits.has_room:
             commits.step()

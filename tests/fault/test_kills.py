@@ -91,6 +91,7 @@ LIVES = (
     Life("E6.acknowledged"),
     Life("E7.before-retain"),
     Life("E7.swept"),
+    Life("E7.base-written", "anywhere"),
     Life("E7.bases-written", "anywhere"),
     # While it aborts an epoch that has failed.
     Life("abort.before-sweep", raises="E3.collected"),

@@ -1,0 +1,57 @@
+"""Compaction as a Spark job: ranges of key groups on executors, a few at a time, so that epochs find free slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from epochal.engine.failures import failure_of
+from epochal.errors import EpochalError, SnapshotError
+from epochal.snapshots.compaction import RangeJob, write_bases
+from epochal.snapshots.manifest import BaseFile
+from epochal.snapshots.store import SnapshotStore
+
+_RESULT = pa.schema([pa.field("base", pa.string(), nullable=False)])
+
+
+@dataclass(frozen=True)
+class SparkRangeWriter:
+    """Carries out all jobs and then gives their files. ``slots``: tasks at once, fewer than the cluster has."""
+
+    spark: SparkSession
+    store: SnapshotStore
+    slots: int
+
+    def __call__(self, jobs: Sequence[RangeJob]) -> Iterator[BaseFile]:
+        """Raises ``SnapshotError`` when a task failed for good; what it wrote is left to garbage collection."""
+        shares = min(self.slots, len(jobs))
+        task = _Task(self.store, tuple(jobs), shares)
+        frame = self.spark.range(0, shares, 1, shares).mapInArrow(task, "base string")
+        try:
+            rows = frame.collect()
+        except EpochalError:
+            raise
+        except Exception as error:  # Spark's errors have no common root that Spark Connect shares
+            raise SnapshotError(f"The compaction on Spark failed: {failure_of(error).message}") from error
+        bases = [BaseFile.model_validate_json(row.base) for row in rows]
+        yield from sorted(bases, key=lambda base: (base.table, base.first_group))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Runs on executors: every ``shares``-th job, so that ranges of all tables spread."""
+
+    store: SnapshotStore
+    jobs: tuple[RangeJob, ...]
+    shares: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for share in batch.column(0).to_pylist():
+                for _, jobs in groupby(self.jobs[share :: self.shares], key=lambda job: job.table.id):
+                    for base in write_bases(self.store, jobs):
+                        yield pa.RecordBatch.from_pydict({"base": [base.model_dump_json()]}, schema=_RESULT)
