@@ -28,7 +28,9 @@ from epochal.service.logs.routes import router as logs
 from epochal.service.operations.routes import router as operations
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import PortFactories
+from epochal.service.preflight.routes import router as preflight
 from epochal.service.replicas.part import Replicas
+from epochal.service.rollback.routes import router as rollback
 from epochal.service.savepoints.routes import router as savepoints
 from epochal.service.security.admin import ensure_admin_token
 from epochal.service.security.gate import Gate, check_binding
@@ -39,13 +41,17 @@ from epochal.service.state.routes import router as state
 from epochal.service.tokens.routes import router as tokens
 from epochal.service.transactions.routes import router as transactions
 from epochal.service.transport import Transport
+from epochal.service.versions.routes import rescaling
 from epochal.service.versions.routes import router as versions
 
 ROUTERS = (
     health,
     artifacts,
     applications,
+    rollback,
     versions,
+    rescaling,
+    preflight,
     operations,
     executions,
     epochs,

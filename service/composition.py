@@ -17,12 +17,15 @@ from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
+from epochal.service.preflight.service import PreflightService
+from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.settings import Settings
 from epochal.service.snapshots.service import SnapshotDirectory, SnapshotService
 from epochal.service.tokens.service import TokenService
 from epochal.service.transactions.service import TransactionService
+from epochal.service.versions.proposals import Proposals
 from epochal.service.versions.service import VersionService
 from epochal.snapshots.store import SnapshotStore
 
@@ -41,6 +44,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     replicas = ports.replicas(surroundings, events)
     supervisor = ports.supervisor(surroundings, events)
     lifecycle = Lifecycle(database, events, supervisor)
+    proposals = Proposals(settings, builder, store)
     return ControlPlane(
         settings=settings,
         database=database,
@@ -57,7 +61,9 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         applications=ApplicationService(settings, database, builder, lifecycle),
         forks=ForkService(settings, database, builder, lifecycle),
         lifecycle=lifecycle,
-        versions=VersionService(settings, database, builder),
+        rollback=RollbackService(database, store, lifecycle),
+        versions=VersionService(database, proposals, lifecycle),
+        preflight=PreflightService(database, proposals),
         operations=OperationService(database),
         executions=ExecutionService(database),
         epochs=EpochService(database),

@@ -21,6 +21,8 @@ from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
+from epochal.service.preflight.service import PreflightService
+from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.settings import Settings
@@ -52,7 +54,9 @@ class ControlPlane:
     applications: ApplicationService
     forks: ForkService
     lifecycle: Lifecycle
+    rollback: RollbackService
     versions: VersionService
+    preflight: PreflightService
     operations: OperationService
     executions: ExecutionService
     epochs: EpochService

@@ -24,13 +24,20 @@ from epochal.service.catalog.models import (
     Execution,
     Operation,
     Savepoint,
+    Version,
 )
 from epochal.service.catalog.records import json_of, key_of
+from epochal.service.catalog.rollbacks import roll_back
 from epochal.service.catalog.types import now
 from epochal.service.ports import ControlEvent
 from epochal.service.problems import Problem, problem_of, problem_of_failure
 
 Events = list[ControlEvent]
+
+RECONFIGURATIONS = ("upgrade", "rescale")
+"""Operations that put another version in place; their argument ``version`` is its number."""
+
+_ANSWERED_BY_DRIVER = ("savepoint", "transaction", *RECONFIGURATIONS)
 
 
 def driver_runs(session: Session, execution: Execution) -> Events:
@@ -40,9 +47,9 @@ def driver_runs(session: Session, execution: Execution) -> Events:
     waiting = [
         operation
         for operation in _running(session, execution)
-        if operation.kind == "start" or (operation.kind == "restart" and operation.arguments.get("successor"))
+        if operation.kind == "start" or operation.arguments.get("successor")
     ]
-    return [_succeed(application, operation, dict(result)) for operation in waiting]
+    return [succeed(application, operation, _of_start(operation, result)) for operation in waiting]
 
 
 def directive_done(
@@ -59,13 +66,41 @@ def directive_done(
     directive.head_branch = head.branch if head else None
     directive.head_epoch = head.epoch if head else None
     operation = session.get(Operation, directive.operation) if directive.operation else None
-    if operation is None or operation.state != "running" or operation.kind not in ("savepoint", "transaction"):
+    if operation is None or operation.state != "running" or operation.kind not in _ANSWERED_BY_DRIVER:
         return []
     if failure is not None:
-        return [_fail(application, operation, problem_of_failure(failure))]
+        return [_fail(session, application, operation, problem_of_failure(failure))]
     if operation.kind == "transaction":
-        return [_succeed(application, operation, dict(operation.arguments))]
+        return [succeed(application, operation, dict(operation.arguments))]
+    if operation.kind in RECONFIGURATIONS:
+        return [succeed(application, operation, {**operation.arguments, "epoch": head.epoch if head else None})]
     return _savepoint(session, application, operation, head.key if head else None)
+
+
+def reconfigurations_lost(session: Session, execution: Execution, attempt: int) -> Events:
+    """R1: a driver ended while it was to go on with another version, which its successor will not try again.
+
+    Where the version was decided, it is the execution's, and the successor says that it is in place.
+    """
+    pending = select(Directive).where(
+        Directive.execution == execution.id, Directive.completed_at.is_(None), Directive.kind == "reconfigure"
+    )
+    events: Events = []
+    for directive in session.scalars(pending):
+        lost = select(Attempt.number).where(
+            Attempt.execution == execution.id,
+            Attempt.number < attempt,
+            Attempt.begun_at.is_not(None),
+            Attempt.ended_at > directive.created_at,
+        )
+        if directive.arguments["version"] == execution.version or session.scalars(lost).first() is None:
+            continue
+        message = (
+            f"The driver ended before version {directive.arguments['version']} had run an epoch; version "
+            f"{execution.version} goes on. See the logs of the attempt that ended, and try again."
+        )
+        events += directive_done(session, execution, directive, None, Failure(type="driver-lost", message=message))
+    return events
 
 
 def savepoint_of_head(session: Session, application: Application, operation: Operation) -> Events:
@@ -100,8 +135,8 @@ def _savepoint(session: Session, application: Application, operation: Operation,
     try:
         savepoint = make_savepoint(session, application, operation, key)
     except EpochalError as error:
-        return [_fail(application, operation, problem_of(error))]
-    succeeded = _succeed(application, operation, savepoint_result(session, savepoint))
+        return [_fail(session, application, operation, problem_of(error))]
+    succeeded = succeed(application, operation, savepoint_result(session, savepoint))
     return [savepoint_made(application.name, savepoint), succeeded]
 
 
@@ -145,19 +180,50 @@ def _operation_over(
     match operation.kind:
         case "stop" if execution.state == "stopped":
             return _stopped(session, application, execution, operation)
-        case "restart" if not operation.arguments.get("successor"):
+        case "restart" | "upgrade" | "rescale" if _wants_successor(operation):
             successor = begin_execution(session, application)
             operation.execution = successor.id
             operation.arguments = {**operation.arguments, "successor": True}
             operation.progress = "starting"
             return [execution_changed(application.name, successor)]
-        case "start" | "restart" if failure is None and _ended_by_itself(session, execution):
-            return [_succeed(application, operation, {"execution": execution.id, "attempt": execution.attempt})]
+        case "rollback" if operation.arguments.get("successor") is False:
+            return _rolled_back(session, application, operation)
+        case "upgrade" | "rescale" if operation.arguments["version"] == execution.version:
+            # It was decided; the driver ended before it could say so.
+            return [succeed(application, operation, dict(operation.arguments))]
+        case "start" | "restart" | "rollback" if failure is None and _ended_by_itself(session, execution):
+            result = {"execution": execution.id, "attempt": execution.attempt}
+            return [succeed(application, operation, _of_start(operation, result))]
         case _ if failure is not None:
-            return [_fail(application, operation, problem_of_failure(failure))]
+            return [_fail(session, application, operation, problem_of_failure(failure))]
         case _:
             error = Conflict(f"Application {application.name!r} stopped before the {operation.kind} was done.")
-            return [_fail(application, operation, problem_of(error))]
+            return [_fail(session, application, operation, problem_of(error))]
+
+
+def _wants_successor(operation: Operation) -> bool:
+    """A restart, or a reconfiguration that needs one, whose execution before is over now."""
+    begun = operation.arguments.get("successor")
+    return not begun and (operation.kind == "restart" or begun is not None)
+
+
+def _rolled_back(session: Session, application: Application, operation: Operation) -> Events:
+    """Nothing runs any more: the application moves to its new branch, and its next execution begins there."""
+    try:
+        with session.begin_nested():
+            moved = roll_back(session, application, operation)
+    except EpochalError as error:
+        return [_fail(session, application, operation, problem_of(error))]
+    successor = begin_execution(session, application)
+    operation.execution = successor.id
+    operation.arguments = {**operation.arguments, "successor": True, "moved": moved}
+    operation.progress = "starting"
+    return [execution_changed(application.name, successor), operation_changed(application.name, operation)]
+
+
+def _of_start(operation: Operation, result: dict[str, object]) -> dict[str, object]:
+    """What a start, a restart or a rollback says when the driver runs."""
+    return {**operation.arguments.get("moved", {}), **result}
 
 
 def _ended_by_itself(session: Session, execution: Execution) -> bool:
@@ -174,13 +240,13 @@ def _stopped(session: Session, application: Application, execution: Execution, o
         "savepoint": None,
     }
     if operation.arguments.get("savepoint") is None:
-        return [_succeed(application, operation, result)]
+        return [succeed(application, operation, result)]
     try:
         savepoint = make_savepoint(session, application, operation, head)
     except EpochalError as error:
-        return [_fail(application, operation, problem_of(error))]
+        return [_fail(session, application, operation, problem_of(error))]
     result["savepoint"] = savepoint.name
-    return [savepoint_made(application.name, savepoint), _succeed(application, operation, result)]
+    return [savepoint_made(application.name, savepoint), succeed(application, operation, result)]
 
 
 def _stop_answer(session: Session, operation: Operation) -> EpochKey | None:
@@ -193,7 +259,7 @@ def _running(session: Session, execution: Execution) -> Sequence[Operation]:
     return session.scalars(query.order_by(Operation.id)).all()
 
 
-def _succeed(application: Application, operation: Operation, result: dict[str, object]) -> ControlEvent:
+def succeed(application: Application, operation: Operation, result: dict[str, object]) -> ControlEvent:
     operation.state = "succeeded"
     operation.result = result
     operation.progress = None
@@ -201,8 +267,11 @@ def _succeed(application: Application, operation: Operation, result: dict[str, o
     return operation_changed(application.name, operation)
 
 
-def _fail(application: Application, operation: Operation, problem: Problem) -> ControlEvent:
+def _fail(session: Session, application: Application, operation: Operation, problem: Problem) -> ControlEvent:
     operation.state = "failed"
+    if operation.kind in RECONFIGURATIONS:
+        version = session.get_one(Version, (application.id, operation.arguments["version"]))
+        version.failure = {"type": problem.type, "message": problem.detail}
     operation.error = problem.model_dump(mode="json", exclude_none=True)
     operation.progress = None
     operation.finished_at = now()

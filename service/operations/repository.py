@@ -5,12 +5,15 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.errors import NotFound
+from epochal.errors import Conflict, NotFound
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application, Directive, Execution, Operation
 from epochal.service.catalog.types import now
 from epochal.service.operations.schemas import OperationKind
 from epochal.service.pagination import PageRequest, Part, paginate
+
+EXCLUSIVE = ("start", "restart", "stop", "rollback", "upgrade", "rescale")
+"""Kinds of operations that change what runs, of which an application has one at a time."""
 
 
 class OperationRepository:
@@ -33,6 +36,18 @@ class OperationRepository:
         if application is not None:
             query = query.where(Operation.application == application.id)
         return paginate(self._session, query, page, [Operation.id], descending=True)
+
+    def check_none_running(self, application: Application) -> None:
+        """Raises ``Conflict`` naming the operation under way: two at once would undo each other's work."""
+        query = select(Operation).where(
+            Operation.application == application.id, Operation.state == "running", Operation.kind.in_(EXCLUSIVE)
+        )
+        running = self._session.scalars(query.order_by(Operation.id).limit(1)).first()
+        if running is not None:
+            raise Conflict(
+                f"Application {application.name!r} has an operation under way: {running.kind} {running.id}, since "
+                f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for it, or stop the application."
+            )
 
     def add(
         self,

@@ -6,7 +6,9 @@ from typing import Any, Literal
 from epochal.service.problems import Problem
 from epochal.service.schema import Answer
 
-OperationKind = Literal["start", "stop", "restart", "savepoint", "transaction"]
+OperationKind = Literal[
+    "start", "stop", "restart", "savepoint", "transaction", "upgrade", "rescale", "rollback", "export", "import"
+]
 OperationState = Literal["running", "succeeded", "failed"]
 
 

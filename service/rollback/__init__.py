@@ -1,0 +1,1 @@
+"""The rollback resource: routes -> service -> repository."""

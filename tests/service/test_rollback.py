@@ -1,0 +1,216 @@
+"""Rollback over HTTP: the plan, its confirmation, the move to a new branch, and what a driver then starts from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from epochal.contracts.catalog import EpochRange, Failure
+from epochal.contracts.identity import EpochKey
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+ROLLBACK = "/v1/applications/flights/rollback"
+
+
+def running(plane: Plane, epochs: int = 5, **more: Any) -> Driver:
+    plane.application(**more)
+    driver = plane.driver()
+    driver.running()
+    for _ in range(epochs):
+        driver.epoch(sinks={"out": 10})
+    return driver
+
+
+def stop(plane: Plane, driver: Driver) -> None:
+    plane.post("/v1/applications/flights/stop")
+    driver.stop()
+
+
+def started(plane: Plane) -> Driver:
+    plane.post("/v1/applications/flights/start")
+    driver = plane.driver()
+    driver.running()
+    return driver
+
+
+def plan(plane: Plane, **target: Any) -> dict[str, Any]:
+    return dict(plane.post(ROLLBACK, 200, dry_run=True, **target))
+
+
+def rolled_back(plane: Plane, **target: Any) -> dict[str, Any]:
+    confirm = plan(plane, **target)["confirm"]
+    return dict(plane.post(ROLLBACK, 202, **target, confirm=confirm))
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["type"].rpartition(":")[2]
+
+
+def test_a_plan_says_what_is_left_behind_and_changes_nothing(plane: Plane) -> None:
+    driver = running(plane)
+    stop(plane, driver)
+    before = plane.get("/v1/applications/flights")
+    answer = plan(plane, epoch=2)
+
+    assert (answer["now"]["epoch"], answer["to"]["epoch"], answer["restarts"]) == (5, 2, False)
+    assert (answer["epochs"], answer["first"], answer["last"]) == (3, 3, 5)
+    assert (answer["version"], answer["version_then"]) == (1, 1)
+    (sink,) = answer["sinks"]
+    assert (sink["sink"], sink["kind"], sink["epochs"], sink["rows"], sink["rule"]) == ("out", "files", 3, 30, "stays")
+    assert plan(plane, epoch=2, move_aside=True)["sinks"][0]["rule"] == "moved-aside"
+    assert plane.get("/v1/applications/flights") == before
+    assert plane.get("/v1/operations")["items"][0]["kind"] == "stop"
+
+
+def test_a_stopped_application_goes_back_at_once_and_stays_stopped(plane: Plane) -> None:
+    driver = running(plane)
+    stop(plane, driver)
+    operation = rolled_back(plane, epoch=2, message="a wrong fare")
+
+    assert (operation["kind"], operation["state"]) == ("rollback", "succeeded")
+    branch = operation["result"]["branch"]
+    assert operation["result"]["parent"] == {"branch": driver.point.branch, "epoch": 2}
+    assert operation["result"]["left"] == {"branch": driver.point.branch, "epoch": 5}
+    application = plane.get("/v1/applications/flights")
+    assert (application["state"], application["branch"], application["head"]["epoch"]) == ("stopped", branch, 2)
+
+    successor = started(plane)
+    assert successor.point.branch == branch
+    assert successor.head_key == EpochKey(driver.point.branch, 2)
+    assert successor.point.begun is not None
+    assert (successor.point.begun.kind, successor.point.begun.detail["message"]) == ("rollback", "a wrong fare")
+    assert successor.epoch() == 6
+    assert [item["epoch"] for item in plane.get("/v1/applications/flights/epochs")["items"]] == [6, 2, 1]
+
+
+def test_the_driver_learns_what_its_sinks_take_over(plane: Plane) -> None:
+    driver = running(plane)
+    assert driver.point.succession is None
+    stop(plane, driver)
+    rolled_back(plane, epoch=2, move_aside=True)
+    second = started(plane)
+    assert second.point.succession is not None
+    assert second.point.succession.branches == (driver.point.branch,)
+    assert second.point.succession.left_behind == (EpochRange(first=3, last=5),)
+    assert (second.point.succession.last, second.point.succession.move_aside) == (5, True)
+    assert (second.point.first_epoch, second.point.next_epoch) == (6, 6)
+    second.epoch(sinks={"out": 1})
+    stop(plane, second)
+
+    rolled_back(plane, epoch=4)  # forward again, on the branch that was left
+    third = started(plane)
+    assert third.head_key is not None and third.head_key.branch == driver.point.branch
+    assert third.point.succession is not None and third.point.succession.branches == tuple(
+        sorted((driver.point.branch, second.point.branch))
+    )
+    assert third.point.succession.left_behind == (EpochRange(first=5, last=5), EpochRange(first=6, last=6))
+    assert (third.point.succession.move_aside, third.point.next_epoch) == (False, 7)
+
+
+def test_a_running_application_is_stopped_moved_and_started_again(plane: Plane) -> None:
+    driver = running(plane)
+    answer = plan(plane, epoch=2)
+    assert answer["restarts"] and answer["confirm"]
+    driver.epoch(sinks={"out": 1})  # the plan of a running application stays good
+    operation = plane.post(ROLLBACK, 202, epoch=2, confirm=answer["confirm"])
+    assert (operation["state"], operation["progress"]) == ("running", "stopping")
+    driver.stop()
+
+    waiting = plane.get(f"/v1/operations/{operation['id']}")
+    assert (waiting["state"], waiting["progress"]) == ("running", "starting")
+    successor = plane.driver()
+    successor.running()
+    done = plane.get(f"/v1/operations/{operation['id']}")
+    assert (done["state"], done["result"]["branch"]) == ("succeeded", successor.point.branch)
+    assert done["result"]["execution"] == successor.execution
+    assert successor.point.head is not None and successor.point.head.epoch == 2
+    assert successor.epoch() == 7
+
+
+def test_a_rollback_survives_a_driver_that_dies_instead_of_stopping(plane: Plane) -> None:
+    driver = running(plane)
+    operation = rolled_back(plane, epoch=3)
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", None)
+    plane.control.ledger.execution_ended(driver.execution, "failed", Failure(type="driver-lost", message="killed"))
+
+    successor = plane.driver()
+    successor.running()
+    assert successor.point.head is not None and successor.point.head.epoch == 3
+    assert plane.get(f"/v1/operations/{operation['id']}")["state"] == "succeeded"
+
+
+def test_decided_epochs_must_be_committed_first(plane: Plane) -> None:
+    driver = running(plane)
+    driver.epoch(commit=False)
+    operation = rolled_back(plane, epoch=3)
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", None)
+    plane.control.ledger.execution_ended(driver.execution, "failed", Failure(type="driver-lost", message="killed"))
+
+    failed = plane.get(f"/v1/operations/{operation['id']}")
+    assert failed["state"] == "failed" and "decided" in failed["error"]["detail"]
+    application = plane.get("/v1/applications/flights")
+    assert (application["branch"], application["state"]) == (driver.point.branch, "failed")
+    again = plane.client.post(ROLLBACK, json={"epoch": 3, "confirm": plan(plane, epoch=3)["confirm"]})
+    assert problem(again) == (409, "conflict")
+
+
+def test_nobody_rolls_back_something_else_than_they_saw(plane: Plane) -> None:
+    driver = running(plane)
+    stop(plane, driver)
+    assert problem(plane.client.post(ROLLBACK, json={"epoch": 2})) == (409, "rollback-not-confirmed")
+    seen = plan(plane, epoch=2)["confirm"]
+    for other in ({"epoch": 3}, {"epoch": 2, "move_aside": True}):
+        answer = plane.client.post(ROLLBACK, json={**other, "confirm": seen})
+        assert problem(answer) == (409, "rollback-not-confirmed")
+    second = started(plane)
+    second.epoch(sinks={"out": 1})
+    stop(plane, second)
+    answer = plane.client.post(ROLLBACK, json={"epoch": 2, "confirm": seen})
+    assert problem(answer) == (409, "rollback-not-confirmed") and "has changed" in answer.json()["detail"]
+
+
+def test_sinks_that_name_no_place_need_no_confirmation(plane: Plane) -> None:
+    driver = running(plane, artifact=plane.artifact(sinks={"out": "console:"}))
+    stop(plane, driver)
+    assert plan(plane, epoch=2)["confirm"] is None
+    assert plane.post(ROLLBACK, 202, epoch=2)["state"] == "succeeded"
+
+
+def test_savepoints_tags_and_times_name_snapshots(plane: Plane) -> None:
+    driver = running(plane)
+    committed = plane.get("/v1/applications/flights/epochs/3")["committed_at"]
+    stop(plane, driver)
+    plane.post("/v1/applications/flights/savepoints", name="noon")
+
+    assert plan(plane, savepoint="noon")["to"]["epoch"] == 5
+    assert plan(plane, at=committed)["to"]["epoch"] == 3
+    for target in ({"at": "2001-01-01T00:00:00Z"}, {"epoch": 77}, {"savepoint": "dusk"}, {"tag": "dawn"}):
+        assert problem(plane.client.post(ROLLBACK, json=target)) == (404, "not-found")
+
+
+def test_bad_input(plane: Plane) -> None:
+    driver = running(plane, configuration={"retained_epochs": 2})
+    for body in ({}, {"epoch": 1, "savepoint": "noon"}, {"at": "2999-01-01T00:00:00Z"}):
+        assert problem(plane.client.post(ROLLBACK, json=body)) == (422, "invalid-input")
+    for body in ({"epoch": -1}, {"epoch": "two"}, {"epoch": 1, "more": 1}, {"at": "2001-01-01"}, {"confirm": "yes"}):
+        assert problem(plane.client.post(ROLLBACK, json=body)) == (422, "invalid-request")
+    assert problem(plane.client.post(ROLLBACK, json={"epoch": 1})) == (410, "snapshot-expired")
+    assert problem(plane.client.post("/v1/applications/nobody/rollback", json={"epoch": 1})) == (404, "not-found")
+    driver.epoch(commit=False)
+    assert problem(plane.client.post(ROLLBACK, json={"epoch": 6})) == (404, "not-found")
+
+
+def test_one_operation_at_a_time(plane: Plane) -> None:
+    running(plane)
+    rolled_back(plane, epoch=2)
+    answer = plane.client.post(ROLLBACK, json={"epoch": 3})
+    assert problem(answer) == (409, "conflict") and "rollback" in answer.json()["detail"]
+
+
+def test_readers_may_not(plane: Plane) -> None:
+    running(plane)
+    with plane.as_bearer(plane.token("read")) as reader:
+        assert problem(reader.post(ROLLBACK, json={"epoch": 2, "dry_run": True})) == (403, "forbidden")
