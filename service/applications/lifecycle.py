@@ -58,7 +58,7 @@ class Lifecycle:
                 SavepointRepository(session).check_free(application, savepoint)
             operations = OperationRepository(session)
             operation = operations.add("stop", application, execution, {"savepoint": savepoint}, by, "stopping")
-            _ask_to_stop(operations, execution, operation)
+            ask_to_stop(operations, execution, operation)
             return operation
 
         return self._carry_out(name, wish)
@@ -73,8 +73,8 @@ class Lifecycle:
                 successor = begin_execution(session, application)
                 return operations.add("restart", application, successor, {"successor": True}, by, "starting")
             execution = _running(session, application)
-            operation = operations.add("restart", application, execution, {}, by, "stopping")
-            _ask_to_stop(operations, execution, operation)
+            operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
+            ask_to_stop(operations, execution, operation)
             return operation
 
         return self._carry_out(name, wish)
@@ -126,7 +126,7 @@ def move_to(session: Session, application: Application, key: EpochKey, by: str) 
 
 
 def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
-    """What the sinks show of later epochs cannot be taken back by a start: that is a fork's business, with its own."""
+    """A start does not go back behind what sinks show: a rollback says what becomes of it, a fork has its own sinks."""
     version = VersionRepository(session).latest(application)
     if application.shadow or version.graph is None:
         return
@@ -135,7 +135,8 @@ def _check_sinks_stay(session: Session, application: Application, key: EpochKey)
         sinks = ", ".join(f"{name!r} ({target})" for name, target in sorted(places.items()))
         raise Conflict(
             f"Application {application.name!r} cannot go back to epoch {key.epoch}: its sinks show later epochs: "
-            f"{sinks}. Fork it from the savepoint, with other targets or in shadow; or start it without a savepoint."
+            f"{sinks}. Roll it back (`epochal rollback`), which says what becomes of that. Fork it from the savepoint, "
+            "with other targets or in shadow; or start it without a savepoint."
         )
 
 
@@ -155,7 +156,7 @@ def _running(session: Session, application: Application) -> Execution:
     return execution
 
 
-def _ask_to_stop(operations: OperationRepository, execution: Execution, operation: Operation) -> None:
+def ask_to_stop(operations: OperationRepository, execution: Execution, operation: Operation) -> None:
     execution.state = "stopping"
     execution.stop_requested_at = now()
     operations.direct(execution, operation, "stop", {})
