@@ -30,7 +30,8 @@ _FOOTER_BYTES, _PART_BYTES = 32 << 20, 192 << 20
 _READ_WHOLE_BYTES = 256 << 10
 """Files up to this size are read with one request, and checked as a whole."""
 
-Input, Output = TypeVar("Input"), TypeVar("Output")
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 Groups = npt.NDArray[np.int32]
 
 
@@ -51,8 +52,7 @@ def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_
     """Which of these key groups the file can have rows of."""
     if isinstance(file, BaseFile):
         return (groups >= file.first_group) & (groups <= file.last_group)
-    owners: Groups = subtask_of(groups, file.parallelism)
-    return owners == file.subtask
+    return np.equal(subtask_of(groups, file.parallelism), file.subtask)
 
 
 def read_rows(

@@ -74,13 +74,14 @@ class TableSearch:
     def find(self, wanted: Wanted) -> FoundRows:
         """The rows of all wanted keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
         whole = wanted.columns == len(self._table.full_key)
-        pending = np.arange(len(wanted.keys))
-        parts, owners = [self._nothing], [np.zeros(0, np.int64)]
+        pending: Groups = np.arange(len(wanted.keys), dtype=np.int32)
+        parts, owners = [self._nothing], [np.zeros(0, np.int32)]
         for wave in _waves(self.files):
             if not len(pending):
                 break
             jobs = [(file, here) for file in wave if len(here := pending[can_hold(file, wanted.groups[pending])])]
-            for (_, here), (place, rows) in zip(jobs, at_once(lambda job: self._matches(wanted, *job), jobs)):
+            matches = at_once(lambda job: self._matches(wanted, job[0], job[1]), jobs)
+            for (_, here), (place, rows) in zip(jobs, matches, strict=True):
                 owners.append(here[place])
                 parts.append(rows)
             if whole and jobs:
@@ -89,7 +90,7 @@ class TableSearch:
         newest = self._newest(rows)
         rows, owner = rows.take(newest), owner[newest]
         there = pc.equal(rows.column("_op"), PUT).to_numpy()
-        return FoundRows(owner[there].astype(np.int32), rows.filter(pa.array(there)).select(self._columns))
+        return FoundRows(owner[there], rows.filter(pa.array(there)).select(self._columns))
 
     def of_groups(self, groups: Groups | None) -> pa.Table:
         """All rows of some key groups, or of all: key group, full key and value columns, in no particular order."""

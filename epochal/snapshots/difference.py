@@ -1,0 +1,183 @@
+"""The difference of a state table between two snapshots, column by column.
+
+Of neighbours only the deltas between them are read, and, for the keys in those, the rows that were there before. Where
+the deltas between have expired, or are more than the states themselves, whole states are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.errors import NotFound, SchemaError
+from epochal.snapshots.delta import PUT
+from epochal.snapshots.lineage import declares
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.merging import folded
+from epochal.snapshots.parts import at_once, read_rows
+from epochal.snapshots.reader import SnapshotReader, declared
+from epochal.snapshots.route import Route, is_continuous
+from epochal.snapshots.search import TableSearch, Wanted, first_of_each
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.codec import KeyCodec
+from epochal.state.table import StateTable
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TableDifference:
+    """Keys whose rows differ, in key order. ``old`` and ``new`` have the full key and the value columns, as declared at
+    either snapshot; where ``had`` or ``has`` is false there is no row, and all is null.
+
+    ``compared``: the value columns that both have; rows that differ in others alone are not among them.
+    ``before`` and ``after`` are ``None`` where the table is not declared; there it counts as empty.
+    """
+
+    before: StateTable | None
+    after: StateTable | None
+    compared: tuple[str, ...]
+    keys: pa.BinaryArray
+    old: pa.Table
+    new: pa.Table
+    had: Mask
+    has: Mask
+
+    @property
+    def added(self) -> int:
+        return int((~self.had).sum())
+
+    @property
+    def deleted(self) -> int:
+        return int((~self.has).sum())
+
+    @property
+    def changed(self) -> int:
+        return int((self.had & self.has).sum())
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.keys.nbytes + self.old.nbytes + self.new.nbytes)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A state table at one of the snapshots: some of its rows, put by their keys."""
+
+    table: StateTable
+    rows: pa.Table
+
+    def at(self, keys: pa.BinaryArray) -> tuple[pa.Table, Mask]:
+        """The rows of these keys, in their order, null where there is none; and where there is one."""
+        mine = KeyCodec(self.table.key_schema).encode_array(self.rows)
+        place = pc.index_in(keys, value_set=mine)
+        return self.rows.take(place), place.is_valid().to_numpy(zero_copy_only=False)
+
+
+def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route | None, id: str) -> TableDifference:
+    """From ``left`` to ``right``. Raises ``FileMissing``, ``FileCorrupt``; ``NotFound`` when neither has the table."""
+    before = declared(left.manifest, id) if declares(left.manifest, id) else None
+    after = declared(right.manifest, id) if declares(right.manifest, id) else None
+    known = before or after
+    if known is None:
+        raise NotFound(f"Neither snapshot {left.reference.key} nor {right.reference.key} has a state table {id!r}.")
+    if before is not None and after is not None and before.key_schema != after.key_schema:
+        raise SchemaError(
+            f"State table {id!r} has another key at {right.reference.key} than at {left.reference.key}: its rows "
+            "cannot be compared. It was dropped and declared anew between the two."
+        )
+    ancestor = _ancestor(left.store, route)
+    if route is None or before is None or after is None or not _can_follow(route, ancestor, id):
+        sides = (_whole(left, before, known), _whole(right, after, known))
+        keys = _distinct([KeyCodec(known.key_schema).encode_array(side.rows) for side in sides])
+    else:
+        sides, keys = _by_deltas((before, after), route, ancestor, right)
+    return _compared(before, after, sides, keys)
+
+
+def _can_follow(route: Route, ancestor: SnapshotReader | None, id: str) -> bool:
+    start = None if ancestor is None else ancestor.manifest
+    return all(is_continuous(side, start, id) for side in (route.left, route.right))
+
+
+def _ancestor(store: SnapshotStore, route: Route | None) -> SnapshotReader | None:
+    return None if route is None or route.ancestor is None else SnapshotReader(store, route.ancestor)
+
+
+def _by_deltas(
+    tables: tuple[StateTable, StateTable], route: Route, ancestor: SnapshotReader | None, right: SnapshotReader
+) -> tuple[tuple[_Side, _Side], pa.BinaryArray]:
+    """What the deltas between say, and for keys that one side alone has changed, the row of the ancestor."""
+    store, id, codec = right.store, tables[0].id, KeyCodec(tables[0].key_schema)
+    paths = (route.left, route.right)
+    changes = [folded(table, _deltas(store, table, path)) for table, path in zip(tables, paths, strict=True)]
+    keys = [codec.encode_array(rows) for rows in changes]
+    sides = []
+    for mine, other in ((0, 1), (1, 0)):
+        table = tables[mine]
+        columns = [*table.key_schema.names, *table.value_schema.names]
+        puts = changes[mine].filter(pc.equal(changes[mine].column("_op"), PUT)).select(columns)
+        if ancestor is not None and declares(ancestor.manifest, id):
+            untouched = pc.invert(pc.is_in(keys[other], value_set=keys[mine]))
+            sought = changes[other].filter(untouched).select(table.key_schema.names)
+            wanted = Wanted.of(table, sought, right.manifest.max_parallelism)
+            puts = pa.concat_tables([puts, TableSearch(store, table, ancestor.chain(id)).find(wanted).rows])
+        sides.append(_Side(table, puts))
+    return (sides[0], sides[1]), _distinct(keys)
+
+
+def _deltas(store: SnapshotStore, table: StateTable, newest_first: Sequence[Manifest]) -> list[pa.Table]:
+    files = [delta.file for manifest in reversed(newest_first) for delta in manifest.deltas if delta.table == table.id]
+    return list(at_once(lambda file: read_rows(store, table, file, None), files))
+
+
+def _whole(reader: SnapshotReader, table: StateTable | None, known: StateTable) -> _Side:
+    columns = [*known.key_schema.names, *known.value_schema.names]
+    if table is None:
+        return _Side(known, known.delta_schema.empty_table().select(columns))
+    return _Side(table, reader.search(table.id).of_groups(None).drop_columns(["_kg"]))
+
+
+def _distinct(keys: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+    every = pa.concat_arrays(keys)
+    return every.take(pa.array(first_of_each(every)))
+
+
+def _compared(
+    before: StateTable | None, after: StateTable | None, sides: tuple[_Side, _Side], keys: pa.BinaryArray
+) -> TableDifference:
+    (old, had), (new, has) = (side.at(keys) for side in sides)
+    compared = [name for name in sides[0].table.value_schema.names if name in sides[1].table.value_schema.names]
+    different = had != has
+    for name in compared:
+        different |= had & has & _differs(old.column(name), new.column(name))
+    places = np.flatnonzero(different)
+    places = places[pc.sort_indices(keys.take(pa.array(places))).to_numpy()]
+    chosen = pa.array(places)
+    return TableDifference(
+        before=before,
+        after=after,
+        compared=tuple(compared),
+        keys=keys.take(chosen),
+        old=old.take(chosen),
+        new=new.take(chosen),
+        had=had[places],
+        has=has[places],
+    )
+
+
+def _differs(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
+    """Null is as null, NaN as NaN; a column that was widened is compared as it is now."""
+    if old.type != new.type:
+        old = old.cast(new.type)
+    differs = pc.fill_null(pc.not_equal(old, new), False)
+    if pa.types.is_floating(new.type):
+        both = pc.and_(pc.fill_null(pc.is_nan(old), False), pc.fill_null(pc.is_nan(new), False))
+        differs = pc.and_not(differs, both)
+    result: Mask = pc.or_(differs, pc.xor(old.is_null(), new.is_null())).to_numpy()
+    return result

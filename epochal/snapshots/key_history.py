@@ -1,0 +1,139 @@
+"""The history of a key: every epoch after which its row was another one, newest first, with the rows before and after.
+
+A write that leaves the row as it was is no change. Across a change of the state table's schema rows are compared by the
+columns that both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileMissing
+from epochal.snapshots.key_walk import Gap, KeyRow, KeyWalk, Step
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.reader import Key, Row
+from epochal.snapshots.store import SnapshotStore
+
+MOST_EPOCHS = 2_000
+"""Epochs that are looked at for one page: a page may be short, or empty, and not the last."""
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """What one epoch did to one full key. ``None``: there was no row before, or is none after it."""
+
+    manifest: Manifest
+    key: Row
+    old: Row | None
+    new: Row | None
+
+
+@dataclass(frozen=True)
+class HistoryPosition:
+    """Where to go on: at this snapshot, of whose changes ``skip`` were given already.
+
+    ``bases``: the snapshot whose manifest named the bases that were met last on the way here. Of an expired past, they
+    are what is known.
+    """
+
+    reference: ManifestReference
+    skip: int = 0
+    bases: ManifestReference | None = None
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The history is longer, but is known only after ``since``: of snapshot ``at``, ``missing`` says what is gone."""
+
+    since: EpochKey
+    at: EpochKey
+    missing: FileMissing
+
+
+@dataclass(frozen=True)
+class HistoryPage:
+    """``following`` is ``None`` at the end; then ``expired`` says whether that is the beginning of the key."""
+
+    changes: tuple[KeyChange, ...]
+    following: HistoryPosition | None
+    expired: Expired | None = None
+
+
+def history_of_key(store: SnapshotStore, table: str, key: Key, start: HistoryPosition, limit: int) -> HistoryPage:
+    """At most ``limit`` changes of a full key, or of all entries of an operator's key, from ``start`` back.
+
+    Raises ``FileMissing``, ``FileCorrupt``; ``NotFound`` for an unknown state table; ``InvalidKey``.
+    """
+    walk = KeyWalk(store, table, key, start.reference, start.bases)
+    steps: list[Step] = []
+    writes = 0
+    gap: Gap | None = None
+    for found in walk:
+        if isinstance(found, Gap):
+            gap = found
+            break
+        steps.append(found)
+        writes += len(found.writes)
+        if writes >= limit + start.skip or len(steps) >= MOST_EPOCHS:
+            break
+    if gap is None:
+        end = walk.before(steps[-1].manifest)
+        return _page(walk, steps, walk.rows_at(end), start.skip, limit, end)
+    bases = walk.bases
+    if bases is None or bases.at.epoch < gap.key.epoch:
+        raise gap.missing
+    known = [step for step in steps if step.reference.epoch > bases.at.epoch]
+    page = _page(walk, known, walk.rows_in(bases), start.skip, limit, None)
+    if page.following is not None:
+        return page
+    return HistoryPage(page.changes, None, Expired(bases.at, gap.key, gap.missing))
+
+
+def _page(
+    walk: KeyWalk,
+    steps: Sequence[Step],
+    before: Sequence[KeyRow],
+    skip: int,
+    limit: int,
+    end: ManifestReference | None,
+) -> HistoryPage:
+    """``before``: the rows from which the oldest step started; ``end`` is where they were."""
+    bases = None if walk.bases is None else walk.bases.named_by
+    by_step = _changes(steps, before)
+    given: list[KeyChange] = []
+    for step, changes in zip(steps, by_step, strict=True):
+        first = skip if step is steps[0] else 0
+        room = limit - len(given)
+        given += changes[first : first + room]
+        if len(changes) - first > room:
+            return HistoryPage(tuple(given), HistoryPosition(step.reference, first + room, bases))
+    return HistoryPage(tuple(given), None if end is None else HistoryPosition(end, 0, bases))
+
+
+def _changes(steps: Sequence[Step], before: Sequence[KeyRow]) -> list[list[KeyChange]]:
+    """Of each step, in key order."""
+    rows: dict[bytes, Row | None] = {row.encoded: row.values for row in before}
+    found: list[list[KeyChange]] = []
+    for step in reversed(steps):
+        changes = []
+        for write in step.writes:
+            old = rows.get(write.encoded)
+            if differs(old, write.values):
+                changes.append(KeyChange(step.manifest, write.key, old, write.values))
+            rows[write.encoded] = write.values
+        found.append(changes)
+    return found[::-1]
+
+
+def differs(old: Row | None, new: Row | None) -> bool:
+    """Whether two rows of one key are different, by the columns that both have; NaN is as NaN."""
+    if old is None or new is None:
+        return old is not new
+    return any(
+        old[name] != new[name] and not (old[name] != old[name] and new[name] != new[name])
+        for name in old
+        if name in new
+    )

@@ -1,0 +1,186 @@
+"""From a snapshot back, epoch by epoch: what each wrote to one key. Only deltas that can hold it are read.
+
+The walk ends at the application's first epoch, where the state table was first declared, or where files are missing:
+behind the last bases that is how snapshots expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileMissing
+from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.delta import PUT
+from epochal.snapshots.lineage import declares
+from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.parts import at_once, can_hold, read_rows
+from epochal.snapshots.reader import Key, Row, declared, key_table
+from epochal.snapshots.search import TableSearch, Wanted
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.codec import KeyCodec
+from epochal.state.table import StateTable
+
+_LARGEST_WAVE = 64
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """One row of the key: its encoded full key, the key's columns, and the values; ``None`` when it was deleted."""
+
+    encoded: bytes
+    key: Row
+    values: Row | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One epoch on the way back, and what it wrote to the key, in key order."""
+
+    reference: ManifestReference
+    manifest: Manifest
+    writes: tuple[KeyRow, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The walk cannot go on: a file of this snapshot is not there."""
+
+    key: EpochKey
+    missing: FileMissing
+
+
+@dataclass(frozen=True)
+class Bases:
+    """Bases of the state table, and the snapshot whose manifest names them."""
+
+    named_by: ManifestReference
+    at: EpochKey
+    files: tuple[BaseFile, ...]
+
+
+class KeyWalk:
+    """One key of one state table: a full key, or the operator's key of list or map state (then all its entries).
+
+    ``bases``: of a newer snapshot of this lineage, where the walk is the continuation of another.
+    Raises ``FileCorrupt``; ``NotFound`` for a state table that is not declared at ``start``; ``InvalidKey``.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        table: str,
+        key: Key,
+        start: ManifestReference,
+        bases: ManifestReference | None = None,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._start = start
+        head = store.read_manifest(start)
+        self._declared = declared(head, table)
+        self._wanted = Wanted.of(self._declared, key_table(self._declared, [key]), head.max_parallelism)
+        self.bases: Bases | None = None
+        """Those that were met last, and so are the oldest."""
+        if bases is not None:
+            self._note_bases(bases, store.read_manifest(bases))
+
+    def __iter__(self) -> Iterator[Step | Gap]:
+        """Newest first; ever more epochs are read at once. A gap is the last."""
+        reference: ManifestReference | None = self._start
+        size = 1
+        while reference is not None:
+            wave: list[tuple[ManifestReference, Manifest]] = []
+            gap: Gap | None = None
+            while reference is not None and len(wave) < size and gap is None:
+                try:
+                    manifest = self._store.read_manifest(reference)
+                except FileMissing as error:
+                    gap = Gap(reference.key, error)
+                else:
+                    wave.append((reference, manifest))
+                    reference = self.before(manifest)
+            for (of, manifest), writes in zip(wave, at_once(self._writes, [item[1] for item in wave]), strict=True):
+                self._note_bases(of, manifest)
+                if isinstance(writes, FileMissing):
+                    yield Gap(of.key, writes)
+                    return
+                yield Step(of, manifest, writes)
+            if gap is not None:
+                yield gap
+                return
+            size = min(2 * size, _LARGEST_WAVE)
+
+    def before(self, manifest: Manifest) -> ManifestReference | None:
+        """The snapshot from which the state table came to this one; ``None``: it was new with this epoch."""
+        return manifest.parent if declares(manifest, self._table) else None
+
+    def rows_at(self, end: ManifestReference | None) -> list[KeyRow]:
+        """The key's rows at a snapshot on the way, from the nearest bases that are known. Raises ``FileMissing``."""
+        if end is None:
+            return []
+        bases = self.bases if self.bases is not None and self.bases.at.epoch <= end.epoch else None
+        links: list[Link] = []
+        reference: ManifestReference | None = end
+        while reference is not None and (bases is None or reference.key != bases.at):
+            manifest = self._store.read_manifest(reference)
+            if bases is None and manifest.bases:
+                bases = self._bases_of(reference, manifest)
+            if not declares(manifest, self._table):
+                break
+            links.append(Link(manifest.key, tuple(delta for delta in manifest.deltas if delta.table == self._table)))
+            reference = manifest.parent
+        if bases is None or reference is None or reference.key != bases.at:
+            return self._rows(Chain(None, (), tuple(links[::-1])))
+        return self._rows(Chain(bases.at, bases.files, tuple(links[::-1])))
+
+    def rows_in(self, bases: Bases) -> list[KeyRow]:
+        """The key's rows at the epoch of some bases."""
+        return self._rows(Chain(bases.at, bases.files, ()))
+
+    def _rows(self, chain: Chain) -> list[KeyRow]:
+        rows = TableSearch(self._store, self._declared, chain).find(self._wanted).rows
+        return list(_key_rows(self._declared, rows, [PUT] * rows.num_rows))
+
+    def _note_bases(self, reference: ManifestReference, manifest: Manifest) -> None:
+        if manifest.bases:
+            self.bases = self._bases_of(reference, manifest)
+
+    def _bases_of(self, reference: ManifestReference, manifest: Manifest) -> Bases:
+        files = tuple(base for base in manifest.bases if base.table == self._table)
+        return Bases(reference, manifest.bases[0].at, files)
+
+    def _writes(self, manifest: Manifest) -> tuple[KeyRow, ...] | FileMissing:
+        if not declares(manifest, self._table):
+            return ()
+        table = declared(manifest, self._table)
+        found: list[KeyRow] = []
+        for delta in manifest.deltas:
+            if delta.table == self._table and can_hold(delta, self._wanted.groups).any():
+                try:
+                    rows = read_rows(self._store, table, delta.file, self._wanted.groups, keep=False)
+                except FileMissing as error:
+                    return error
+                found += self._matching(table, rows)
+        return tuple(sorted(found, key=lambda row: row.encoded))
+
+    def _matching(self, table: StateTable, rows: pa.Table) -> Iterator[KeyRow]:
+        names = table.key_schema.names[: self._wanted.columns]
+        leading = KeyCodec(pa.schema([table.key_schema.field(name) for name in names])).encode_array(rows)
+        rows = rows.filter(pc.equal(leading, self._wanted.keys[0]))
+        return _key_rows(table, rows, rows.column("_op").to_pylist())
+
+
+def _key_rows(table: StateTable, rows: pa.Table, operations: list[str]) -> Iterator[KeyRow]:
+    if not rows.num_rows:
+        return
+    keys = rows.select(table.key_schema.names).to_pylist()
+    values = rows.select(table.value_schema.names).to_pylist()
+    encoded = KeyCodec(table.key_schema).encode(rows)
+    for bytes_of_key, key, value, operation in zip(encoded, keys, values, operations, strict=True):
+        yield KeyRow(bytes_of_key, key, value if operation == PUT else None)

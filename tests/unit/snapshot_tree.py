@@ -1,0 +1,133 @@
+"""A tree of snapshots written straight to a store, beside a model in plain Python of what each of them must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.contracts.source import Slice
+from epochal.snapshots.compaction import compact
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.manifest import BaseFile, DeltaFile, Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.keygroups import key_groups
+from epochal.state.table import Column, StateKind, StateTable
+
+GROUPS = 16
+TOTALS = StateTable(
+    id="totals",
+    operator="totals",
+    kind=StateKind.AGGREGATE,
+    key=(Column(name="city", type="string"), Column(name="day", type="int")),
+    value=(Column(name="count", type="int"), Column(name="worst", type="double")),
+)
+VISITS = StateTable(
+    id="visits.places",
+    operator="visits",
+    kind=StateKind.MAP,
+    key=(Column(name="tail", type="string"),),
+    sub_key=(Column(name="airport", type="string"),),
+    value=(Column(name="late", type="bigint"),),
+)
+
+Key = tuple[Any, ...]
+Values = dict[str, Any] | None
+Rows = dict[Key, dict[str, Any]]
+
+
+@dataclass
+class Branch:
+    """Epochs of one branch; ``state`` is the model of its head, by table id."""
+
+    store: SnapshotStore
+    name: str = "main"
+    application: str = "flights"
+    tables: tuple[StateTable, ...] = (TOTALS, VISITS)
+    parallelism: int = 2
+    head: ManifestReference | None = None
+    state: dict[str, Rows] = field(default_factory=dict)
+    epochs: list[ManifestReference] = field(default_factory=list)
+    models: dict[EpochKey, dict[str, Rows]] = field(default_factory=dict)
+    bases: tuple[BaseFile, ...] = ()
+
+    def epoch(self, *changes: tuple[StateTable, Key, Values]) -> ManifestReference:
+        """One epoch with these puts and deletes; names the bases that were made since the last."""
+        key = EpochKey(self.name, (self.head.epoch if self.head else 0) + 1)
+        for table, full_key, values in changes:
+            rows = self.state.setdefault(table.id, {})
+            if values is None:
+                rows.pop(full_key, None)
+            else:
+                rows[full_key] = values
+        manifest = Manifest(
+            application=self.application,
+            branch=self.name,
+            epoch=key.epoch,
+            parent=self.head,
+            execution="x",
+            attempt=1,
+            artifact="0" * 64,
+            parallelism=self.parallelism,
+            max_parallelism=GROUPS,
+            slices={"in": Slice(start={"offset": key.epoch * 10}, end={"offset": key.epoch * 10 + 10}, rows=10)},
+            tables=self.tables,
+            deltas=tuple(self._deltas(key, changes)),
+            bases=self.bases,
+            created_at=datetime(2013, 1, 1, 0, 0, key.epoch % 60, tzinfo=UTC),
+        )
+        self.bases = ()
+        self.head = self.store.write_manifest(manifest)
+        self.epochs.append(self.head)
+        self.models[key] = deepcopy(self.state)
+        return self.head
+
+    def fork(self, name: str, at: ManifestReference | None = None, application: str | None = None) -> Branch:
+        start = at or self.head
+        assert start is not None
+        return Branch(
+            self.store,
+            name,
+            application or name,
+            self.tables,
+            self.parallelism,
+            start,
+            deepcopy(self.models[start.key]),
+            models=self.models,
+        )
+
+    def compact(self) -> None:
+        """Write bases at the head; the next epoch names them."""
+        chains = read_chains(self.store, self.head, [table.id for table in self.tables])
+        self.bases = tuple(
+            base for table in self.tables for base in compact(self.store, table, chains[table.id], GROUPS)
+        )
+
+    def _deltas(self, at: EpochKey, changes: Iterable[tuple[StateTable, Key, Values]]) -> list[DeltaFile]:
+        written = []
+        for table in self.tables:
+            last = {key: values for changed, key, values in changes if changed.id == table.id}
+            if not last:
+                continue
+            names = [column.name for column in table.full_key]
+            rows = [dict(zip(names, key, strict=True)) | (values or {}) for key, values in last.items()]
+            columns = {
+                column.name: [row.get(column.name) for row in rows] for column in (*table.full_key, *table.value)
+            }
+            owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
+            keys = pa.table({name: columns[name] for name in owner.names}, schema=owner)
+            groups = key_groups(keys, owner, GROUPS)
+            operations = ["delete" if values is None else "put" for values in last.values()]
+            every = pa.table({"_kg": groups, "_op": operations, **columns}, schema=table.delta_schema)
+            for subtask in range(self.parallelism):
+                mine = every.filter(pa.array(groups % self.parallelism == subtask))
+                if mine.num_rows:
+                    written.append(write_delta(self.store, sort_changes(table, mine), at, subtask, self.parallelism))
+        return written
