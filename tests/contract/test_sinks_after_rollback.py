@@ -83,7 +83,8 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
             yield Folder(tmp_path / "out", "json")
             return
         case "sqlite":
-            database: DbmsDatabase | TwoPhaseDatabase = DbmsDatabase(f"sqlite:///{tmp_path / 'out.sqlite'}", tmp_path, monkeypatch)
+            url = f"sqlite:///{tmp_path / 'out.sqlite'}"
+            database: DbmsDatabase | TwoPhaseDatabase = DbmsDatabase(url, tmp_path, monkeypatch)
         case "hdfs":
             yield HdfsFolder(request.getfixturevalue("hdfs_server"))
             return
