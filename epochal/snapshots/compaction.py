@@ -135,11 +135,8 @@ class TableCompaction:
         return sum(file.rows for file in files) <= FOLDED_ROWS and sum(file.bytes for file in files) <= FOLDED_BYTES
 
     def _deltas(self, groups: range, whole: bool) -> Iterator[pa.Table]:
-        if whole:
-            deltas = (delta for link in self.chain.links for delta in link.deltas)
-        else:
-            deltas = iter(deltas_for(self.chain, groups))
-        for delta in deltas:
+        everything = (delta for link in self.chain.links for delta in link.deltas)
+        for delta in everything if whole else deltas_for(self.chain, groups):
             yield read_delta(self.store, self.table, delta)
 
     def _write(self, groups: KeyGroupRange, rows: pa.Table) -> BaseFile:

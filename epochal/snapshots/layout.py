@@ -10,8 +10,11 @@ The unique part makes two attempts at the same thing write two files, of which a
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 from uuid import uuid4
 
 from epochal.contracts.identity import EpochKey
@@ -95,3 +98,41 @@ def table_of_delta(path: str) -> str | None:
 def belongs_to(table: str, operator: str) -> bool:
     """Is this state table, by its id, one of the operator's?"""
     return table == operator or table.startswith(f"{operator}.")
+
+
+Kind = Literal["manifest", "delta", "base", "log"]
+
+_UNIQUE = r"[0-9a-f]{32}"
+_PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("manifest", re.compile(rf"manifests/(?P<epoch>\d{{10,}})-\d+-{_UNIQUE}\.json")),
+    ("delta", re.compile(rf"epochs/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),
+    ("base", re.compile(rf"bases/[^/]+-(?P<epoch>\d{{10,}})-\d+-\d+-{_UNIQUE}\.parquet")),
+    ("log", re.compile(rf"{LOGS}/[^/]+/(?P<epoch>\d{{10,}})/\d+-\d{{5,}}-{_UNIQUE}\.arrow")),
+)
+_UNFINISHED = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}")
+SCRATCH = "trial-"
+"""Branches that a trial of another version writes, and that no catalog knows, begin so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path says of its file. ``epoch``: the one that it was written for; of a base, the one that it is of."""
+
+    branch: str
+    kind: Kind
+    epoch: int
+    finished: bool
+
+
+def place_of(path: str) -> Place | None:
+    """``None`` for a path that no part of Epochal writes."""
+    branch, _, rest = path.partition("/")
+    folder, slash, name = rest.rpartition("/")
+    unfinished = _UNFINISHED.fullmatch(name)
+    if unfinished is not None:
+        rest = f"{folder}{slash}{unfinished['name']}"
+    for kind, pattern in _PLACES:
+        found = pattern.fullmatch(rest)
+        if found is not None:
+            return Place(branch, kind, int(found["epoch"]), unfinished is None)
+    return None

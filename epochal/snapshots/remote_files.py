@@ -80,6 +80,17 @@ class RemoteFiles:
             ]
         return [path.removeprefix(prefix) for path in found]
 
+    def entries(self, folder: str) -> list[tuple[str, int, Any]]:
+        """As :meth:`list`, with the bytes of each file, and when it was written as far as the file system says so."""
+        prefix = self._filesystem._strip_protocol(self._root).rstrip("/") + "/"
+        with _system_errors(folder):
+            return [
+                (f"{at.rstrip('/')}/{name}".removeprefix(prefix), int(about.get("size") or 0), _written(about))
+                for at, _, names in self._filesystem.walk(self._place(folder), on_error=_unless_missing, detail=True)
+                for name, about in names.items()
+                if name
+            ]
+
     def remove_empty_folder(self, folder: str) -> None:
         """Where folders are things of their own; one that is not empty stays."""
         if self._has_folders:
@@ -113,6 +124,13 @@ class RemoteFiles:
             # Its answer may have been lost. A new name with the whole length, and the old one gone: it has happened.
             if self._filesystem.exists(temporary) or int(self._filesystem.size(path)) != length:
                 raise
+
+
+def _written(about: dict[str, Any]) -> Any:
+    """File systems say it under their own names: a time, or seconds or (HDFS) milliseconds since 1970."""
+    if "modificationTime" in about:
+        return int(about["modificationTime"]) / 1000
+    return next((about[name] for name in ("mtime", "LastModified", "last_modified", "created") if name in about), None)
 
 
 def _unless_missing(error: OSError) -> None:

@@ -8,6 +8,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +28,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
 _manifests: OrderedDict[str, Manifest] = OrderedDict()
 _manifests_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as a listing shows it. ``written_at``: ``None`` where the file system does not say it."""
+
+    path: str
+    bytes: int
+    written_at: datetime | None
 
 
 class SnapshotStore:
@@ -134,6 +145,21 @@ class SnapshotStore:
         except OSError as error:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
+    def entries(self, folder: str = "") -> list[StoredFile]:
+        """As :meth:`list`, with what the file system says of each file. One that vanishes meanwhile is left out."""
+        if self._root is not None:
+            found = [(path, _status(self._root / path)) for path in self.list(folder)]
+            return [
+                StoredFile(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                for path, status in found
+                if status is not None
+            ]
+        try:
+            there = sorted(self._remote().entries(folder), key=lambda entry: entry[0])
+        except OSError as error:
+            raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
+        return [StoredFile(path, size, _utc(written)) for path, size, written in there]
+
     def remove_empty_folder(self, folder: str) -> None:
         """Tidy up after deletes, where folders are things of their own."""
         if self._root is not None:
@@ -180,6 +206,20 @@ class SnapshotStore:
 
     def _remote(self) -> RemoteFiles:
         return RemoteFiles(self.url)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _utc(written: Any) -> datetime | None:
+    """From what fsspec's file systems give: a time, or seconds since 1970."""
+    if isinstance(written, datetime):
+        return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
+    return datetime.fromtimestamp(written, UTC) if isinstance(written, int | float) else None
 
 
 @contextmanager

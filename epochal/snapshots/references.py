@@ -1,0 +1,99 @@
+"""What a snapshot needs of a store: the manifests, deltas and bases without which it could not be read or gone on from.
+
+The same walk as :func:`epochal.snapshots.lineage.read_chains`, for all of a snapshot's state tables at once, and as the
+one of a recovery, which looks for the sources' checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """Of a manifest, as much as the walk needs."""
+
+    path: str
+    key: EpochKey
+    parent: ManifestReference | None
+    tables: frozenset[str]
+    deltas: tuple[str, ...]
+    bases: tuple[str, ...]
+    base_at: EpochKey | None
+    has_checkpoints: bool
+
+
+class References:
+    """Reads each manifest once, and keeps what it needs to know of it: manifests never change."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+        self._known: dict[str, _Summary] = {}
+        self._used: set[str] = set()
+
+    def needed(self, snapshot: ManifestReference) -> set[str]:
+        """The paths of all files that the snapshot needs, its own manifest too.
+
+        Raises ``FileMissing``, ``FileCorrupt`` for a manifest that cannot be read; other files are not looked at.
+        """
+        needed: set[str] = set()
+        tables = self._summary(snapshot).tables
+        base_at: EpochKey | None = None
+        state, slices = bool(tables), True
+        for manifest in self._walk(snapshot):
+            needed.add(manifest.path)
+            if state:
+                if base_at is None and manifest.base_at is not None:
+                    base_at = manifest.base_at
+                    needed.update(manifest.bases)
+                if manifest.key == base_at:
+                    state = False
+                else:
+                    needed.update(manifest.deltas)
+                    state = bool(tables & manifest.tables)
+            slices = slices and not manifest.has_checkpoints
+            if not state and not slices:
+                break
+        return needed
+
+    def last_bases(self, snapshot: ManifestReference) -> EpochKey | None:
+        """The epoch of the bases that the snapshot's chains begin with."""
+        return next((manifest.base_at for manifest in self._walk(snapshot) if manifest.base_at is not None), None)
+
+    def forget_unused(self) -> None:
+        """Drop what was not asked for since the last call."""
+        self._known = {sha256: summary for sha256, summary in self._known.items() if sha256 in self._used}
+        self._used.clear()
+
+    def _walk(self, snapshot: ManifestReference) -> Iterator[_Summary]:
+        reference: ManifestReference | None = snapshot
+        while reference is not None:
+            summary = self._summary(reference)
+            yield summary
+            reference = summary.parent
+
+    def _summary(self, reference: ManifestReference) -> _Summary:
+        self._used.add(reference.sha256)
+        known = self._known.get(reference.sha256)
+        if known is None:
+            known = self._known[reference.sha256] = _summary(reference.path, self._store.read_manifest(reference))
+        return known
+
+
+def _summary(path: str, manifest: Manifest) -> _Summary:
+    return _Summary(
+        path=path,
+        key=manifest.key,
+        parent=manifest.parent,
+        tables=frozenset(table.id for table in manifest.tables),
+        deltas=tuple(delta.file.path for delta in manifest.deltas),
+        bases=tuple(base.file.path for base in manifest.bases),
+        base_at=manifest.bases[0].at if manifest.bases else None,
+        has_checkpoints=bool(manifest.source_checkpoints),
+    )
