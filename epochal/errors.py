@@ -38,6 +38,12 @@ class PipelineError(InvalidInput):
     slug = "invalid-pipeline"
 
 
+class IncompatibleState(InvalidInput):
+    """The version cannot go on from the state that is there."""
+
+    slug = "incompatible-state"
+
+
 class ParameterError(InvalidInput):
     """The parameters do not fit what the pipeline declares."""
 

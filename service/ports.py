@@ -19,16 +19,17 @@ opens all in that order, and closes them in reverse. All methods may be called f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from epochal.contracts.catalog import EpochRecord, Failure, ManifestReference
+from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration, RestartStrategy
+from epochal.service.builder.wire import TrialAnswer, TrialOf
 from epochal.service.settings import Settings
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
@@ -64,6 +65,11 @@ class Builder(Part, Protocol):
         self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration
     ) -> GraphDescription:
         """The full analysis with Spark against empty inputs, in a fresh subprocess (some seconds)."""
+
+    def trial(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
+    ) -> TrialAnswer:
+        """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
 
 
 # Events.
@@ -144,6 +150,9 @@ class LaunchPlan:
     parameters: Mapping[str, Any]
     configuration: ApplicationConfiguration
     shadow: bool
+    by: str | None = None
+    """Who made the version."""
+    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +192,20 @@ class Executions(Protocol):
 
 
 @dataclass(frozen=True)
+class Making:
+    """When and by what a snapshot was made. ``application`` is the name, also of one that was deleted since."""
+
+    application: str
+    state: EpochState
+    committed_at: datetime | None
+    version: int
+    artifact: str
+    filename: str
+    parameters: Mapping[str, Any]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
 class ApplicationHead:
     """Where an application stands. ``committed`` and ``prepared`` (not committed, oldest first) are of the lineage."""
 
@@ -201,9 +224,23 @@ class Snapshots(Protocol):
     def head(self, application: str) -> ApplicationHead:
         """One application."""
 
-    def resolve(self, application: str, *, epoch: int | None = None, savepoint: str | None = None) -> ManifestReference:
+    def resolve(
+        self,
+        application: str,
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> ManifestReference:
         """The committed snapshot that is meant. ``NotFound``; ``SnapshotExpired`` past ``retained_epochs`` unless a
-        savepoint or a fork holds it; ``InvalidInput`` when both or neither are given."""
+        savepoint, a pin or a fork holds it; ``InvalidInput`` unless exactly one is given."""
+
+    def expired(self, key: EpochKey) -> datetime | None:
+        """When garbage collection took the snapshot's files; ``None``: it did not."""
+
+    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+        """What the catalog knows of the making of snapshots, by key; unknown ones are left out."""
 
     def reference(self, key: EpochKey) -> ManifestReference:
         """The manifest of a prepared or committed epoch of any branch. ``NotFound``."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from epochal.client.events import follow_events
 from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, read_lineage
-from epochal.client.models import Application, Event, Lineage, StateTable, Version
+from epochal.client.models import Application, Event, Lineage, StateTable
 from epochal.client.paths import path
 from epochal.client.state import State
 from epochal.client.transactions import Transactions
 from epochal.client.transport import Transport, read
+from epochal.client.versions import Versions
 
 
 class ApplicationHandle:
@@ -24,12 +25,10 @@ class ApplicationHandle:
         self.executions = Executions(transport, name)
         self.snapshots = Snapshots(transport, name)
         self.transactions = Transactions(transport, name)
+        self.versions = Versions(transport, name)
 
     def get(self) -> Application:
         return read(Application, self._transport.get(path("applications", self.name)))
-
-    def versions(self) -> list[Version]:
-        return self._transport.pages(path("applications", self.name, "versions"), Version, None)
 
     def lineage(self, limit: int | None = None) -> Lineage:
         """The tree of snapshots around this application, newest first; at most ``limit`` snapshots, or all."""

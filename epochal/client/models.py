@@ -74,6 +74,11 @@ class Version(Answer):
     parameters: dict[str, Any] = {}
     configuration: dict[str, Any] = {}
     graph: Any = None
+    message: str | None = None
+    failure: Failure | None = None
+    """Why it was given up; it is not used."""
+    operation: str | None = None
+    """Puts it in place of the version that runs."""
     created_at: datetime
     created_by: str | None = None
 
@@ -312,3 +317,76 @@ class AuditRecord(Answer):
     action: str
     target: str | None = None
     outcome: int
+
+
+class PartChange(Answer):
+    """An operator, a source or a sink in two versions; ``before`` and ``after``: its type, or where a sink writes."""
+
+    name: str
+    verdict: Literal["same", "added", "removed", "changed"]
+    before: str | None = None
+    after: str | None = None
+
+
+class StateChange(Answer):
+    """What becomes of one state table. ``widened``: column -> type before, type after."""
+
+    table: str
+    verdict: Literal["same", "added", "dropped", "evolved"]
+    added: tuple[dict[str, Any], ...] = ()
+    widened: dict[str, tuple[str, str]] = {}
+    dropped: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Comparison(Answer):
+    """A version compared with the one before it and with a snapshot. ``problems`` stand against it."""
+
+    operators: tuple[PartChange, ...] = ()
+    tables: tuple[StateChange, ...] = ()
+    sources: tuple[PartChange, ...] = ()
+    sinks: tuple[PartChange, ...] = ()
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class TrialTable(Answer):
+    """State after a trial against the state that is there: keys by what differs, and some of them."""
+
+    table: str
+    rows: int
+    only_before: int
+    only_after: int
+    different: int
+    examples: tuple[dict[str, Any], ...] = ()
+
+
+class TrialSink(Answer):
+    """Rows that a sink got, and would have got."""
+
+    sink: str
+    before: int
+    after: int
+
+
+class Trial(Answer):
+    """The last ``epochs`` epochs run again with another version, in shadow, from the snapshot before them."""
+
+    base: int | None
+    epochs: int
+    seconds: float
+    same: bool
+    tables: tuple[TrialTable, ...] = ()
+    sinks: tuple[TrialSink, ...] = ()
+
+
+class Preflight(Answer):
+    """What an upgrade would do. ``ok``: it would not be refused."""
+
+    ok: bool
+    application: str
+    snapshot: EpochKey | None = None
+    comparison: Comparison
+    restarts: bool = False
+    graph: Any = None
+    trial: Trial | None = None

@@ -164,11 +164,11 @@ class Directive(_Record):
 
     ``savepoint``: run one epoch now if there is input, commit, answer with the head. ``stop``: finish and commit what
     is running, answer with the head, exit. ``transaction``: see :class:`TransactionOrder`, which is its arguments.
-    Later features add kinds (rescale, upgrade, ..) without changing this shape.
+    ``reconfigure``: go on with another version at an epoch boundary, see :class:`VersionOrder`.
     """
 
     id: str
-    kind: Literal["savepoint", "stop", "transaction"]
+    kind: Literal["savepoint", "stop", "transaction", "reconfigure"]
     arguments: dict[str, Any] = {}
 
 
@@ -185,6 +185,19 @@ class TransactionOrder(_Record):
     sink: str
     epoch: int
     action: TransactionAction
+    by: str
+    message: str | None = None
+
+
+class VersionOrder(_Record):
+    """The version that a running driver shall go on with. ``location`` is where the driver finds the code."""
+
+    version: int
+    artifact: str
+    """sha256 of the artifact."""
+    location: str
+    parameters: dict[str, Any] = {}
+    configuration: dict[str, Any] = {}
     by: str
     message: str | None = None
 

@@ -68,6 +68,8 @@ class CommitQueue:
     given_up: set[tuple[str, int]] = field(default_factory=set)
     hurried: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
+    retaining: threading.Lock = field(default_factory=threading.Lock)
+    """Held while an epoch is retained: E7 looks at the participants, which a reconfiguration changes."""
 
     def submit(self, scope: EpochScope, manifest: Manifest) -> None:
         """Queue an epoch that has been prepared; epochs come in order."""
@@ -178,7 +180,8 @@ class CommitQueue:
             self.epochs.remove(epoch)
             self.changed.notify_all()
         points.E7_BEFORE.hit(number)
-        self.retain(epoch)
+        with self.retaining:
+            self.retain(epoch)
 
 
 class BackgroundCommits:

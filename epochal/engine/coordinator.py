@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from epochal.contracts.catalog import Catalog, Change, EpochCounts, EpochState, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey, EpochScope
@@ -44,8 +45,6 @@ class Coordinator:
     bases: PendingBases
     changes: list[Change] = field(default_factory=list)
     """Reconfigurations that take effect with the next epoch."""
-    version: int | None = None
-    """The application version that the epochs run; ``None``: the execution's own."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
@@ -113,7 +112,9 @@ class Coordinator:
         state_handles = [handle for handles in collected.operators.values() for handle in handles]
         sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
         bases = self.bases.take()
-        checkpoints = {name: source.checkpoint() for name, source in self.participants.sources.items()} if bases else {}
+        checkpoints: dict[str, dict[str, Any]] = {}
+        if bases or self.bases.checkpoint_wanted:
+            checkpoints = {name: source.checkpoint() for name, source in self.participants.sources.items()}
         return Manifest(
             application=self.orders.application,
             branch=scope.branch,
@@ -146,7 +147,7 @@ class Coordinator:
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
-        terms = EpochTerms(version=self.version, changes=manifest.changes)
+        terms = EpochTerms(version=self.orders.version, changes=manifest.changes)
         while True:
             try:
                 self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts, terms)

@@ -13,26 +13,25 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.catalog import Catalog, Change, DriverStatus
-from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.contracts.source import Source
-from epochal.contracts.state import StateBackend
+from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
+from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
+from epochal.engine.compaction import Compaction, policy_of
+from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
-from epochal.engine.job import Participants
 from epochal.engine.loop import EpochLoop
-from epochal.engine.operators import PipelinePlan, plan_pipeline
 from epochal.engine.pace import Pace
 from epochal.engine.position import Position
-from epochal.engine.recovery import Recovery
+from epochal.engine.program import Program, assemble, changes_since
+from epochal.engine.reconfiguration import Reconfigurations
+from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
-from epochal.engine.settings import ExecutionOrders
+from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
 from epochal.engine.transactions import TransactionOrders
-from epochal.errors import Fenced
+from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -40,13 +39,21 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger(__name__)
 
 
+def _no_other_version(order: VersionOrder) -> Graph:
+    raise Conflict("This run has no control plane, and knows only the version that it was started with.")
+
+
 @dataclass(frozen=True)
 class Hooks:
-    """What the caller wants to see and to decide while the attempt runs. ``epochs_limit`` None: no limit."""
+    """What the caller wants to see and to decide while the attempt runs. ``epochs_limit`` None: no limit.
+
+    ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
+    """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
     stop_requested: Callable[[], bool] = lambda: False
     epochs_limit: int | None = None
+    load: Callable[[VersionOrder], Graph] = _no_other_version
 
 
 def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks = Hooks()) -> None:
@@ -67,12 +74,10 @@ def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Cat
 
 
 def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks) -> None:
-    configuration = orders.configuration
     catalog.heartbeat(DriverStatus(phase="starting"))
     store = SnapshotStore(orders.store)
-    sources = {node.name: node.make() for node in graph.sources}
-    plan = plan_pipeline(graph, spark, sources)
-    participants = _participants(orders, graph, store, sources, plan)
+    program = assemble(orders, graph, spark, store)
+    participants, configuration = program.participants, orders.configuration
     queue = CommitQueue(catalog, participants, configuration.max_uncommitted_epochs)
     changes: list[Change] = []
     transactions = TransactionOrders(catalog, queue, changes)
@@ -81,26 +86,53 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         transactions.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
 
     for name, sink in participants.sinks.items():
-        until_available(name, partial(sink.check, plan.sinks[name]), time.sleep, note)
+        until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, note)
     catalog.heartbeat(DriverStatus(phase="recovering"))
     recovery = Recovery(orders, catalog, store, participants, queue, time.sleep, note)
     position = recovery.run()
     changes += _first_changes(position, recovery.begun)
+    if position.head is not None:
+        changes += changes_since(store.read_manifest(position.head), orders, participants)
     bases = PendingBases()
+
+    def runner(program: Program) -> SparkRunner:
+        operators = program.plan.operators
+        return SparkRunner(
+            spark, program.graph, program.participants, operators, program.orders.configuration, orders.shadow
+        )
+
     coordinator = Coordinator(
         orders=orders,
         catalog=catalog,
         store=store,
-        runner=SparkRunner(spark, graph, participants, plan.operators, configuration, orders.shadow),
+        runner=runner(program),
         participants=participants,
         commits=queue,
         position=position,
         bases=bases,
         changes=changes,
     )
-    retention = queue.retain = Retention(
-        store, participants, position, bases, configuration.compact_after_epochs, coordinator.aborted
+    compaction = Compaction(
+        store,
+        position,
+        bases,
+        policy_of(configuration),
+        Background("epochal-compaction"),
+        SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2)),
+        configuration.compact_on_spark_bytes,
     )
+    retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
+
+    def other_version(order: VersionOrder) -> Program:
+        made = assemble(ordered(orders, order), hooks.load(order), spark, store)
+        for name, sink in made.participants.sinks.items():
+            sink.check(made.plan.sinks[name])
+        return made
+
+    def taken_over(program: Program) -> None:
+        scope = decided_scope(program.orders, position.branch, position.head)
+        take_over(program.participants, scope, recovery.succession, time.sleep, note)
+
     commits = BackgroundCommits(queue)
     commits.start()
     try:
@@ -109,9 +141,10 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
             commits=commits,
             catalog=catalog,
             transactions=transactions,
+            reconfigurations=Reconfigurations(
+                coordinator, queue, retention, catalog, program, other_version, runner, taken_over
+            ),
             pace=Pace(configuration.max_records_per_epoch, configuration.target_epoch_seconds),
-            interval_seconds=configuration.epoch_interval_seconds,
-            tolerable_failed_epochs=configuration.tolerable_failed_epochs,
             epochs_limit=hooks.epochs_limit,
             on_epoch=hooks.on_epoch,
             stop_requested=hooks.stop_requested,
@@ -119,25 +152,20 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     finally:
         commits.stop()
     retention.finish()
-    bases.discard(store)
+    compaction.finish()
 
 
-def _participants(
-    orders: ExecutionOrders,
-    graph: Graph,
-    store: SnapshotStore,
-    sources: dict[str, Source],
-    plan: PipelinePlan,
-) -> Participants:
-    make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
-    sinks: dict[str, SinkBackend] = {}
-    if not orders.shadow:
-        sinks = {node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks}
-    return Participants(
-        sources=sources,
-        operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},
-        sinks=sinks,
-        tables=plan.tables,
+def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
+    """The orders of an attempt that goes on with another version. Raises ``ValidationError``."""
+    return before.model_copy(
+        update={
+            "artifact": order.artifact,
+            "parameters": order.parameters,
+            "configuration": Configuration.model_validate(order.configuration),
+            "version": order.version,
+            "by": order.by,
+            "message": order.message,
+        }
     )
 
 

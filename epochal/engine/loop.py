@@ -15,6 +15,8 @@ from epochal.contracts.catalog import Catalog, Directive, DriverStatus
 from epochal.engine.commits import BackgroundCommits
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.pace import Pace
+from epochal.engine.reconfiguration import Reconfigurations
+from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
@@ -33,9 +35,8 @@ class EpochLoop:
     commits: BackgroundCommits
     catalog: Catalog
     transactions: TransactionOrders
+    reconfigurations: Reconfigurations
     pace: Pace
-    interval_seconds: float
-    tolerable_failed_epochs: int
     epochs_limit: int | None = None
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
     stop_requested: Callable[[], bool] = lambda: False
@@ -52,6 +53,9 @@ class EpochLoop:
             if self._carry_out(directives) or self._finished():
                 self._commit_all()
                 return
+            if self.reconfigurations.ready:
+                self.reconfigurations.carry_out(self._commit_all, self._first_epoch)
+                self.pace = self.pace.limited(self._configuration)
             if not self.commits.queue.has_room:
                 self.commits.wait(lambda: self.commits.queue.has_room, POLL_SECONDS)
                 continue
@@ -68,21 +72,35 @@ class EpochLoop:
             manifest = self.coordinator.run_epoch(slices)
         except EpochAborted:
             self._failed_in_a_row += 1
-            if self._failed_in_a_row > self.tolerable_failed_epochs:
+            if self._failed_in_a_row > self._configuration.tolerable_failed_epochs:
                 raise
             return True
+        self._ran(manifest)
+        return True
+
+    def _first_epoch(self) -> None:
+        """Of another version: with the input that is there, also with none, so that it is decided now."""
+        slices = self.coordinator.plan_slices(self.pace.limits())
+        self.pace.started(self.clock())
+        self._ran(self.coordinator.run_epoch(slices))
+
+    def _ran(self, manifest: Manifest) -> None:
         self._failed_in_a_row = 0
         self._epochs_run += 1
         self.pace.prepared(self.clock(), manifest.counts.rows_in)
         self.on_epoch(manifest)
-        return True
+
+    @property
+    def _configuration(self) -> Configuration:
+        """Of the version in place."""
+        return self.coordinator.orders.configuration
 
     def _due(self) -> bool:
         return self._until_due() <= 0
 
     def _until_due(self) -> float:
         started = self.pace.last_start
-        return 0.0 if started is None else max(0.0, started + self.interval_seconds - self.clock())
+        return 0.0 if started is None else max(0.0, started + self._configuration.epoch_interval_seconds - self.clock())
 
     def _finished(self) -> bool:
         """All sources are bounded and have nothing left, or as many epochs were run as were asked for."""
@@ -99,6 +117,9 @@ class EpochLoop:
         return stop
 
     def _answer(self, directive: Directive) -> bool:
+        if directive.kind == "reconfigure":
+            self.reconfigurations.take(directive)
+            return False
         log.info("directive %s: %s", directive.kind, directive.id)
         if directive.kind == "savepoint":
             self._run_epoch()

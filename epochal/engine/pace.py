@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from epochal.contracts.source import SliceLimits
+from epochal.engine.settings import Configuration
 
 SMOOTHING = 0.5
 LARGEST_STEP = 4.0
@@ -19,6 +20,12 @@ class Pace:
     last_start: float | None = None
     _records_per_second: float | None = None
     _last_records: int = 0
+
+    def limited(self, configuration: Configuration) -> Pace:
+        """With the bounds of another configuration, and the rate measured so far."""
+        return replace(
+            self, max_records=configuration.max_records_per_epoch, target_seconds=configuration.target_epoch_seconds
+        )
 
     def limits(self) -> SliceLimits:
         """At most ``max_records``; with a target, what the measured rate gets done in that time, changed gradually."""

@@ -7,18 +7,19 @@ sinks' commits are issued again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from epochal.contracts.catalog import Catalog, Change, Failure, ManifestReference, RecoveryPoint
+from epochal.contracts.catalog import Catalog, Change, Failure, ManifestReference, RecoveryPoint, Succession
 from epochal.contracts.identity import EpochKey, EpochScope
-from epochal.contracts.source import Slice
+from epochal.contracts.source import Slice, Source
 from epochal.engine import points
 from epochal.engine.commits import CommitQueue, Waiting, drain, until_available
 from epochal.engine.job import Participants
 from epochal.engine.position import Position
+from epochal.engine.program import check_continues
 from epochal.engine.retention import sweep_losers
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import FileMissing, SnapshotError
@@ -43,11 +44,13 @@ class Recovery:
     note: Callable[[Sequence[Waiting]], None]
     begun: Change | None = None
     """How the branch began, once it is known."""
+    succession: Succession | None = None
+    """What it takes over from other branches, once it is known."""
 
     def run(self) -> Position:
         """Raises ``Fenced``, ``SnapshotError`` (file missing or corrupt, named), ``SinkError``."""
         point = self._take_over()
-        self.begun = point.begun
+        self.begun, self.succession = point.begun, point.succession
         position = self._find(point)
         self._finish(point)
         self._abort_undecided(point)
@@ -59,53 +62,21 @@ class Recovery:
         """R1: fence earlier attempts, in the catalog first, then in every sink."""
         point = self.catalog.begin_attempt()
         points.R1_BEGUN.hit()
-        decided = point.head.key if point.head and point.head.branch == point.branch else EpochKey(point.branch, 0)
-        scope = EpochScope(self.orders.application, decided, point.attempt, None)
-        for operator in self.participants.operators.values():
-            operator.recover(scope)
-        for name, sink in self.participants.sinks.items():
-            if point.succession is not None:
-                until_available(name, partial(sink.succeed, scope, point.succession), self.pause, self.note)
-            until_available(name, partial(sink.recover, scope), self.pause, self.note)
+        scope = decided_scope(self.orders, point.branch, point.head)
+        take_over(self.participants, scope, point.succession, self.pause, self.note)
         points.R1_FENCED.hit()
         log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
         return point
 
     def _find(self, point: RecoveryPoint) -> Position:
         """R2: the latest prepared snapshot, its chains, and the sources' positions."""
-        slices: dict[str, list[Slice]] = {name: [] for name in self.participants.sources}
-        checkpoints: dict[str, dict[str, Any]] = {}
         if point.head is not None:
-            head = self.store.read_manifest(point.head)
-            self._check_compatible(head)
-            checkpoints = _collect_slices(history(self.store, point.head), slices)
-        for name, source in self.participants.sources.items():
-            source.restore(checkpoints.get(name), slices[name])
+            check_continues(self.store.read_manifest(point.head), self.orders, self.participants)
+        restore_sources(self.store, point.head, self.participants.sources)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, self.participants.tables)
         points.R2_FOUND.hit()
         log.info("R2 found: latest prepared snapshot is %s", position.parent)
         return position
-
-    def _check_compatible(self, head: Manifest) -> None:
-        wanted = self.orders.configuration.max_parallelism
-        if head.max_parallelism != wanted:
-            raise SnapshotError(
-                f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {wanted}; "
-                f"it cannot change once state exists. Set max_parallelism to {head.max_parallelism}."
-            )
-        declared = {table.id: table for table in self.participants.tables}
-        for table in head.tables:
-            if table.id not in declared:
-                raise SnapshotError(
-                    f"State table {table.id!r} of snapshot {head.key} is not declared by the pipeline any more; "
-                    f"its state would be lost. Keep the operator and its state under the same names."
-                )
-            now = declared[table.id]
-            if table.model_copy(update={"queryable": now.queryable, "shown": now.shown}) != now:
-                raise SnapshotError(
-                    f"State table {table.id!r} has other columns than in snapshot {head.key}. "
-                    f"Keep its key and value columns as they were, or give the changed state a new name."
-                )
 
     def _finish(self, point: RecoveryPoint) -> None:
         """R3: E5 and E6 of every prepared epoch, in order."""
@@ -162,7 +133,7 @@ class Recovery:
         while reference is not None and reference.branch == point.branch:
             found[reference.epoch] = reference
             manifest = self.store.read_manifest(reference)
-            reference = None if manifest.bases else manifest.parent
+            reference = None if manifest.bases or manifest.source_checkpoints else manifest.parent
         return found
 
     def _sweep_bases(self, branch: str, decided: Iterable[ManifestReference]) -> None:
@@ -181,6 +152,36 @@ class Recovery:
             return
         for backend in self.participants.backends:
             backend.sweep(scope, ())
+
+
+def decided_scope(orders: ExecutionOrders, branch: str, head: ManifestReference | None) -> EpochScope:
+    """The branch's latest decided epoch, epoch 0 when there is none, for the attempt that takes it over."""
+    key = head.key if head is not None and head.branch == branch else EpochKey(branch, 0)
+    return EpochScope(orders.application, key, orders.attempt, None)
+
+
+def take_over(
+    participants: Participants,
+    scope: EpochScope,
+    succession: Succession | None,
+    pause: Callable[[float], None],
+    note: Callable[[Sequence[Waiting]], None],
+) -> None:
+    """Every operator's and sink's part of R1, at the latest decided epoch. Sinks that are down are waited for."""
+    for operator in participants.operators.values():
+        operator.recover(scope)
+    for name, sink in participants.sinks.items():
+        if succession is not None:
+            until_available(name, partial(sink.succeed, scope, succession), pause, note)
+        until_available(name, partial(sink.recover, scope), pause, note)
+
+
+def restore_sources(store: SnapshotStore, head: ManifestReference | None, sources: Mapping[str, Source]) -> None:
+    """Put new sources where ``head`` left them; those that it does not know begin where they begin."""
+    slices: dict[str, list[Slice]] = {name: [] for name in sources}
+    checkpoints = _collect_slices(history(store, head), slices)
+    for name, source in sources.items():
+        source.restore(checkpoints.get(name), slices[name])
 
 
 def _collect_slices(manifests: Iterable[Manifest], slices: dict[str, list[Slice]]) -> dict[str, dict[str, Any]]:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
 
 from epochal.contracts import registry
 from epochal.engine.settings import Configuration as ApplicationConfiguration
 from epochal.engine.settings import RestartStrategy
 from epochal.errors import OptionError
 
-__all__ = ["ApplicationConfiguration", "RestartStrategy", "check_configuration"]
+__all__ = ["ApplicationConfiguration", "RestartStrategy", "check_configuration", "merged_configuration"]
+
+RESTARTING = ("master", "spark")
+"""Settings that only a new driver takes: Spark's own resources (design/epochs.md)."""
 
 _SPARK_OPTION = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
 
@@ -22,3 +29,29 @@ def check_configuration(configuration: ApplicationConfiguration) -> None:
             raise OptionError(
                 f"configuration.spark: {option!r} is not a Spark option; their names start with 'spark.'."
             )
+
+
+def merged_configuration(before: Mapping[str, Any], given: Mapping[str, Any]) -> ApplicationConfiguration:
+    """``given`` over ``before``. Raises ``OptionError`` naming the field."""
+    try:
+        configuration = ApplicationConfiguration.model_validate({**before, **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in ("configuration", *first["loc"]))
+        raise OptionError(f"{field}: {first['msg'].removeprefix('Value error, ')}.") from None
+    check_configuration(configuration)
+    return configuration
+
+
+def check_same_key_groups(before: ApplicationConfiguration, after: ApplicationConfiguration) -> None:
+    """Raises ``OptionError``: keys are in key groups of the number that the application began with."""
+    if before.max_parallelism != after.max_parallelism:
+        raise OptionError(
+            f"configuration.max_parallelism cannot change from {before.max_parallelism} to {after.max_parallelism}: "
+            "the state's key groups depend on it. `epochal rekey` makes a new application of a snapshot, with others."
+        )
+
+
+def needs_restart(before: ApplicationConfiguration, after: ApplicationConfiguration) -> bool:
+    """Whether a running driver cannot go on with ``after``."""
+    return any(getattr(before, name) != getattr(after, name) for name in RESTARTING)

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict, InvalidInput, OptionError
+from epochal.errors import Conflict, InvalidInput
 from epochal.pipeline.description import GraphDescription, names_place
-from epochal.service.applications.configuration import ApplicationConfiguration, check_configuration
+from epochal.service.applications.configuration import (
+    ApplicationConfiguration,
+    check_same_key_groups,
+    merged_configuration,
+)
 from epochal.service.applications.lifecycle import Lifecycle, changes, start_operation
 from epochal.service.applications.repository import ApplicationRepository, check_one_of
 from epochal.service.applications.schemas import ApplicationAnswer, ForkApplication
@@ -27,7 +30,6 @@ from epochal.service.ports import Builder, ControlEvent
 from epochal.service.settings import Settings
 from epochal.service.snapshots.repository import SnapshotRepository
 from epochal.service.versions.repository import VersionRepository
-from epochal.service.versions.service import check_same_key_groups
 
 
 class SharedTargets(InvalidInput):
@@ -74,7 +76,7 @@ class ForkService:
         row = ApplicationRepository(session).named(source)
         base = _base(session, row, request)
         version = VersionRepository(session).latest(row)
-        configuration = _merged(version.configuration, request.configuration)
+        configuration = merged_configuration(version.configuration, request.configuration)
         check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
         return _Plan(
             base=base,
@@ -115,17 +117,6 @@ def _base(session: Session, source: Application, request: ForkApplication) -> Ep
     if head is None:
         raise Conflict(f"Application {source.name!r} has not committed an epoch yet; there is nothing to fork.")
     return head
-
-
-def _merged(source: dict[str, Any], given: dict[str, Any]) -> ApplicationConfiguration:
-    try:
-        configuration = ApplicationConfiguration.model_validate({**source, **given})
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise OptionError(f"configuration.{field}: {first['msg']}.") from None
-    check_configuration(configuration)
-    return configuration
 
 
 def _check_targets(source: str, before: GraphDescription, after: GraphDescription) -> None:

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.applications.schemas import ApplicationAnswer, Head, Parent
-from epochal.service.catalog.executions import latest_version
+from epochal.service.catalog.executions import ENDED, latest_version
 from epochal.service.catalog.lineage import committed_head
-from epochal.service.catalog.models import Application, Attempt, Epoch, Execution
+from epochal.service.catalog.models import Application, Attempt, Epoch, Execution, Version
 from epochal.service.catalog.records import failure_of, key_of
 from epochal.service.ports import ApplicationState
 
@@ -19,7 +19,7 @@ from epochal.service.ports import ApplicationState
 def application_answer(session: Session, row: Application) -> ApplicationAnswer:
     repository = ApplicationRepository(session)
     execution = repository.execution(row)
-    version = latest_version(session, row.id)
+    version = _version(session, row, execution)
     return ApplicationAnswer(
         name=row.name,
         state=cast(ApplicationState, execution.state if execution else "created"),
@@ -37,6 +37,13 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def _version(session: Session, row: Application, execution: Execution | None) -> Version:
+    """What runs; of an application that does not run, what its next start would use."""
+    if execution is None or execution.state in ENDED:
+        return latest_version(session, row.id)
+    return session.get_one(Version, (row.id, execution.version))
 
 
 def _detail(session: Session, execution: Execution | None) -> str | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import resource
 import signal
+import tempfile
 
 from epochal.engine.failures import failure_of
 from epochal.engine.session import create_session
+from epochal.engine.settings import ExecutionOrders
+from epochal.engine.trial import run_trial
 from epochal.errors import EpochalError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.service.builder.wire import BuildAnswer, BuildError, BuildRequest
+from epochal.service.builder.wire import BuildAnswer, BuildError, BuildRequest, TrialAnswer, TrialOf
 
 _SHORT_LIVED = {
     # Seconds of life: compiling little and collecting simply is quickest then.
@@ -25,6 +28,8 @@ def answer(request: BuildRequest) -> BuildAnswer:
     """Carry out one request within its limits. Never raises; what runs out of time ends the process."""
     _limit(request)
     try:
+        if request.trial is not None:
+            return BuildAnswer(trial=_try(request, request.trial))
         return BuildAnswer(graph=_describe(request) if request.kind == "describe" else _analyse(request))
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
@@ -50,6 +55,35 @@ def _analyse(request: BuildRequest) -> GraphDescription:
         return analyse(graph, spark).description
     finally:
         spark.stop()
+
+
+def _try(request: BuildRequest, trial: TrialOf) -> TrialAnswer:
+    graph = load_graph(request.artifact, request.parameters)
+    here = request.configuration.model_copy(update={"master": "local[2]"})
+    with tempfile.TemporaryDirectory(prefix="epochal-trial-") as cache:
+        orders = ExecutionOrders(
+            application=trial.application,
+            execution="trial",
+            attempt=1,
+            artifact="trial",
+            parameters=request.parameters,
+            configuration=here,
+            store=trial.store,
+            cache_directory=cache,
+        )
+        spark = create_session("epochal-trial", here)
+        try:
+            report = run_trial(orders, graph, spark, trial.head, trial.epochs)
+        finally:
+            spark.stop()
+    return TrialAnswer(
+        base=report.base,
+        epochs=report.epochs,
+        seconds=report.seconds,
+        same=report.same,
+        tables=report.tables,
+        sinks=report.sinks,
+    )
 
 
 def _limit(request: BuildRequest) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, PipelineError
 from epochal.pipeline.description import GraphDescription
-from epochal.service.builder.wire import BuildAnswer, BuildRequest
+from epochal.service.builder.wire import BuildAnswer, BuildRequest, TrialAnswer, TrialOf
 from epochal.service.driver.problems import error_class
 from epochal.service.launchers.local import driver_environment
 
@@ -23,6 +23,7 @@ log = logging.getLogger("epochal.builder")
 
 DESCRIBE_SECONDS = 20.0
 ANALYSE_SECONDS = 120.0
+TRIAL_SECONDS = 1200.0
 DESCRIBE_MEMORY_BYTES = 4 << 30
 """Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
 
@@ -78,7 +79,32 @@ class SubprocessBuilder:
             )
         )
 
+    def trial(
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: Configuration,
+        trial: TrialOf,
+    ) -> TrialAnswer:
+        answer = self._answer(
+            BuildRequest(
+                kind="trial",
+                artifact=artifact,
+                parameters=dict(parameters),
+                configuration=configuration,
+                seconds=TRIAL_SECONDS,
+                trial=trial,
+            )
+        )
+        assert answer.trial is not None
+        return answer.trial
+
     def _ask(self, request: BuildRequest) -> GraphDescription:
+        answer = self._answer(request)
+        assert answer.graph is not None
+        return answer.graph
+
+    def _answer(self, request: BuildRequest) -> BuildAnswer:
         data = self._exchange(request)
         if not data:
             raise PipelineError(
@@ -88,8 +114,7 @@ class SubprocessBuilder:
         answer = BuildAnswer.model_validate_json(data)
         if answer.error is not None:
             raise error_class(answer.error.slug)(answer.error.message)
-        assert answer.graph is not None
-        return answer.graph
+        return answer
 
     def _exchange(self, request: BuildRequest) -> bytes:
         """The child's answer; empty when it ended without one."""

@@ -70,7 +70,8 @@ class SqlCatalog(Catalog):
             attempt.begun_at = attempt.begun_at or now()
             branch = session.get_one(models.Branch, self._branch)
             head = head_of(branch)
-            return RecoveryPoint(
+            events = outcomes.reconfigurations_lost(session, self._row(session), self._attempt)
+            point = RecoveryPoint(
                 application=self._application,
                 branch=branch.id,
                 attempt=self._attempt,
@@ -82,6 +83,8 @@ class SqlCatalog(Catalog):
                 begun=begun_with(branch),
                 succession=succession_of(session, branch),
             )
+        self._announce(events)
+        return point
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
         with self._transition(epoch) as line:

@@ -27,6 +27,7 @@ from epochal.service.cli import (
     tokens,
     transactions,
     up,
+    versions,
 )
 from epochal.service.cli.failures import ExitCode, exit_code, sentence, unexpected
 from epochal.service.cli.output import encode
@@ -52,7 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (up, run, check, submit, applications, state, history, logs, migrate):
+for group in (up, run, check, submit, applications, versions, state, history, logs, migrate):
     app.add_typer(group.app)
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")

@@ -11,17 +11,18 @@ from pathlib import Path
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from epochal.contracts.catalog import Catalog
-from epochal.engine.execution import run
+from epochal.contracts.catalog import Catalog, VersionOrder
+from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochalError, Fenced
 from epochal.pipeline.artifact import load_graph
+from epochal.pipeline.graph import Graph
 from epochal.service.driver.exit_codes import ExitCode
 from epochal.service.driver.heartbeat import DISOWNED, HeartbeatingCatalog
 from epochal.service.driver.http_catalog import HttpCatalog
-from epochal.service.driver.orders import DriverOrders
+from epochal.service.driver.orders import ArtifactFile, DriverOrders
 
 log = logging.getLogger("epochal.driver")
 
@@ -79,7 +80,7 @@ def _run(orders: DriverOrders, catalog: Catalog) -> ExitCode:
         catalog.finish(failure_of(error))
         return ExitCode.FAILED
     try:
-        run(_execution_orders(orders), graph, spark, catalog)
+        run(_execution_orders(orders), graph, spark, catalog, Hooks(load=_load))
     except Fenced:
         raise
     except Exception as error:  # noqa: BLE001 the engine has logged and reported it
@@ -88,6 +89,11 @@ def _run(orders: DriverOrders, catalog: Catalog) -> ExitCode:
     finally:
         _stop(spark)
     return ExitCode.FINISHED
+
+
+def _load(order: VersionOrder) -> Graph:
+    """The graph of another version, when the control plane asks for one while this driver runs."""
+    return load_graph(ArtifactFile(path=Path(order.location), sha256=order.artifact).verify(), order.parameters)
 
 
 def _stop(spark: SparkSession) -> None:
@@ -105,6 +111,9 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
         artifact=orders.artifact.sha256,
         parameters=orders.parameters,
         configuration=orders.configuration,
+        version=orders.version,
+        by=orders.by,
+        message=orders.message,
         shadow=orders.shadow,
         store=orders.store,
         cache_directory=str(Path(orders.work_directory) / "state"),

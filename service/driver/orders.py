@@ -51,6 +51,9 @@ class DriverOrders(BaseModel):
     artifact: ArtifactFile
     parameters: dict[str, Any] = {}
     configuration: Configuration = Configuration()
+    version: int | None = None
+    by: str | None = None
+    message: str | None = None
     shadow: bool = False
     store: str
     work_directory: Path

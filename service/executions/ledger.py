@@ -60,6 +60,8 @@ class ExecutionLedger:
                 parameters=version.parameters,
                 configuration=ApplicationConfiguration.model_validate(version.configuration),
                 shadow=application.shadow,
+                by=version.created_by,
+                message=version.message,
             )
 
     def new_attempt(self, execution: str) -> AttemptTicket:

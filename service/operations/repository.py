@@ -20,15 +20,15 @@ class OperationRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def get(self, id: str) -> tuple[Operation, str]:
+    def get(self, id: str) -> tuple[Operation, str | None]:
         """The operation and its application's name."""
         row = self._session.get(Operation, id)
         if row is None:
             raise NotFound(f"There is no operation {id!r}.")
         return row, self.application_name(row)
 
-    def application_name(self, row: Operation) -> str:
-        return self._session.get_one(Application, row.application).name
+    def application_name(self, row: Operation) -> str | None:
+        return None if row.application is None else self._session.get_one(Application, row.application).name
 
     def page(self, page: PageRequest, application: Application | None) -> Part:
         """Newest first."""
@@ -52,7 +52,7 @@ class OperationRepository:
     def add(
         self,
         kind: OperationKind,
-        application: Application,
+        application: Application | None,
         execution: Execution | None,
         arguments: dict[str, Any],
         by: str,
@@ -61,7 +61,7 @@ class OperationRepository:
         row = Operation(
             id=new_id(),
             kind=kind,
-            application=application.id,
+            application=application.id if application else None,
             execution=execution.id if execution else None,
             state="running",
             arguments=arguments,

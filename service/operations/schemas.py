@@ -7,7 +7,18 @@ from epochal.service.problems import Problem
 from epochal.service.schema import Answer
 
 OperationKind = Literal[
-    "start", "stop", "restart", "savepoint", "transaction", "upgrade", "rescale", "rollback", "export", "import"
+    "start",
+    "stop",
+    "restart",
+    "savepoint",
+    "transaction",
+    "upgrade",
+    "rescale",
+    "rollback",
+    "export",
+    "import",
+    "collect",
+    "verify",
 ]
 OperationState = Literal["running", "succeeded", "failed"]
 
@@ -17,7 +28,8 @@ class OperationAnswer(Answer):
 
     id: str
     kind: OperationKind
-    application: str
+    application: str | None
+    """Null for what concerns the whole store."""
     state: OperationState
     progress: str | None
     result: dict[str, Any] | None

@@ -29,7 +29,7 @@ class OperationService:
             return Page(items=items, next_cursor=part.next_cursor)
 
 
-def operation_answer(row: Operation, application: str) -> OperationAnswer:
+def operation_answer(row: Operation, application: str | None) -> OperationAnswer:
     return OperationAnswer(
         id=row.id,
         kind=cast(OperationKind, row.kind),

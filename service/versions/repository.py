@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.errors import ArtifactError, NotFound
@@ -32,6 +32,11 @@ class VersionRepository:
             raise ArtifactError(f"There is no artifact {sha256}; upload it first (POST /v1/artifacts).")
         return row
 
+    def next_number(self, application: Application) -> int:
+        """Above every version of the application, also those that were given up."""
+        query = select(func.max(Version.number)).where(Version.application == application.id)
+        return (self._session.scalar(query) or 0) + 1
+
     def page(self, application: Application, page: PageRequest) -> Part:
         """Newest first."""
         query = select(Version).where(Version.application == application.id)
@@ -44,8 +49,9 @@ class VersionRepository:
         artifact: str,
         parameters: dict[str, object],
         configuration: ApplicationConfiguration,
-        graph: GraphDescription,
+        graph: GraphDescription | None,
         by: str,
+        message: str | None = None,
     ) -> Version:
         row = Version(
             application=application.id,
@@ -53,7 +59,8 @@ class VersionRepository:
             artifact=artifact,
             parameters=parameters,
             configuration=configuration.model_dump(mode="json"),
-            graph=graph.model_dump(mode="json"),
+            graph=None if graph is None else graph.model_dump(mode="json"),
+            message=message,
             created_at=now(),
             created_by=by,
         )

@@ -3,13 +3,15 @@ from __future__ import annotations
 from fastapi import APIRouter, status
 
 from epochal.service.context import Control
+from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.pagination import Paging
 from epochal.service.schema import Page
 from epochal.service.security import Scope, requires
 from epochal.service.security.gate import Caller
-from epochal.service.versions.schemas import CreateVersion, VersionAnswer
+from epochal.service.versions.schemas import CreateVersion, Rescale, VersionAnswer
 
 router = APIRouter(prefix="/v1/applications/{name}/versions", tags=["versions"])
+rescaling = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
 
 
 @router.get("")
@@ -22,5 +24,14 @@ def list_versions(name: str, page: Paging, control: Control) -> Page[VersionAnsw
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
 def create_version(name: str, request: CreateVersion, control: Control, caller: Caller) -> VersionAnswer:
-    """Give a stopped application other code, parameters or configuration, for its next start."""
+    """Other code, parameters or configuration. It is compared with the state first. A running application goes on with
+    it at an epoch boundary, without a restart (`operation` says when that is done, and goes back to the version before
+    when its first epoch fails); a stopped one with its next start."""
     return control.versions.create(name, request, caller.name)
+
+
+@rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def rescale_application(name: str, request: Rescale, control: Control, caller: Caller) -> OperationAnswer:
+    """Change the parallelism: of a running application at an epoch boundary, without a restart."""
+    return control.versions.rescale(name, request, caller.name)

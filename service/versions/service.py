@@ -1,28 +1,40 @@
-"""Versions: what an application runs. A new one is used by the next start."""
+"""Versions: what an application runs. A new one takes effect at an epoch boundary, or with the next start."""
 
 from __future__ import annotations
 
-from epochal.errors import Conflict, OptionError
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import VersionOrder
+from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
-from epochal.service.applications.configuration import ApplicationConfiguration, check_configuration
+from epochal.service.applications.configuration import (
+    ApplicationConfiguration,
+    merged_configuration,
+    needs_restart,
+)
+from epochal.service.applications.lifecycle import Lifecycle, ask_to_stop, changes
 from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.artifacts.files import artifact_path
+from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED
-from epochal.service.catalog.models import Version
+from epochal.service.catalog.models import Application, Execution, Operation, Version
+from epochal.service.catalog.records import failure_of
+from epochal.service.catalog.types import now
+from epochal.service.operations.repository import OperationRepository
+from epochal.service.operations.schemas import OperationAnswer, OperationKind
+from epochal.service.operations.service import operation_answer
 from epochal.service.pagination import PageRequest
-from epochal.service.ports import Builder
 from epochal.service.schema import Page
-from epochal.service.settings import Settings
+from epochal.service.versions.proposals import Proposals, Wanted, head_and_maker, latest_graph
 from epochal.service.versions.repository import VersionRepository
-from epochal.service.versions.schemas import CreateVersion, VersionAnswer
+from epochal.service.versions.schemas import CreateVersion, Rescale, VersionAnswer
 
 
 class VersionService:
-    def __init__(self, settings: Settings, database: Database, builder: Builder) -> None:
-        self._settings = settings
+    def __init__(self, database: Database, proposals: Proposals, lifecycle: Lifecycle) -> None:
         self._database = database
-        self._builder = builder
+        self._proposals = proposals
+        self._lifecycle = lifecycle
 
     def page(self, application: str, page: PageRequest) -> Page[VersionAnswer]:
         with self._database.reading() as session:
@@ -31,37 +43,103 @@ class VersionService:
             return Page(items=[version_answer(version) for version in part.rows], next_cursor=part.next_cursor)
 
     def create(self, application: str, request: CreateVersion, by: str) -> VersionAnswer:
-        """Analysed first; ``Conflict`` when the application runs, ``OptionError`` when its state could not be read."""
+        """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
+
+        Raises ``Conflict`` while another operation is under way, and what the builder says of the code.
+        """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
-            latest = VersionRepository(session).latest(row)
-            artifact = VersionRepository(session).artifact(request.artifact or latest.artifact)
-            path = artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
-        before = ApplicationConfiguration.model_validate(latest.configuration)
-        configuration = request.configuration or before
-        check_configuration(configuration)
-        check_same_key_groups(before, configuration)
-        parameters = latest.parameters if request.parameters is None else request.parameters
-        graph = self._builder.analyse(path, parameters, configuration)
+            OperationRepository(session).check_none_running(row)
+            wanted = self._proposals.wanted(session, row, request.artifact, request.parameters, request.configuration)
+            snapshot, made_by = head_and_maker(session, row)
+        proposal = self._proposals.looked_at(wanted, snapshot, made_by)
+        if proposal.comparison.problems:
+            raise IncompatibleState(" ".join(proposal.comparison.problems))
+        version, operation = self._put_in_place("upgrade", application, wanted, proposal.graph, request.message, by)
+        return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
+
+    def rescale(self, application: str, request: Rescale, by: str) -> OperationAnswer:
+        """``OptionError`` above ``max_parallelism``, ``Conflict`` while another operation is under way."""
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            before = VersionRepository(session).latest(row)
+            configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
+            wanted = self._proposals.wanted(session, row, None, None, configuration)
+            graph = latest_graph(session, row)
+        return self._put_in_place("rescale", application, wanted, graph, request.message, by)[1]
+
+    def _put_in_place(
+        self,
+        kind: OperationKind,
+        application: str,
+        wanted: Wanted,
+        graph: GraphDescription | None,
+        message: str | None,
+        by: str,
+    ) -> tuple[VersionAnswer, OperationAnswer]:
+        """The version, and the operation that puts it in place: done already when nothing runs."""
         with self._database.writing() as session:
             applications, versions = ApplicationRepository(session), VersionRepository(session)
             row = applications.locked(application)
-            execution = applications.execution(row)
-            if execution is not None and execution.state not in ENDED:
-                raise Conflict(
-                    f"Application {application!r} is {execution.state}; stop it before giving it a new version."
-                )
-            number = versions.latest(row).number + 1
-            return version_answer(versions.add(row, number, artifact.sha256, parameters, configuration, graph, by))
+            OperationRepository(session).check_none_running(row)
+            latest = versions.latest(row)
+            if latest.number != wanted.before.number:
+                raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")
+            version = versions.add(
+                row,
+                versions.next_number(row),
+                wanted.artifact.sha256,
+                dict(wanted.parameters),
+                wanted.configuration,
+                graph,
+                by,
+                message,
+            )
+            operation = _begin(session, row, kind, version, wanted, by)
+            session.flush()
+            events = [operation_changed(application, operation), *changes(session, row)]
+            answer = version_answer(version), operation_answer(operation, application)
+            execution = operation.execution
+        self._lifecycle.announce(events, execution)
+        return answer
 
 
-def check_same_key_groups(before: ApplicationConfiguration, after: ApplicationConfiguration) -> None:
-    """Raises ``OptionError``: keys are in key groups of the number that the application began with."""
-    if before.max_parallelism != after.max_parallelism:
-        raise OptionError(
-            f"configuration.max_parallelism cannot change from {before.max_parallelism} to {after.max_parallelism}: "
-            "the state's key groups depend on it."
-        )
+def _begin(
+    session: Session, application: Application, kind: OperationKind, version: Version, wanted: Wanted, by: str
+) -> Operation:
+    operations = OperationRepository(session)
+    execution = ApplicationRepository(session).execution(application)
+    arguments: dict[str, object] = {"version": version.number}
+    if execution is None or execution.state in ENDED:
+        operation = operations.add(kind, application, None, arguments, by)
+        operation.state, operation.result, operation.finished_at = "succeeded", arguments, now()
+        return operation
+    if execution.state == "stopping":
+        raise Conflict(f"Application {application.name!r} is stopping; give it the version when it has stopped.")
+    if needs_restart(_configuration(session, application, execution), wanted.configuration):
+        operation = operations.add(kind, application, execution, {**arguments, "successor": False}, by, "stopping")
+        ask_to_stop(operations, execution, operation)
+        return operation
+    operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
+    operations.direct(execution, operation, "reconfigure", _order(version, wanted).model_dump(mode="json"))
+    return operation
+
+
+def _configuration(session: Session, application: Application, execution: Execution) -> ApplicationConfiguration:
+    running = VersionRepository(session).numbered(application, execution.version)
+    return ApplicationConfiguration.model_validate(running.configuration)
+
+
+def _order(version: Version, wanted: Wanted) -> VersionOrder:
+    return VersionOrder(
+        version=version.number,
+        artifact=version.artifact,
+        location=str(wanted.location),
+        parameters=version.parameters,
+        configuration=version.configuration,
+        by=version.created_by,
+        message=version.message,
+    )
 
 
 def version_answer(row: Version) -> VersionAnswer:
@@ -71,6 +149,8 @@ def version_answer(row: Version) -> VersionAnswer:
         parameters=row.parameters,
         configuration=ApplicationConfiguration.model_validate(row.configuration),
         graph=None if row.graph is None else GraphDescription.model_validate(row.graph),
+        message=row.message,
+        failure=failure_of(row.failure),
         created_at=row.created_at,
         created_by=row.created_by,
     )

@@ -1,0 +1,78 @@
+"""Versions of an application: upgrade, rescale, preflight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from epochal.client.applications import BUILD_SECONDS
+from epochal.client.models import Operation, Preflight, Version
+from epochal.client.paths import path
+from epochal.client.transport import Transport, read
+
+TRIAL_SECONDS = 1800.0
+
+
+class Versions:
+    """``client.application(name).versions``. What is not given stays as it is in the latest version."""
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self._transport = transport
+        self._name = name
+
+    def list(self, limit: int | None = None) -> list[Version]:
+        """Newest first."""
+        return self._transport.pages(path("applications", self._name, "versions"), Version, limit)
+
+    def create(
+        self,
+        artifact: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        message: str | None = None,
+    ) -> Version:
+        """An upgrade: of a running application at an epoch boundary (``operation`` tells when), else its next start's.
+
+        ``parameters`` and ``configuration`` replace the present ones whole. Raises ``IncompatibleState`` when the state
+        that is there could not be gone on from, ``Conflict`` while another operation is under way.
+        """
+        body = {
+            "artifact": artifact,
+            "parameters": None if parameters is None else dict(parameters),
+            "configuration": None if configuration is None else dict(configuration),
+            "message": message,
+        }
+        answer = self._transport.post(path("applications", self._name, "versions"), body, timeout_seconds=BUILD_SECONDS)
+        return read(Version, answer)
+
+    def rescale(self, parallelism: int, *, message: str | None = None) -> Operation:
+        """Other parallelism, without a restart. Raises ``OptionError`` above ``max_parallelism``, ``Conflict``."""
+        body = {"parallelism": parallelism, "message": message}
+        return read(Operation, self._transport.post(path("applications", self._name, "rescale"), body))
+
+    def preflight(
+        self,
+        artifact: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        trial: int | None = None,
+    ) -> Preflight:
+        """What an upgrade would keep, add, lose, and be refused for; nothing is changed. ``configuration`` is merged.
+
+        ``trial``: also run the last so many epochs again with it, in shadow, and compare the state that comes out.
+        """
+        body = {
+            "application": self._name,
+            "artifact": artifact,
+            "parameters": None if parameters is None else dict(parameters),
+            "configuration": dict(configuration or {}),
+            "epoch": epoch,
+            "savepoint": savepoint,
+            "trial": trial,
+        }
+        seconds = BUILD_SECONDS if trial is None else TRIAL_SECONDS
+        return read(Preflight, self._transport.post("/v1/preflight", body, timeout_seconds=seconds))

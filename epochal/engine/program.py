@@ -1,0 +1,105 @@
+"""One application version, ready to run: its graph planned, its sources and backends made, nothing written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.catalog import Change
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.contracts.state import StateBackend
+from epochal.engine.job import Participants
+from epochal.engine.operators import PipelinePlan, plan_pipeline
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import IncompatibleState
+from epochal.pipeline.graph import Graph
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.evolution import TableChange, compare
+
+
+@dataclass(frozen=True)
+class Program:
+    """What an attempt runs, until a reconfiguration puts another in its place."""
+
+    orders: ExecutionOrders
+    graph: Graph
+    plan: PipelinePlan
+    participants: Participants
+
+
+def assemble(orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: SnapshotStore) -> Program:
+    """Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``: what cannot be run, and the fix."""
+    sources = {node.name: node.make() for node in graph.sources}
+    plan = plan_pipeline(graph, spark, sources)
+    make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
+    sinks: dict[str, SinkBackend] = {}
+    if not orders.shadow:
+        sinks = {node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks}
+    participants = Participants(
+        sources=sources,
+        operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},
+        sinks=sinks,
+        tables=plan.tables,
+    )
+    return Program(orders, graph, plan, participants)
+
+
+def check_continues(head: Manifest, orders: ExecutionOrders, participants: Participants) -> tuple[TableChange, ...]:
+    """What becomes of each state table after ``head``. Raises ``IncompatibleState`` when it cannot be gone on from."""
+    wanted = orders.configuration.max_parallelism
+    if head.max_parallelism != wanted:
+        raise IncompatibleState(
+            f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {wanted}; it "
+            f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
+        )
+    changes = compare(head.tables, participants.tables, orders.configuration.allow_dropped_state)
+    problems = [problem for change in changes for problem in change.problems]
+    if problems:
+        raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(problems)}")
+    return changes
+
+
+def changes_since(head: Manifest, orders: ExecutionOrders, participants: Participants) -> list[Change]:
+    """What the first epoch after ``head`` says of how it was made otherwise: design/epochs.md, reconfiguration."""
+    said: dict[str, Any] = {"version": orders.version, "by": orders.by, "message": orders.message}
+    said = {name: value for name, value in said.items() if value is not None}
+    found: list[Change] = []
+
+    def changed(kind: str, **detail: Any) -> None:
+        found.append(Change(kind=kind, detail={**detail, **said}))
+
+    if head.artifact != orders.artifact:
+        changed("upgrade", artifact=[head.artifact, orders.artifact], tables=_told(head, participants))
+    if head.parameters != orders.parameters:
+        changed("parameters", changed=_differences(head.parameters, orders.parameters))
+    if head.parallelism != orders.configuration.parallelism:
+        changed("rescale", parallelism=[head.parallelism, orders.configuration.parallelism])
+    targets = {name: sink.target for name, sink in head.sinks.items()}
+    now = {name: sink.target for name, sink in participants.sinks.items()}
+    if targets != now and not orders.shadow:
+        changed("sinks", changed=_differences(targets, now))
+    return found
+
+
+def _told(head: Manifest, participants: Participants) -> dict[str, str]:
+    """State tables that are not as before, by what became of them."""
+    may_drop = {table.id for table in head.tables} | {
+        f"{table.id}.{column.name}" for table in head.tables for column in table.value
+    }
+    compared = compare(head.tables, participants.tables, may_drop)
+    return {change.table: change.verdict for change in compared if change.verdict != "same"}
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Name -> value before, value now; null where it is not there."""
+    names = sorted({*before, *after})
+    return {
+        name: [before.get(name), after.get(name)]
+        for name in names
+        if (name in before) != (name in after) or before.get(name) != after.get(name)
+    }

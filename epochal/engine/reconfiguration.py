@@ -1,0 +1,155 @@
+"""Reconfiguration at an epoch boundary, without a restart (thesis 4.5.5; design/epochs.md).
+
+Another version is made ready beside the running epochs. At the next boundary, when everything that is decided is
+committed, it takes the place of the one before; its first epoch decides: prepared, the catalog has the version together
+with that epoch; aborted, the version before goes on as if nothing had been asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from epochal.contracts.catalog import Catalog, Change, Directive, Failure, VersionOrder
+from epochal.engine import points
+from epochal.engine.commits import CommitQueue
+from epochal.engine.compaction import policy_of
+from epochal.engine.coordinator import Coordinator
+from epochal.engine.failures import failure_of
+from epochal.engine.job import EpochRunner
+from epochal.engine.program import Program, changes_since, check_continues
+from epochal.engine.recovery import restore_sources
+from epochal.engine.retention import Retention
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import EpochAborted, Fenced
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.lineage import read_chains
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Successor:
+    """A version that is ready to take over."""
+
+    directive: str
+    order: VersionOrder
+    program: Program
+
+
+@dataclass
+class Reconfigurations:
+    """Takes orders for other versions, and puts them in place. All calls but the assembly are the loop's thread's.
+
+    ``assemble`` makes a program of an order; ``runner`` makes what runs its epochs; ``take_over`` is R1 for its
+    operators and sinks.
+    """
+
+    coordinator: Coordinator
+    queue: CommitQueue
+    retention: Retention
+    catalog: Catalog
+    program: Program
+    assemble: Callable[[VersionOrder], Program]
+    runner: Callable[[Program], EpochRunner]
+    take_over: Callable[[Program], None]
+    _taken: str | None = None
+    _ready: Successor | None = None
+    _failure: Failure | None = None
+    _assembled: threading.Event = field(default_factory=threading.Event)
+
+    def take(self, directive: Directive) -> None:
+        """Begin to make a version ready; nothing happens for an order that is under way."""
+        if self._taken is not None:
+            return
+        order = VersionOrder.model_validate(directive.arguments)
+        if order.version == self.coordinator.orders.version:
+            # It was decided by an attempt that could not say so any more.
+            self.catalog.complete(directive.id, self.coordinator.position.head)
+            return
+        self._taken, self._ready, self._failure = directive.id, None, None
+        self._assembled.clear()
+        log.info("E1 reconfigure: version %d is made ready", order.version)
+        threading.Thread(target=self._assemble, args=(directive.id, order), name="assembly", daemon=True).start()
+
+    @property
+    def ready(self) -> bool:
+        """Something is to be done at the next epoch boundary."""
+        return self._taken is not None and self._assembled.is_set()
+
+    def carry_out(self, commit_all: Callable[[], None], first_epoch: Callable[[], None]) -> None:
+        """At an epoch boundary: switch, or say why not. Raises ``Fenced``; anything else leaves the version before.
+
+        ``commit_all`` returns when everything decided is committed; ``first_epoch`` runs one, with input or without.
+        """
+        successor, directive = self._ready, self._taken
+        assert directive is not None  # it was asked whether one is ready
+        self._taken = None
+        if successor is None:
+            assert self._failure is not None  # the assembly has ended one way or the other
+            self.catalog.complete(directive, None, self._failure)
+            return
+        commit_all()
+        points.E1_DRAINED.hit()
+        before, chains, noted = self.program, self.coordinator.position.chains, list(self.coordinator.changes)
+        try:
+            self._go_on_with(successor.program)
+            points.E1_SWITCHED.hit()
+            first_epoch()
+        except Fenced:
+            raise
+        except Exception as error:  # noqa: BLE001 whatever it is: the version before has run, and goes on
+            failure = failure_of(error.__cause__ if isinstance(error, EpochAborted) and error.__cause__ else error)
+            log.warning("E1 reconfigure: version %d is given up: %s", successor.order.version, failure.message)
+            self.coordinator.changes[:] = noted
+            self.take_over(before)
+            self._install(before, chains)
+            points.E1_REVERTED.hit()
+            self.catalog.complete(directive, None, failure)
+        else:
+            log.info("E1 reconfigure: version %d is in place", successor.order.version)
+            self.catalog.complete(directive, self.coordinator.position.head)
+
+    def _assemble(self, directive: str, order: VersionOrder) -> None:
+        try:
+            self._ready = Successor(directive, order, self.assemble(order))
+            points.E1_ASSEMBLED.hit()
+        except Exception as error:
+            log.exception("E1 reconfigure: version %d cannot be made ready", order.version)
+            self._failure = failure_of(error)
+        self._assembled.set()
+
+    def _go_on_with(self, program: Program) -> None:
+        """Sources at the head, sinks taken over, chains of what is declared now; what changes is noted."""
+        store, head = self.coordinator.store, self.coordinator.position.head
+        if head is not None:
+            manifest = store.read_manifest(head)
+            check_continues(manifest, program.orders, program.participants)
+            self.coordinator.changes += changes_since(manifest, program.orders, program.participants)
+        self.coordinator.changes += configured(self.program.orders, program.orders)
+        restore_sources(store, head, program.participants.sources)
+        self.take_over(program)
+        points.E1_TAKEN_OVER.hit()
+        self._install(program, read_chains(store, head, [table.id for table in program.participants.tables]))
+
+    def _install(self, program: Program, chains: dict[str, Chain]) -> None:
+        with self.queue.retaining:
+            self.retention.finish()
+            self.retention.participants = program.participants
+            self.retention.compaction.policy = policy_of(program.orders.configuration)
+        self.queue.participants = program.participants
+        self.queue.limit = program.orders.configuration.max_uncommitted_epochs
+        self.coordinator.orders = program.orders
+        self.coordinator.participants = program.participants
+        self.coordinator.runner = self.runner(program)
+        self.coordinator.position.chains = chains
+        self.program = program
+
+
+def configured(before: ExecutionOrders, after: ExecutionOrders) -> list[Change]:
+    """The settings that are other than before, but for the parallelism, which is a change of its own."""
+    old, new = before.configuration.model_dump(mode="json"), after.configuration.model_dump(mode="json")
+    changed = {name: [old[name], new[name]] for name in new if old[name] != new[name] and name != "parallelism"}
+    return [Change(kind="configuration", detail={"changed": changed, "version": after.version})] if changed else []

@@ -1,0 +1,148 @@
+"""``upgrade``, ``rescale``, ``preflight``: other versions of an application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from epochal.client import Client
+from epochal.service.cli.options import (
+    Json,
+    Name,
+    NoWait,
+    Parameter,
+    ParametersFile,
+    Setting,
+    Url,
+    configuration,
+    parameters,
+)
+from epochal.service.cli.preflight_view import preflight_page
+from epochal.service.cli.session import connected
+
+app = typer.Typer()
+
+OtherFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Other code; else the code stays.")]
+AllowDropped = Annotated[
+    list[str] | None,
+    typer.Option("--allow-dropped-state", metavar="ID", help="A state table or column that may be lost. Repeatable."),
+]
+Message = Annotated[str | None, typer.Option("--message", "-m", help="A note for the lineage.")]
+
+
+@app.command()
+def upgrade(
+    name: Name,
+    file: OtherFile = None,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    allow_dropped_state: AllowDropped = None,
+    message: Message = None,
+    no_wait: NoWait = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Give APP other code, parameters or settings; what is not given stays.
+
+    A running application goes on with it at an epoch boundary, and back when its first epoch fails.
+    """
+    given, configured = _given(parameter, parameters_file, setting, allow_dropped_state)
+    with connected(url, as_json) as session:
+        with session.output.busy(f"Analysing {file.name if file else name}"):
+            artifact = None if file is None else session.client.artifacts.upload(file).sha256
+            version = session.client.application(name).versions.create(
+                artifact, **_merged(session.client, name, given, configured), message=message
+            )
+        if version.operation is None:
+            text = f"{name} has version {version.number}; its next start uses it."
+            session.output.result(version, Text(text))
+            return
+        operation = session.client.operations.get(version.operation)
+        if no_wait:
+            session.output.result(operation, Text(f"{name} goes on with version {version.number} soon."))
+            return
+        operation = session.wait(operation, f"Upgrading {name} to version {version.number}")
+        session.output.result(operation, Text(f"{name} runs version {version.number}{_since(operation.result)}."))
+
+
+@app.command()
+def rescale(
+    name: Name,
+    parallelism: Annotated[int, typer.Argument(min=1, help="Subtasks per operator.")],
+    message: Message = None,
+    no_wait: NoWait = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Change the parallelism of APP; a running one is not restarted."""
+    with connected(url, as_json) as session:
+        operation = session.client.application(name).versions.rescale(parallelism, message=message)
+        if not no_wait:
+            operation = session.wait(operation, f"Rescaling {name} to {parallelism}")
+        since = _since(operation.result)
+        said = (
+            f"{name} runs with parallelism {parallelism}{since}." if since else f"{name} will run with {parallelism}."
+        )
+        session.output.result(operation, Text(said))
+
+
+@app.command()
+def preflight(
+    name: Name,
+    file: OtherFile = None,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    allow_dropped_state: AllowDropped = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Go on from this epoch, not the head.")] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Go on from this savepoint.")] = None,
+    trial: Annotated[
+        int | None, typer.Option("--trial", min=1, metavar="N", help="Run the last N epochs again, and compare.")
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Check an upgrade without doing it: what would be kept, added, lost. Exit code 1 when it would be refused."""
+    given, configured = _given(parameter, parameters_file, setting, allow_dropped_state)
+    with connected(url, as_json) as session:
+        with session.output.busy(f"Checking {file.name if file else name}"):
+            artifact = None if file is None else session.client.artifacts.upload(file).sha256
+            merged = _merged(session.client, name, given, {})
+            report = session.client.application(name).versions.preflight(
+                artifact,
+                parameters=merged["parameters"],
+                configuration=configured,
+                epoch=epoch,
+                savepoint=savepoint,
+                trial=trial,
+            )
+        session.output.result(report, preflight_page(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _given(
+    parameter: list[str] | None, file: Path | None, setting: list[str] | None, dropped: list[str] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    configured = configuration(setting)
+    if dropped:
+        configured["allow_dropped_state"] = dropped
+    return parameters(parameter, file), configured
+
+
+def _merged(client: Client, name: str, given: dict[str, Any], configured: dict[str, Any]) -> dict[str, Any]:
+    """What is given over what is there; ``None`` where nothing is given."""
+    now = client.applications.get(name)
+    return {
+        "parameters": {**now.parameters, **given} if given else None,
+        "configuration": {**now.configuration, **configured} if configured else None,
+    }
+
+
+def _since(result: dict[str, Any] | None) -> str:
+    epoch = (result or {}).get("epoch")
+    return "" if epoch is None else f" since epoch {epoch}"

@@ -1,0 +1,105 @@
+"""Two versions of an application, compared by what people named: operators, state tables, sources, sinks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+from epochal.pipeline.description import GraphDescription
+from epochal.service.schema import Answer
+from epochal.state.evolution import TableChange, compare
+from epochal.state.table import StateTable
+
+OPERATORS = ("aggregate", "process", "process_batch")
+
+
+class PartChange(Answer):
+    """An operator, a source or a sink. ``before`` and ``after``: its type, or where a sink writes."""
+
+    name: str
+    verdict: Literal["same", "added", "removed", "changed"]
+    before: str | None
+    after: str | None
+
+
+class Comparison(Answer):
+    """``problems`` say why the version cannot go on from the snapshot; none: it can. ``warnings`` are to be known."""
+
+    operators: tuple[PartChange, ...]
+    tables: tuple[TableChange, ...]
+    sources: tuple[PartChange, ...]
+    sinks: tuple[PartChange, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def compared(
+    before: GraphDescription | None,
+    after: GraphDescription,
+    tables: Sequence[StateTable] | None,
+    may_drop: Collection[str] = (),
+) -> Comparison:
+    """``before``: the graph of the version that made the snapshot; ``tables``: what the snapshot holds, ``None``: there
+    is no snapshot yet, and nothing to go on from."""
+    changes = compare(tables, after.tables or (), may_drop) if tables is not None and after.tables is not None else ()
+    sources = _parts(_kinds(before, ("source",)), _kinds(after, ("source",)))
+    sinks = _parts({} if before is None else before.sinks, after.sinks)
+    operators = _parts(_kinds(before, OPERATORS), _kinds(after, OPERATORS))
+    return Comparison(
+        operators=operators,
+        tables=changes,
+        sources=sources,
+        sinks=sinks,
+        problems=tuple(problem for change in changes for problem in change.problems),
+        warnings=tuple(_warnings(operators, changes, sources, sinks)) if before is not None else (),
+    )
+
+
+def _kinds(graph: GraphDescription | None, types: Collection[str]) -> dict[str, str]:
+    nodes = () if graph is None else graph.nodes
+    return {node.name: str(node.description.get("kind", node.type)) for node in nodes if node.type in types}
+
+
+def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PartChange, ...]:
+    return tuple(_part(name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
+
+
+def _part(name: str, before: str | None, after: str | None) -> PartChange:
+    verdict: Literal["same", "added", "removed", "changed"] = "same" if before == after else "changed"
+    if before is None:
+        verdict = "added"
+    elif after is None:
+        verdict = "removed"
+    return PartChange(name=name, verdict=verdict, before=before, after=after)
+
+
+def _warnings(
+    operators: Sequence[PartChange],
+    tables: Sequence[TableChange],
+    sources: Sequence[PartChange],
+    sinks: Sequence[PartChange],
+) -> list[str]:
+    said = [f"Operator {part.name!r} is new and begins with empty state." for part in _of(operators, "added")]
+    said += [
+        f"State table {change.table!r} will be dropped: allowed by allow_dropped_state."
+        for change in tables
+        if change.verdict == "dropped" and not change.problems
+    ]
+    said += [
+        f"State table {change.table!r} loses {', '.join(change.dropped)}: allowed by allow_dropped_state."
+        for change in tables
+        if change.verdict == "evolved" and change.dropped and not change.problems
+    ]
+    said += [f"Source {part.name!r} is new and begins where it is told to." for part in _of(sources, "added")]
+    said += [f"Source {part.name!r} is not read any more." for part in _of(sources, "removed")]
+    said += [f"Sink {part.name!r} is new: it will show later epochs only." for part in _of(sinks, "added")]
+    said += [f"Sink {part.name!r} ({part.before}) gets no further epoch." for part in _of(sinks, "removed")]
+    said += [
+        f"Sink {part.name!r} moves from {part.before} to {part.after}, which will show later epochs only."
+        for part in _of(sinks, "changed")
+    ]
+    return said
+
+
+def _of(parts: Sequence[PartChange], verdict: str) -> list[PartChange]:
+    return [part for part in parts if part.verdict == verdict]

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from epochal.contracts.identity import EpochKey
+from epochal.pipeline.description import GraphDescription
+from epochal.service.builder.wire import TrialAnswer
+from epochal.service.preflight.comparison import Comparison
+from epochal.service.schema import Answer, Body, EpochNumber, Name, Sha256
+
+
+class Preflight(Body):
+    """A version that might be, and the snapshot that it would go on from: by default the latest committed one.
+
+    What is left out stays as in the latest version; ``configuration`` is merged over the present one.
+    """
+
+    application: Name
+    epoch: EpochNumber | None = None
+    savepoint: Name | None = None
+    artifact: Sha256 | None = None
+    parameters: dict[str, Any] | None = None
+    configuration: dict[str, Any] = Field(default_factory=dict)
+    trial: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Also run the last so many epochs up to the snapshot again, in shadow, and compare what comes out.",
+    )
+
+
+class PreflightAnswer(Answer):
+    """``ok``: the version can go on from ``snapshot`` (null: there is none yet). ``graph`` is what would run."""
+
+    ok: bool
+    application: str
+    snapshot: EpochKey | None
+    comparison: Comparison
+    restarts: bool
+    """Whether it would take effect by a restart, because Spark's resources change, not at an epoch boundary."""
+    graph: GraphDescription
+    trial: TrialAnswer | None = None

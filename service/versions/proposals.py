@@ -1,0 +1,121 @@
+"""A version as it is asked for: built and analysed, and compared with the state that it would go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.pipeline.description import GraphDescription
+from epochal.service.applications.configuration import (
+    ApplicationConfiguration,
+    check_configuration,
+    check_same_key_groups,
+)
+from epochal.service.artifacts.files import artifact_path
+from epochal.service.builder.wire import TrialAnswer, TrialOf
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
+from epochal.service.catalog.records import manifest_of
+from epochal.service.ports import Builder
+from epochal.service.preflight.comparison import Comparison, compared
+from epochal.service.settings import Settings
+from epochal.service.versions.repository import VersionRepository
+from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A version before it was looked at. ``location``: where the code is; ``before``: the version that it replaces."""
+
+    before: Version
+    artifact: Artifact
+    location: Path
+    parameters: Mapping[str, Any]
+    configuration: ApplicationConfiguration
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A version that was looked at. ``comparison`` is with the snapshot that it would go on from."""
+
+    wanted: Wanted
+    graph: GraphDescription
+    comparison: Comparison
+
+
+class Proposals:
+    """Looks at versions without changing anything."""
+
+    def __init__(self, settings: Settings, builder: Builder, store: SnapshotStore) -> None:
+        self._settings = settings
+        self._builder = builder
+        self._store = store
+
+    def wanted(
+        self,
+        session: Session,
+        application: Application,
+        artifact: str | None,
+        parameters: Mapping[str, Any] | None,
+        configuration: ApplicationConfiguration | None,
+    ) -> Wanted:
+        """What is ``None`` stays as it is. Raises ``ArtifactError``, ``OptionError``."""
+        versions = VersionRepository(session)
+        before = versions.latest(application)
+        now = ApplicationConfiguration.model_validate(before.configuration)
+        if configuration is not None:
+            check_configuration(configuration)
+            check_same_key_groups(now, configuration)
+        row = versions.artifact(artifact or before.artifact)
+        return Wanted(
+            before=before,
+            artifact=row,
+            location=artifact_path(self._settings.artifacts_directory, row.sha256, row.filename),
+            parameters=before.parameters if parameters is None else parameters,
+            configuration=configuration or now,
+        )
+
+    def looked_at(
+        self, wanted: Wanted, snapshot: ManifestReference | None, made_by: GraphDescription | None
+    ) -> Proposal:
+        """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
+        graph = self._builder.analyse(wanted.location, wanted.parameters, wanted.configuration)
+        tables = None if snapshot is None else self._store.read_manifest(snapshot).tables
+        return Proposal(wanted, graph, compared(made_by, graph, tables, wanted.configuration.allow_dropped_state))
+
+    def tried(self, application: str, wanted: Wanted, head: ManifestReference, epochs: int) -> TrialAnswer:
+        """Run the last ``epochs`` epochs again with it, in shadow."""
+        trial = TrialOf(application=application, store=self._settings.store_url, head=head, epochs=epochs)
+        return self._builder.trial(wanted.location, wanted.parameters, wanted.configuration, trial)
+
+
+def head_and_maker(
+    session: Session, application: Application
+) -> tuple[ManifestReference | None, GraphDescription | None]:
+    """The latest committed snapshot, and the graph that made it."""
+    key = committed_head(session, session.get_one(Branch, application.branch, populate_existing=True))
+    if key is None:
+        return None, latest_graph(session, application)
+    row = session.get_one(Epoch, (key.branch, key.epoch))
+    return manifest_of(row), maker(session, application, row)
+
+
+def maker(session: Session, application: Application, epoch: Epoch) -> GraphDescription | None:
+    """The graph of the version that ran an epoch; of the application's latest, where that is not known."""
+    owner = session.get(Branch, epoch.branch)
+    version = None
+    if owner is not None and epoch.version is not None:
+        version = session.get(Version, (owner.application, epoch.version))
+    if version is None or version.graph is None:
+        return latest_graph(session, application)
+    return GraphDescription.model_validate(version.graph)
+
+
+def latest_graph(session: Session, application: Application) -> GraphDescription | None:
+    graph = VersionRepository(session).latest(application).graph
+    return None if graph is None else GraphDescription.model_validate(graph)

@@ -1,0 +1,125 @@
+"""One control plane for the module, and applications whose state is compared with what plain Python says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.client import Client, Operation
+from epochal.errors import NotFound, NotYetCommitted
+from epochal.testing.servers.control_plane import ControlPlane, control_plane
+
+PIPELINE = Path(__file__).with_name("application.py").read_text()
+CONFIGURATION = {"epoch_interval_seconds": 0.1, "max_parallelism": 8, "parallelism": 2}
+SENSORS = 23
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with control_plane(tmp_path_factory.mktemp("reconfiguration")) as plane:
+        yield plane
+
+
+class Sensors:
+    """A running application, its input so far, and what its state must be."""
+
+    def __init__(self, client: Client, name: str, folder: Path) -> None:
+        self.client, self.name, self.folder = client, name, folder
+        self.input = folder / "input"
+        self.input.mkdir(parents=True)
+        self.rows: list[dict[str, Any]] = []
+        self._files = 0
+        parameters = {"input": str(self.input), "output": str(folder / "output")}
+        client.applications.create(
+            name, self.artifact(PIPELINE), parameters=parameters, configuration=CONFIGURATION, start=True
+        )
+        self.handle = client.application(name)
+        client.applications.wait_until_running(name, timeout_seconds=120)
+
+    def artifact(self, text: str) -> str:
+        file = self.folder / "pipeline.py"
+        file.write_text(text)
+        return self.client.artifacts.upload(file).sha256
+
+    def feed(self, count: int = 200) -> int:
+        """One more file, whole at once, taken and committed; the epoch at which it was."""
+        first = len(self.rows)
+        rows = [
+            {"event": event, "sensor": f"s{event % SENSORS}", "value": event * 7 % 101}
+            for event in range(first, first + count)
+        ]
+        self.rows += rows
+        self._files += 1
+        hidden = self.input / f".{self._files}"
+        hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        hidden.rename(self.input / f"{self._files:05}.json")
+        self.until(lambda: self.events_in_state() == len(self.rows))
+        return self.head()
+
+    def events_in_state(self) -> int:
+        return sum(row["events"] for row in self.state("totals").values())
+
+    def state(self, table: str) -> dict[str, dict[str, Any]]:
+        """Rows by sensor, all of one epoch."""
+        keys = [{"sensor": f"s{number}"} for number in range(SENSORS)]
+        try:
+            found = self.handle.state(table).lookup(keys)
+        except (NotFound, NotYetCommitted):  # before the first epoch there is nothing to look into
+            return {}
+        return {item.key["sensor"]: dict(item.value) for item in found if item.value is not None}
+
+    def head(self) -> int:
+        head = self.client.applications.get(self.name).head
+        return 0 if head is None else head.epoch
+
+    def done(self, operation: Operation | str) -> Operation:
+        given = self.client.operations.get(operation) if isinstance(operation, str) else operation
+        return self.client.operations.wait(given, timeout_seconds=120)
+
+    def until(self, holds: Callable[[], bool], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, "".join(self.handle.logs(tail=60))
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """State and output are what plain Python makes of the rows."""
+        totals: dict[str, list[int]] = defaultdict(list)
+        for row in self.rows:
+            totals[row["sensor"]].append(row["value"])
+        found = self.state("totals")
+        assert {sensor: (row["events"], row["total"]) for sensor, row in found.items()} == {
+            sensor: (len(values), sum(values)) for sensor, values in totals.items()
+        }
+        longest = {sensor: row["longest"] for sensor, row in self.state("longest.state").items()}
+        assert longest == {sensor: max(values) for sensor, values in totals.items()}
+        shown = defaultdict(int)
+        for file in sorted((self.folder / "output" / "totals").glob("epoch=*/*.json")):
+            for line in file.read_text().splitlines():
+                row = json.loads(line)
+                shown[row["sensor"]] = max(shown[row["sensor"]], row["events"])
+        assert dict(shown) == {sensor: len(values) for sensor, values in totals.items()}
+
+    def attempts(self) -> int:
+        execution = self.client.applications.get(self.name).execution
+        assert execution is not None
+        return len(self.handle.executions.get(execution).attempts)
+
+    def changes(self, epoch: int) -> dict[str, dict[str, Any]]:
+        return {change.kind: change.detail for change in self.handle.epochs.get(epoch).changes}
+
+
+@pytest.fixture
+def sensors(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sensors]:
+    name = request.node.name.replace("_", "-")[:40].strip("-")
+    with plane.client() as client:
+        application = Sensors(client, name, tmp_path)
+        yield application
+        if client.applications.get(name).state in ("starting", "running"):
+            client.operations.wait(client.applications.stop(name), timeout_seconds=60)

@@ -1,0 +1,152 @@
+"""Other versions of a running application: through HTTP, with a real driver, state and output against plain Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from epochal.errors import Conflict, EpochalError, IncompatibleState, OptionError
+from tests.reconfiguration.conftest import PIPELINE, Sensors
+
+WITH_COUNT = (
+    PIPELINE.replace('ValueState("longest int")', 'ValueState("longest bigint, seen int default 0")')
+    .replace("[before])", "[before[0]])")
+    .replace("self.state.set(longest)", "self.state.set(longest, (before[1] if before else 0) + len(rows))")
+)
+RAISING = PIPELINE.replace(
+    "by_sensor = events.",
+    """by_sensor = events.transform(
+        lambda frame: frame.unionAll(
+            frame.sparkSession.range(1).selectExpr(
+                "id", "'s0'", "CAST(raise_error('this version is wrong') AS INT)"
+            )
+        )
+    ).""",
+)
+WITHOUT_LONGEST = PIPELINE[: PIPELINE.index("    by_sensor.process")] + "    return pipeline\n"
+
+
+def test_the_parallelism_changes_up_and_down_without_a_restart(sensors: Sensors) -> None:
+    sensors.feed()
+    epochs = []
+    for parallelism in (4, 3, 1):
+        operation = sensors.done(sensors.handle.versions.rescale(parallelism, message="more work"))
+        epochs.append(operation.result["epoch"])
+        sensors.feed()
+        sensors.check()
+    assert sensors.attempts() == 1
+    assert sensors.changes(epochs[0])["rescale"]["parallelism"] == [2, 4]
+    assert sensors.changes(epochs[0])["rescale"]["message"] == "more work"
+    assert sensors.changes(epochs[2])["rescale"]["parallelism"] == [3, 1]
+    manifest = sensors.handle.snapshots.get(epochs[1])
+    assert manifest.parallelism == 3
+
+
+def test_an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sensors) -> None:
+    sensors.feed()
+    version = sensors.handle.versions.create(sensors.artifact(WITH_COUNT), message="count what was seen")
+    assert version.operation is not None
+    upgraded = sensors.done(version.operation).result["epoch"]
+    before = {sensor: row["longest"] for sensor, row in sensors.state("longest.state").items()}
+    assert {row["seen"] for row in sensors.state("longest.state").values()} == {0}
+    sensors.feed(230)
+    sensors.check()
+    assert {row["seen"] for row in sensors.state("longest.state").values()} == {10}
+    assert all(row["longest"] >= before[sensor] for sensor, row in sensors.state("longest.state").items())
+    change = sensors.changes(upgraded)["upgrade"]
+    assert (change["message"], change["version"], change["tables"]) == (
+        "count what was seen",
+        2,
+        {"longest.state": "evolved"},
+    )
+    assert sensors.attempts() == 1
+    assert sensors.client.applications.get(sensors.name).version == 2
+
+
+def test_a_first_epoch_that_fails_brings_the_version_before_back(sensors: Sensors) -> None:
+    sensors.feed()
+    version = sensors.handle.versions.create(sensors.artifact(RAISING))
+    with pytest.raises(EpochalError, match="this version is wrong"):
+        sensors.done(version.operation)
+    given_up = sensors.handle.versions.list()[0]
+    assert given_up.number == 2 and given_up.failure is not None
+    assert sensors.client.applications.get(sensors.name).version == 1
+    sensors.until(lambda: sensors.events_in_state() == len(sensors.rows))
+    sensors.feed()
+    sensors.check()
+
+
+def test_parameters_and_settings_change_at_a_boundary_too(sensors: Sensors) -> None:
+    sensors.feed(46)
+    now = sensors.client.applications.get(sensors.name)
+    version = sensors.handle.versions.create(
+        parameters={**now.parameters, "factor": 3}, configuration={**now.configuration, "epoch_interval_seconds": 0.2}
+    )
+    epoch = sensors.done(version.operation).result["epoch"]
+    changes = sensors.changes(epoch)
+    assert changes["parameters"]["changed"] == {"factor": [1, 3]}
+    assert changes["configuration"]["changed"] == {"epoch_interval_seconds": [0.1, 0.2]}
+    sensors.feed(46)
+    rows = sensors.rows
+    wanted = sum(row["value"] for row in rows[:46]) + 3 * sum(row["value"] for row in rows[46:])
+    assert sum(row["total"] for row in sensors.state("totals").values()) == wanted
+    assert sensors.attempts() == 1
+
+
+def test_what_would_lose_state_is_refused_and_nothing_is_changed(sensors: Sensors) -> None:
+    sensors.feed()
+    artifact = sensors.artifact(WITHOUT_LONGEST)
+    report = sensors.handle.versions.preflight(artifact)
+    assert not report.ok and "allow_dropped_state = ['longest.state']" in report.comparison.problems[0]
+    with pytest.raises(IncompatibleState, match=r"longest\.state"):
+        sensors.handle.versions.create(artifact)
+    narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
+    with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
+        sensors.handle.versions.create(sensors.artifact(narrowed))
+    with pytest.raises(OptionError, match="max_parallelism"):
+        sensors.handle.versions.rescale(9)
+    now = sensors.client.applications.get(sensors.name)
+    with pytest.raises(OptionError, match="epochal rekey"):
+        sensors.handle.versions.create(configuration={**now.configuration, "max_parallelism": 16})
+    assert [version.number for version in sensors.handle.versions.list()] == [1]
+    consenting = {**now.configuration, "allow_dropped_state": ["longest.state"]}
+    version = sensors.handle.versions.create(artifact, configuration=consenting)
+    sensors.done(version.operation)
+    sensors.feed()
+    assert [table.id for table in sensors.handle.state_tables()] == ["totals"]
+
+
+def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
+    for _ in range(3):
+        sensors.feed(69)
+    same = sensors.handle.versions.preflight(trial=2).trial
+    assert same is not None and same.same and same.epochs == 2
+    assert {table.table: table.rows for table in same.tables} == {"totals": 23, "longest.state": 23}
+    now = sensors.client.applications.get(sensors.name)
+    other = sensors.handle.versions.preflight(parameters={**now.parameters, "factor": 2}, trial=2).trial
+    assert other is not None and not other.same
+    totals = next(table for table in other.tables if table.table == "totals")
+    assert totals.different > 20 and totals.examples[0]["before"]["events"] == totals.examples[0]["after"]["events"]
+    sensors.check()
+    assert len(sensors.handle.versions.list()) == 1
+
+
+def test_one_operation_at_a_time(sensors: Sensors) -> None:
+    sensors.feed(46)
+    operation = sensors.handle.versions.rescale(4)
+    try:
+        with pytest.raises(Conflict, match=f"rescale {operation.id}"):
+            sensors.handle.versions.rescale(3)
+    finally:
+        sensors.done(operation)
+
+
+def test_spark_resources_change_by_a_restart(sensors: Sensors) -> None:
+    sensors.feed(46)
+    now = sensors.client.applications.get(sensors.name)
+    changed = {**now.configuration, "spark": {"spark.sql.session.timeZone": "UTC"}}
+    assert sensors.handle.versions.preflight(configuration=changed).restarts
+    version = sensors.handle.versions.create(configuration=changed)
+    sensors.done(version.operation)
+    sensors.feed(46)
+    sensors.check()
+    assert sensors.client.applications.get(sensors.name).execution != now.execution
