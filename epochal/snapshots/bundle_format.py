@@ -1,0 +1,127 @@
+"""The form of a bundle: a tar (ustar) of plain files, compressed with zstd; what its members are called, its header.
+
+    bundle.json            format, origin, which snapshot, versions, branches      first
+    epochs.jsonl           what the catalog said of each epoch, newest first
+    manifests/{sha256}     newest first: each is the parent of the one before
+    artifacts/{sha256}     code
+    files/{sha256}         deltas and bases
+    end.json               the header's checksum and the number of members          last
+
+Members are called after their own checksums. Where a file lies in a store is said by the manifest that names it, and
+what a manifest's checksum is by its child, the first one's by the header: so everything hangs on the header. The same
+snapshot always has the same members in the same order.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import InvalidInput
+
+FORMAT = 1
+KIND = "epochal-bundle"
+HEADER, EPOCHS, END = "bundle.json", "epochs.jsonl", "end.json"
+MANIFESTS, ARTIFACTS, FILES = "manifests/", "artifacts/", "files/"
+MEMBER = re.compile(r"bundle\.json|epochs\.jsonl|end\.json|(manifests|artifacts|files)/[0-9a-f]{64}")
+BLOCK = 512
+
+
+class BundleError(InvalidInput):
+    """The bundle cannot be used."""
+
+    slug = "invalid-bundle"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BundleOrigin(_Model):
+    """Where a bundle comes from. ``control_plane`` is an id that stays the same for one catalog."""
+
+    control_plane: str
+    application: str
+    branch: str
+    epoch: int
+    exported_at: datetime
+    by: str
+    message: str | None = None
+
+
+class BundleVersion(_Model):
+    """A version of an application that made some of the epochs."""
+
+    application: str
+    number: int
+    artifact: str
+    filename: str
+    parameters: dict[str, Any]
+    configuration: dict[str, Any]
+    graph: dict[str, Any] | None = None
+    created_at: datetime
+    created_by: str
+
+
+class BundleBranch(_Model):
+    """A branch on which some of the epochs lie."""
+
+    id: str
+    application: str
+    kind: str
+    parent: EpochKey | None
+    message: str | None
+    created_at: datetime
+    created_by: str
+
+
+class BundleEpoch(_Model):
+    """What the catalog says of an epoch."""
+
+    branch: str
+    epoch: int
+    attempt: int
+    parent: EpochKey | None
+    version: int | None
+    changes: tuple[Change, ...] = ()
+    counts: EpochCounts = EpochCounts()
+    started_at: datetime
+    prepared_at: datetime | None
+    committed_at: datetime | None
+
+
+class BundleHeader(_Model):
+    """``since``: the snapshot that the importer must have; everything that it needs is left out. ``version``: the one
+    that made the snapshot; it stands in ``versions``."""
+
+    kind: Literal["epochal-bundle"] = "epochal-bundle"
+    format: Literal[1] = 1
+    made_by: str
+    origin: BundleOrigin
+    snapshot: ManifestReference
+    since: ManifestReference | None
+    version: int
+    versions: tuple[BundleVersion, ...]
+    branches: tuple[BundleBranch, ...]
+    epochs_sha256: str
+    members: int
+    bytes: int
+    """Of all manifests, artifacts and files."""
+
+    @property
+    def made_with(self) -> BundleVersion:
+        """The version that made the snapshot. Raises ``BundleError``."""
+        for version in self.versions:
+            if (version.application, version.number) == (self.origin.application, self.version):
+                return version
+        raise BundleError("The bundle does not say which version made its snapshot: it was altered.")
+
+
+class BundleEnd(_Model):
+    header_sha256: str
+    members: int

@@ -1,0 +1,252 @@
+"""Reading a bundle: nothing in it is trusted, and nothing of it is kept in memory longer than one member.
+
+Bundles come from outside. A member is looked at before it is read: its name, kind and size; then its checksum, and
+whether something that was read before names it. Names of members never become paths: paths are those of manifests,
+below branches that the header names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.snapshots import bundle_format as form
+from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleError, BundleHeader
+from epochal.snapshots.bundle_writing import named_files
+from epochal.snapshots.manifest import FileReference, Manifest
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BRANCH = re.compile(r"[a-z][a-z0-9-]{0,79}")
+_LEAF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+_TRUNCATED = "The bundle ends in the middle: it was not copied whole. Get it again."
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class BundleLimits:
+    """In bytes. A file's own size is that of its manifest, and no larger than ``file``."""
+
+    header: int = 16 << 20
+    epochs: int = 256 << 20
+    manifest: int = 64 << 20
+    artifact: int = 64 << 20
+    file: int = 4 << 30
+    all: int = 1 << 40
+
+
+@dataclass(frozen=True)
+class Member:
+    """A checked member. ``paths``: where it lies in a store; none for an artifact."""
+
+    kind: str
+    sha256: str
+    data: bytes
+    paths: tuple[str, ...] = ()
+    manifest: ManifestReference | None = None
+    has_bases: bool = False
+    has_checkpoints: bool = False
+
+
+class BundleReader:
+    """Reads from its beginning; use it as a context manager. Every method raises ``BundleError``."""
+
+    def __init__(self, path: Path, limits: BundleLimits = BundleLimits()) -> None:
+        self._limits = limits
+        with path.open("rb") as file:
+            if file.read(4) != _ZSTD:
+                raise BundleError("This is not a bundle of Epochal. Give what `epochal export` wrote.")
+        self._stream = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+        self._sizes = 0
+        self.header = self._read_header()
+        self._header_members = 0
+        self._expected: ManifestReference | None = self.header.snapshot
+        self._files: dict[str, list[FileReference]] = {}
+        self._artifacts = {version.artifact for version in self.header.versions}
+
+    def __enter__(self) -> BundleReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def epochs(self) -> list[BundleEpoch]:
+        """What the catalog that it comes from said of each epoch. Read it first."""
+        data = self._named(form.EPOCHS, self._limits.epochs)
+        if hashlib.sha256(data).hexdigest() != self.header.epochs_sha256:
+            raise _altered(form.EPOCHS)
+        epochs = [_parsed(BundleEpoch, line, form.EPOCHS) for line in data.splitlines()]
+        known = {branch.id for branch in self.header.branches}
+        if any(epoch.branch not in known for epoch in epochs):
+            raise _altered(form.EPOCHS)
+        return epochs
+
+    def members(self) -> Iterator[Member]:
+        """The manifests, artifacts and files, each checked. After the last the bundle is known to be whole."""
+        count = 0
+        while True:
+            name, size = self._next()
+            if name == form.END:
+                break
+            yield self._member(name, size)
+            count += 1
+        end = _parsed(BundleEnd, self._data(form.END, size), form.END)
+        if end.header_sha256 != self._header_sha256 or not end.members == count == self.header.members:
+            raise BundleError("The bundle's end does not fit its beginning: it was altered.")
+        if self._expected is not None and self._expected == self.header.snapshot:
+            raise BundleError("The bundle does not hold its snapshot's manifest: it was altered.")
+
+    def _read_header(self) -> BundleHeader:
+        data = self._named(form.HEADER, self._limits.header)
+        self._header_sha256 = hashlib.sha256(data).hexdigest()
+        said = _parsed(_Said, data, form.HEADER)
+        if said.kind != form.KIND:
+            raise BundleError("This is not a bundle of Epochal. Give what `epochal export` wrote.")
+        if said.format > form.FORMAT:
+            raise BundleError(
+                f"The bundle has format {said.format}, and this Epochal reads up to {form.FORMAT}: it was made by a "
+                "newer one. Import it with a newer one, too."
+            )
+        header = _parsed(BundleHeader, data, form.HEADER)
+        if header.bytes > self._limits.all:
+            raise BundleError(f"The bundle unpacks to {header.bytes} bytes; at most {self._limits.all} are taken.")
+        for branch in header.branches:
+            if not _BRANCH.fullmatch(branch.id):
+                raise BundleError(f"{branch.id!r} is not the id of a branch: the bundle was altered.")
+        return header
+
+    def _member(self, name: str, size: int) -> Member:
+        kind, _, sha256 = name.rpartition("/")
+        match kind + "/":
+            case form.MANIFESTS:
+                return self._manifest(name, size, sha256)
+            case form.ARTIFACTS if sha256 in self._artifacts:
+                _check_size(name, size, self._limits.artifact)
+                return Member(kind, sha256, self._checked(name, size, sha256))
+            case form.FILES if sha256 in self._files:
+                files = self._files.pop(sha256)
+                _check_size(name, size, self._limits.file)
+                if any(file.bytes != size for file in files):
+                    raise _altered(name)
+                return Member(kind, sha256, self._checked(name, size, sha256), tuple(file.path for file in files))
+        raise BundleError(f"Nothing in the bundle names its member {name}: it was altered.")
+
+    def _manifest(self, name: str, size: int, sha256: str) -> Member:
+        reference = self._expected
+        if reference is None or reference.sha256 != sha256:
+            raise BundleError(f"Manifest {sha256} is not the one that comes next in the bundle: it was altered.")
+        _check_size(name, size, self._limits.manifest)
+        _check_path(reference.path, ("manifests",), self._branches)
+        data = self._checked(name, size, sha256)
+        manifest = _parsed(Manifest, data, name)
+        if manifest.key != reference.key:
+            raise _altered(name)
+        for file in named_files(manifest):
+            if file.path.partition("/")[0] not in self._branches:
+                continue  # Only named: the importer has it already, or needs it no more.
+            _check_path(file.path, ("epochs", "bases"), self._branches)
+            known = self._files.setdefault(file.sha256, [])
+            if file.path not in {other.path for other in known}:
+                known.append(file)
+        self._expected = manifest.parent
+        return Member(
+            "manifests",
+            sha256,
+            data,
+            (reference.path,),
+            reference,
+            bool(manifest.bases),
+            bool(manifest.source_checkpoints),
+        )
+
+    @property
+    def _branches(self) -> Mapping[str, object]:
+        return {branch.id: branch for branch in self.header.branches}
+
+    def _next(self) -> tuple[str, int]:
+        block = self._read(form.BLOCK)
+        try:
+            about = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError):
+            raise BundleError("The bundle cannot be read: it was damaged or altered. Get it again.") from None
+        if about.type != tarfile.REGTYPE or not form.MEMBER.fullmatch(about.name):
+            raise BundleError("The bundle holds something else than files of a bundle: it was altered, or is none.")
+        self._sizes += about.size
+        if self._sizes > self._limits.all:
+            raise BundleError(f"The bundle unpacks to more than the {self._limits.all} bytes that are taken.")
+        return about.name, about.size
+
+    def _named(self, name: str, limit: int) -> bytes:
+        found, size = self._next()
+        if found != name:
+            raise BundleError(f"The bundle has {found} where {name} should be: it was altered, or is none.")
+        _check_size(name, size, limit)
+        return self._data(name, size)
+
+    def _checked(self, name: str, size: int, sha256: str) -> bytes:
+        data = self._data(name, size)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise _altered(name)
+        return data
+
+    def _data(self, name: str, size: int) -> bytes:
+        _check_size(name, size, self._limits.file)
+        data = self._read(size)
+        self._read(-size % form.BLOCK)
+        return data
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data: bytes = self._stream.read(size) if size else b""
+        except (OSError, pa.ArrowException):
+            raise BundleError("The bundle cannot be unpacked: it was damaged or altered. Get it again.") from None
+        if len(data) != size:
+            raise BundleError(_TRUNCATED)
+        return data
+
+
+class _Said(BaseModel):
+    """As much of a header as every format has."""
+
+    kind: str
+    format: int
+
+
+def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, object]) -> None:
+    """A path of a store, and one that a bundle may write to."""
+    parts = path.split("/")
+    depth = {"manifests": 3, "epochs": 4, "bases": 3}
+    if (
+        len(parts) < 3
+        or parts[0] not in branches
+        or parts[1] not in allowed
+        or len(parts) != depth[parts[1]]
+        or not all(_LEAF.fullmatch(part) for part in parts[2:])
+        or (parts[1] == "epochs" and not parts[2].isdigit())
+    ):
+        raise BundleError(f"The bundle names the file {path!r}, which is none of its branches': it was altered.")
+
+
+def _check_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise BundleError(f"The bundle's {name} has {size} bytes; at most {limit} are taken.")
+
+
+def _altered(name: str) -> BundleError:
+    return BundleError(f"The bundle's {name} is not what was exported: it was damaged or altered. Get it again.")
+
+
+def _parsed(model: type[Parsed], data: bytes, name: str) -> Parsed:
+    try:
+        return model.model_validate_json(data)
+    except (ValidationError, ValueError):
+        raise BundleError(f"The bundle's {name} cannot be read: it was altered, or is of another version.") from None

@@ -1,0 +1,155 @@
+"""Writing a bundle: files go through in pieces, and never all into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import FileCorrupt
+from epochal.snapshots import bundle_format as form
+from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleHeader
+from epochal.snapshots.manifest import FileReference, Manifest
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore
+
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True)
+class BundleFiles:
+    """What belongs into a bundle. ``manifests`` newest first; ``files`` in order, no two of the same content."""
+
+    manifests: tuple[ManifestReference, ...]
+    files: tuple[FileReference, ...]
+    artifacts: tuple[str, ...]
+
+    @property
+    def members(self) -> int:
+        return len(self.manifests) + len(self.files) + len(self.artifacts)
+
+
+def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None) -> BundleFiles:
+    """All that ``snapshot`` needs, without what ``since`` needs. Raises ``FileMissing``, ``FileCorrupt``."""
+    references = References(store)
+    needed = references.needed(snapshot)
+    if since is not None:
+        needed -= references.needed(since)
+    manifests: list[ManifestReference] = []
+    files: dict[str, FileReference] = {}
+    artifacts: dict[str, None] = {}
+    reference: ManifestReference | None = snapshot
+    while reference is not None and reference.path in needed:
+        manifest = store.read_manifest(reference)
+        manifests.append(reference)
+        artifacts.setdefault(manifest.artifact)
+        for file in named_files(manifest):
+            if file.path in needed:
+                files.setdefault(file.sha256, file)
+        reference = manifest.parent
+    return BundleFiles(tuple(manifests), tuple(files.values()), tuple(artifacts))
+
+
+def named_files(manifest: Manifest) -> Iterator[FileReference]:
+    """The deltas and bases that a manifest names."""
+    yield from (base.file for base in manifest.bases)
+    yield from (delta.file for delta in manifest.deltas)
+
+
+class BundleWriter:
+    """Writes the members one after the other. ``progress`` is the number of bytes that went in so far."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._compressed = pa.CompressedOutputStream(pa.PythonFile(target, mode="w"), "zstd")
+        self.progress = 0
+
+    def header(self, header: BundleHeader, epochs: bytes) -> None:
+        data = header.model_dump_json().encode()
+        self._end = BundleEnd(header_sha256=hashlib.sha256(data).hexdigest(), members=header.members)
+        self.member(form.HEADER, data)
+        self.member(form.EPOCHS, epochs)
+
+    def member(self, name: str, data: bytes) -> None:
+        self._begin(name, len(data))
+        self._write(data, len(data))
+
+    def file(self, store: SnapshotStore, file: FileReference) -> None:
+        """Raises ``FileCorrupt`` when what is in the store is not what its manifest names."""
+        self._begin(form.FILES + file.sha256, file.bytes)
+        digest = hashlib.sha256()
+        with store.open(file, "a bundle") as source:
+            while piece := source.read(_PIECE):
+                digest.update(piece)
+                self._compressed.write(piece)
+                self.progress += len(piece)
+        self._pad(file.bytes)
+        if digest.hexdigest() != file.sha256:
+            raise FileCorrupt(f"{store.location(file.path)} does not have the checksum that its manifest names.")
+
+    def local_file(self, name: str, path: Path) -> None:
+        self.member(name, path.read_bytes())
+
+    def close(self) -> None:
+        self.member(form.END, self._end.model_dump_json().encode())
+        self._compressed.write(bytes(2 * form.BLOCK))
+        self._compressed.close()
+
+    def _begin(self, name: str, size: int) -> None:
+        about = tarfile.TarInfo(name)
+        about.size, about.mode = size, 0o644
+        self._compressed.write(about.tobuf(tarfile.USTAR_FORMAT))
+
+    def _write(self, data: bytes, size: int) -> None:
+        self._compressed.write(data)
+        self.progress += size
+        self._pad(size)
+
+    def _pad(self, size: int) -> None:
+        self._compressed.write(bytes(-size % form.BLOCK))
+
+
+def _manifest(store: SnapshotStore, reference: ManifestReference) -> bytes:
+    """The bytes as they were written: another version of Epochal may have written them."""
+    data = store.read(reference.path, f"snapshot {reference.key}")
+    if hashlib.sha256(data).hexdigest() != reference.sha256:
+        raise FileCorrupt(f"{store.location(reference.path)} does not have the checksum recorded for it.")
+    return data
+
+
+def encoded_epochs(epochs: Sequence[BundleEpoch]) -> bytes:
+    """One line for each."""
+    lines = io.BytesIO()
+    for epoch in epochs:
+        lines.write(epoch.model_dump_json().encode() + b"\n")
+    return lines.getvalue()
+
+
+def write_bundle(
+    target: BinaryIO,
+    store: SnapshotStore,
+    header: BundleHeader,
+    epochs: bytes,
+    files: BundleFiles,
+    artifact_of: Callable[[str], Path],
+) -> Iterator[int]:
+    """Write all of it; yields the bytes that went in so far. ``artifact_of(sha256)``: the path of the code."""
+    writer = BundleWriter(target)
+    writer.header(header, epochs)
+    for reference in files.manifests:
+        writer.member(form.MANIFESTS + reference.sha256, _manifest(store, reference))
+        yield writer.progress
+    for sha256 in files.artifacts:
+        writer.local_file(form.ARTIFACTS + sha256, artifact_of(sha256))
+        yield writer.progress
+    for file in files.files:
+        writer.file(store, file)
+        yield writer.progress
+    writer.close()
+    yield writer.progress
