@@ -69,7 +69,7 @@ def directive_done(
     if operation is None or operation.state != "running" or operation.kind not in _ANSWERED_BY_DRIVER:
         return []
     if failure is not None:
-        return [_fail(session, application, operation, problem_of_failure(failure))]
+        return [fail(session, application, operation, problem_of_failure(failure))]
     if operation.kind == "transaction":
         return [succeed(application, operation, dict(operation.arguments))]
     if operation.kind in RECONFIGURATIONS:
@@ -135,7 +135,7 @@ def _savepoint(session: Session, application: Application, operation: Operation,
     try:
         savepoint = make_savepoint(session, application, operation, key)
     except EpochalError as error:
-        return [_fail(session, application, operation, problem_of(error))]
+        return [fail(session, application, operation, problem_of(error))]
     succeeded = succeed(application, operation, savepoint_result(session, savepoint))
     return [savepoint_made(application.name, savepoint), succeeded]
 
@@ -195,10 +195,10 @@ def _operation_over(
             result = {"execution": execution.id, "attempt": execution.attempt}
             return [succeed(application, operation, _of_start(operation, result))]
         case _ if failure is not None:
-            return [_fail(session, application, operation, problem_of_failure(failure))]
+            return [fail(session, application, operation, problem_of_failure(failure))]
         case _:
             error = Conflict(f"Application {application.name!r} stopped before the {operation.kind} was done.")
-            return [_fail(session, application, operation, problem_of(error))]
+            return [fail(session, application, operation, problem_of(error))]
 
 
 def _wants_successor(operation: Operation) -> bool:
@@ -213,7 +213,7 @@ def _rolled_back(session: Session, application: Application, operation: Operatio
         with session.begin_nested():
             moved = roll_back(session, application, operation)
     except EpochalError as error:
-        return [_fail(session, application, operation, problem_of(error))]
+        return [fail(session, application, operation, problem_of(error))]
     successor = begin_execution(session, application)
     operation.execution = successor.id
     operation.arguments = {**operation.arguments, "successor": True, "moved": moved}
@@ -244,7 +244,7 @@ def _stopped(session: Session, application: Application, execution: Execution, o
     try:
         savepoint = make_savepoint(session, application, operation, head)
     except EpochalError as error:
-        return [_fail(session, application, operation, problem_of(error))]
+        return [fail(session, application, operation, problem_of(error))]
     result["savepoint"] = savepoint.name
     return [savepoint_made(application.name, savepoint), succeed(application, operation, result)]
 
@@ -267,7 +267,7 @@ def succeed(application: Application, operation: Operation, result: dict[str, ob
     return operation_changed(application.name, operation)
 
 
-def _fail(session: Session, application: Application, operation: Operation, problem: Problem) -> ControlEvent:
+def fail(session: Session, application: Application, operation: Operation, problem: Problem) -> ControlEvent:
     operation.state = "failed"
     if operation.kind in RECONFIGURATIONS:
         version = session.get_one(Version, (application.id, operation.arguments["version"]))
