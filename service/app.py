@@ -25,11 +25,13 @@ from epochal.service.idempotency import Idempotency
 from epochal.service.internal.routes import router as internal
 from epochal.service.lineage.routes import router as lineage
 from epochal.service.logs.routes import router as logs
+from epochal.service.marks.routes import router as marks
 from epochal.service.operations.routes import router as operations
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import PortFactories
 from epochal.service.preflight.routes import router as preflight
 from epochal.service.replicas.part import Replicas
+from epochal.service.retention.routes import router as collections
 from epochal.service.rollback.routes import router as rollback
 from epochal.service.savepoints.routes import router as savepoints
 from epochal.service.security.admin import ensure_admin_token
@@ -37,6 +39,7 @@ from epochal.service.security.gate import Gate, check_binding
 from epochal.service.settings import Settings
 from epochal.service.snapshots.routes import router as snapshots
 from epochal.service.state.fast_path import FastLookups
+from epochal.service.state.history_routes import router as key_history
 from epochal.service.state.routes import router as state
 from epochal.service.tokens.routes import router as tokens
 from epochal.service.transactions.routes import router as transactions
@@ -49,6 +52,8 @@ ROUTERS = (
     artifacts,
     applications,
     rollback,
+    marks,
+    collections,
     versions,
     rescaling,
     preflight,
@@ -60,6 +65,7 @@ ROUTERS = (
     snapshots,
     lineage,
     state,
+    key_history,
     events,
     logs,
     tokens,

@@ -15,9 +15,11 @@ from epochal.service.executions.service import ExecutionService
 from epochal.service.health.metrics import Metrics
 from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
+from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
 from epochal.service.preflight.service import PreflightService
+from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
 from epochal.service.security.authenticator import Authenticator
@@ -70,6 +72,8 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         savepoints=SavepointService(database, lifecycle),
         transactions=TransactionService(database, lifecycle, store),
         manifests=SnapshotService(database, directory, store),
+        marks=MarkService(database),
+        collections=CollectionService(settings, database, store),
         lineage=LineageService(database),
         tokens=TokenService(database, authenticator),
         audit=AuditService(database),

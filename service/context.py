@@ -19,9 +19,11 @@ from epochal.service.executions.service import ExecutionService
 from epochal.service.health.metrics import Metrics
 from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
+from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
 from epochal.service.preflight.service import PreflightService
+from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
 from epochal.service.security.authenticator import Authenticator
@@ -63,6 +65,8 @@ class ControlPlane:
     savepoints: SavepointService
     transactions: TransactionService
     manifests: SnapshotService
+    marks: MarkService
+    collections: CollectionService
     lineage: LineageService
     tokens: TokenService
     audit: AuditService
@@ -71,7 +75,7 @@ class ControlPlane:
     @property
     def parts(self) -> tuple[Part, ...]:
         """In the order in which they are opened."""
-        return (self.events, self.builder, self.replicas, self.supervisor)
+        return (self.events, self.builder, self.replicas, self.supervisor, self.collections.worker)
 
 
 def control_plane(connection: HTTPConnection) -> ControlPlane:

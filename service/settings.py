@@ -43,6 +43,10 @@ class Settings(BaseModel):
     store: str | None = None
     authentication: bool = True
     launcher: str = "local"
+    collect_every_seconds: float | None = Field(default=3600.0, gt=0)
+    """How often what no retained snapshot needs is deleted; ``None``: only when somebody asks for it."""
+    grace_seconds: float = Field(default=3600.0, ge=0)
+    """Files younger than this are never deleted, nor those of snapshots that expired less long ago."""
     limits: Limits = Limits()
 
     @property

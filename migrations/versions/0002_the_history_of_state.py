@@ -23,6 +23,8 @@ def upgrade() -> None:
         epochs.add_column(sa.Column("version", sa.Integer(), nullable=True))
         epochs.add_column(sa.Column("changes", _JSON, nullable=True))
         epochs.add_column(sa.Column("collected_at", sa.DateTime(timezone=True), nullable=True))
+    with op.batch_alter_table("operations") as operations:
+        operations.alter_column("application", existing_type=sa.String(length=32), nullable=True)
     op.execute(
         "UPDATE epochs SET version = (SELECT version FROM executions WHERE executions.id = epochs.execution) "
         "WHERE state IN ('prepared', 'committed')"

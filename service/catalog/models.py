@@ -300,13 +300,16 @@ class SnapshotMessage(Base):
 
 
 class Operation(Base):
-    """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it."""
+    """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it.
+
+    ``application`` is null for what concerns the whole store.
+    """
 
     __tablename__ = "operations"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
-    application: Mapped[str] = mapped_column(ForeignKey("applications.id"))
+    application: Mapped[str | None] = mapped_column(ForeignKey("applications.id"))
     execution: Mapped[str | None] = mapped_column(ForeignKey("executions.id"), index=True)
     state: Mapped[str] = mapped_column(String(16))
     arguments: Mapped[Json]

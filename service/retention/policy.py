@@ -47,6 +47,15 @@ class Horizon:
     epochs: int
     """``retained_epochs``."""
 
+    def __str__(self) -> str:
+        """For people: what is kept."""
+        kept = f"the latest {self.epochs} committed epochs are kept"
+        if self.oldest is not None:
+            kept += f", the oldest of them is {self.oldest}"
+        if self.aged_before is not None:
+            kept += f", and none from before {self.aged_before:%Y-%m-%d %H:%M} UTC"
+        return kept
+
     def retains(self, key: EpochKey, committed_at: datetime) -> bool:
         """Whether a committed snapshot of the lineage, or of another branch of the application, is retained."""
         if key == self.latest:

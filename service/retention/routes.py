@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, status
+
+from epochal.service.context import Control
+from epochal.service.operations.schemas import OperationAnswer
+from epochal.service.retention.schemas import Collect, CollectionPlanAnswer
+from epochal.service.security import Scope, requires
+from epochal.service.security.gate import Caller
+
+router = APIRouter(prefix="/v1/collections", tags=["collections"])
+
+
+@router.post("/plan")
+@requires(Scope.ADMIN)
+def plan_collection(request: Collect, control: Control) -> CollectionPlanAnswer:
+    """What a collection would delete now, and why. Changes nothing."""
+    return control.collections.plan(request)
+
+
+@router.post("", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.ADMIN)
+def collect(request: Collect, control: Control, caller: Caller) -> OperationAnswer:
+    """Delete what no retained snapshot needs. The control plane also does this by itself, from time to time."""
+    return control.collections.collect(request, caller.name)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from epochal.contracts.identity import EpochKey
+from epochal.service.schema import Answer, Body
+from epochal.snapshots.collection import Amount, CollectionPlan
+
+FILES_SHOWN = 1000
+
+GraceSeconds = Annotated[float, Field(ge=0, le=10 * 365 * 86400, description="What is younger stays.")]
+Folder = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^/\x00]+$")]
+
+
+class Collect(Body):
+    """``grace_seconds`` left out: the control plane's own. ``foreign``: folders of the store that this catalog does not
+    know, that have the layout of a snapshot store, and that shall be deleted, too."""
+
+    grace_seconds: GraceSeconds | None = None
+    foreign: list[Folder] = Field(default=[], max_length=100)
+
+
+class AmountAnswer(Answer):
+    files: int
+    bytes: int
+
+
+class DoomedFile(Answer):
+    path: str
+    bytes: int
+    why: str
+
+
+class CollectionPlanAnswer(Answer):
+    """``files`` are the first thousand of ``reasons``; ``spared`` is what nobody needs and stays all the same."""
+
+    snapshots: list[EpochKey]
+    reasons: dict[str, AmountAnswer]
+    total: AmountAnswer
+    needed: AmountAnswer
+    spared: dict[str, AmountAnswer]
+    foreign: dict[str, AmountAnswer]
+    files: list[DoomedFile]
+    problems: list[str]
+
+
+class CollectionAnswer(Answer):
+    """The result of an operation of kind ``collect``."""
+
+    snapshots: int
+    deleted: AmountAnswer
+    reasons: dict[str, AmountAnswer]
+    needed: AmountAnswer
+    spared: dict[str, AmountAnswer]
+    foreign: dict[str, AmountAnswer]
+    problems: list[str]
+
+
+def plan_answer(plan: CollectionPlan) -> CollectionPlanAnswer:
+    return CollectionPlanAnswer(
+        snapshots=list(plan.snapshots[:FILES_SHOWN]),
+        reasons=_reasons(plan),
+        total=AmountAnswer(files=len(plan.files), bytes=plan.bytes),
+        needed=amount_answer(plan.needed),
+        spared={why.value: amount_answer(amount) for why, amount in sorted(plan.spared.items())},
+        foreign={folder: amount_answer(amount) for folder, amount in sorted(plan.foreign.items())},
+        files=[DoomedFile(path=file.path, bytes=file.bytes, why=file.why.value) for file in plan.files[:FILES_SHOWN]],
+        problems=list(plan.problems),
+    )
+
+
+def collection_answer(plan: CollectionPlan, deleted: Amount) -> CollectionAnswer:
+    planned = plan_answer(plan)
+    return CollectionAnswer(
+        snapshots=len(plan.snapshots),
+        deleted=amount_answer(deleted),
+        reasons=planned.reasons,
+        needed=planned.needed,
+        spared=planned.spared,
+        foreign=planned.foreign,
+        problems=planned.problems,
+    )
+
+
+def amount_answer(amount: Amount) -> AmountAnswer:
+    return AmountAnswer(files=amount.files, bytes=amount.bytes)
+
+
+def _reasons(plan: CollectionPlan) -> dict[str, AmountAnswer]:
+    amounts: dict[str, Amount] = {}
+    for file in plan.files:
+        amounts[file.why.value] = amounts.get(file.why.value, Amount()).plus(file.bytes)
+    return {why: amount_answer(amount) for why, amount in sorted(amounts.items())}
