@@ -16,6 +16,8 @@ from epochal.secrets import secret
 from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
+from epochal.testing.servers.process import LOOPBACK
+from epochal.testing.servers.proxy import TcpProxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH
 
 TABLE = "results"
@@ -68,6 +70,10 @@ class TestDatabase:
         self._made.append(backend)
         return backend
 
+    def end(self, backend: Any) -> None:
+        backend.close()
+        self._made.remove(backend)
+
     def close(self) -> None:
         for backend in self._made:
             backend.close()
@@ -84,6 +90,21 @@ class DbmsDatabase(TestDatabase, SinkHarness):
 
     def leftovers(self) -> list[str]:
         return [path for path in self.store.list("") if "/logs/" in path]
+
+
+class ThroughProxy(TestDatabase):
+    """The backends reach the database through a proxy, the test does not."""
+
+    __test__ = False
+    before: TcpProxy
+
+    @property
+    def plain_url(self) -> str:
+        return self.url._replace(password=None, host=LOOPBACK, port=self.before.port).render_as_string()
+
+
+class DbmsThroughProxy(ThroughProxy, DbmsDatabase):
+    __test__ = False
 
 
 def manifest(number: int, target: str | None = None, handles: tuple[Handle, ...] = ()) -> Manifest:

@@ -5,12 +5,28 @@
         def harness(self, tmp_path):
             return MyHarness(tmp_path)
 
+The same suite on a bad day, when answers are lost and calls come twice: :mod:`epochal.testing.degraded`.
+
 The tests are named after what must hold; a failing one says which promise of :mod:`epochal.contracts.backend` or
 :mod:`epochal.contracts.state` is broken. Needs pytest.
 """
 
+from epochal.testing.degraded import DegradedSinkHarness, Losses
+from epochal.testing.lost_answers import AnswerLost, FileAnswers, LostAnswers, ProxyAnswers, StepAnswers
 from epochal.testing.sink_contract import SinkBackendContract, SinkHarness
 from epochal.testing.state_contract import StateBackendContract
 from epochal.testing.state_world import StateHarness
 
-__all__ = ["SinkBackendContract", "SinkHarness", "StateBackendContract", "StateHarness"]
+__all__ = [
+    "SinkBackendContract",
+    "SinkHarness",
+    "StateBackendContract",
+    "StateHarness",
+    "DegradedSinkHarness",
+    "Losses",
+    "LostAnswers",
+    "AnswerLost",
+    "StepAnswers",
+    "FileAnswers",
+    "ProxyAnswers",
+]

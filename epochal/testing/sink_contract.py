@@ -38,6 +38,9 @@ class SinkHarness(ABC):
     def leftovers(self) -> list[str]:
         """What lies around the target, or stands open in it, and is not visible: staged files, logs, transactions."""
 
+    def end(self, backend: SinkBackend) -> None:  # noqa: B027  most have nothing to do
+        """The process of a backend that :meth:`make` gave has ended: let go of its connections, if it has some."""
+
 
 def rows(*ids: int) -> list[Row]:
     return [{"id": id, "name": None if id % 5 == 0 else f"row {id} é漢"} for id in ids]

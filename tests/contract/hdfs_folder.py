@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -20,21 +20,20 @@ from epochal.backends.hdfs.sink import HdfsBackend
 from epochal.contracts.backend import SinkPlace
 from epochal.testing.contract import SinkHarness
 from epochal.testing.servers.hdfs import HdfsServer
-
-Make = Callable[[SinkPlace, WebHdfs, str, str], HdfsBackend]
+from epochal.testing.servers.process import LOOPBACK
+from epochal.testing.servers.proxy import TcpProxy
 
 
 class HdfsFolder(SinkHarness):
     """A folder of HDFS, read without Epochal: what is not hidden is visible."""
 
-    def __init__(self, server: HdfsServer, format: str = "json", make: Make = HdfsBackend) -> None:
+    def __init__(self, server: HdfsServer, format: str = "json") -> None:
         self.server, self.format = server, format
         self.path = f"{server.create_folder()}/out"
         self.client = InsecureClient(server.url, user=server.user)
-        self._make = make
 
     def make(self, hdfs: WebHdfs | None = None) -> HdfsBackend:
-        return self._make(SinkPlace("out"), hdfs or WebHdfs(self.address()), self.path, self.format)
+        return HdfsBackend(SinkPlace("out"), hdfs or WebHdfs(self.address()), self.path, self.format)
 
     def address(self, **changes: Any) -> HdfsAddress:
         return address("hdfs.sink", **{"url": self.server.url, "user": self.server.user, **changes})
@@ -76,16 +75,26 @@ class HdfsFolder(SinkHarness):
                 return [json.loads(line) for line in data.splitlines()]
 
 
+class FolderThroughProxy(HdfsFolder):
+    """The sink reaches the NameNode through a proxy, the test does not."""
+
+    before: TcpProxy
+    timeout_seconds = 10.0
+
+    def address(self, **changes: Any) -> HdfsAddress:
+        url = f"http://{LOOPBACK}:{self.before.port}"
+        return super().address(**{"url": url, "timeout_seconds": self.timeout_seconds, **changes})
+
+
 class DegradedHdfs(WebHdfs):
     """A way to HDFS on which answers get lost: what was asked is done, and nobody hears of it.
 
-    ``lost`` is the number of the answer that is lost, counted from 1 in each process; ``twice``: every request that
-    changes a name is repeated, as by somebody who has not heard the first answer, and the second answer counts.
+    ``lost`` is the number of the answer that is lost, counted from 1 in each process.
     """
 
-    def __init__(self, place: HdfsAddress, lost: int = 0, twice: bool = False) -> None:
+    def __init__(self, place: HdfsAddress, lost: int = 0) -> None:
         super().__init__(place)
-        self.lost, self.twice = lost, twice
+        self.lost = lost
         self.adapter: DegradedAdapter | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,7 +102,7 @@ class DegradedHdfs(WebHdfs):
 
     def connect(self) -> Any:
         client = super().connect()
-        self.adapter = DegradedAdapter(self.lost, self.twice)
+        self.adapter = DegradedAdapter(self.lost)
         client._session.mount("http://", self.adapter)
         return client
 
@@ -113,14 +122,12 @@ def losing_each_answer(place: HdfsAddress) -> Iterator[DegradedHdfs]:
 
 
 class DegradedAdapter(HTTPAdapter):
-    def __init__(self, lost: int, twice: bool) -> None:
+    def __init__(self, lost: int) -> None:
         super().__init__()
-        self.lost, self.twice, self.answers = lost, twice, 0
+        self.lost, self.answers = lost, 0
 
     def send(self, request: requests.PreparedRequest, *arguments: Any, **options: Any) -> requests.Response:
         answer = super().send(request, *arguments, **options)
-        if self.twice and request.method in ("PUT", "DELETE") and not request.body and "op=CREATE" not in request.url:
-            answer = super().send(request, *arguments, **options)
         self.answers += 1
         if self.answers == self.lost:
             assert answer.content is not None  # it was carried out to its end

@@ -17,9 +17,18 @@ from epochal.backends.dbms import DbmsBackend, transaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import Fenced, SinkError
-from epochal.testing.contract import SinkBackendContract, SinkHarness
+from epochal.testing.contract import (
+    DegradedSinkHarness,
+    Losses,
+    ProxyAnswers,
+    SinkBackendContract,
+    SinkHarness,
+    StepAnswers,
+)
+from epochal.testing.servers.postgresql import PostgresqlServer
+from epochal.testing.servers.proxy import TcpProxy, proxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
-from tests.databases import TABLE, DbmsDatabase, manifest
+from tests.databases import TABLE, DbmsDatabase, DbmsThroughProxy, manifest
 
 Row = Mapping[str, Any]
 NewDatabase = Callable[..., DbmsDatabase]
@@ -56,6 +65,40 @@ class TestDbmsSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, url: str, new_database: NewDatabase) -> SinkHarness:
         return new_database(url)
+
+
+class TestDbmsSinkDegraded(SinkBackendContract):
+    """What follows each step is lost once; calls come twice, each from another process."""
+
+    @pytest.fixture
+    def harness(self, url: str, new_database: NewDatabase) -> SinkHarness:
+        return DegradedSinkHarness(new_database(url), Losses(StepAnswers()))
+
+
+@pytest.fixture(scope="module")
+def before(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
+    with proxy(postgresql_server.port) as before:
+        yield before
+
+
+@pytest.fixture(scope="module")
+def losses(before: TcpProxy) -> Losses:
+    return Losses(ProxyAnswers(before))
+
+
+@pytest.mark.server
+@pytest.mark.slow
+class TestDbmsSinkWithLostAnswers(SinkBackendContract):
+    """Each answer of PostgreSQL's is lost once."""
+
+    @pytest.fixture
+    def harness(
+        self, postgresql_url: str, before: TcpProxy, losses: Losses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[SinkHarness]:
+        database = DbmsThroughProxy(postgresql_url, tmp_path, monkeypatch)
+        database.before = before
+        yield DegradedSinkHarness(database, losses)
+        database.close()
 
 
 class TestDbmsSinkWithKeys:

@@ -11,7 +11,15 @@ import pytest
 
 from epochal.backends.files import FilesBackend
 from epochal.contracts.backend import SinkBackend
-from epochal.testing.contract import SinkBackendContract, SinkHarness
+from epochal.testing.contract import (
+    DegradedSinkHarness,
+    FileAnswers,
+    Losses,
+    LostAnswers,
+    SinkBackendContract,
+    SinkHarness,
+    StepAnswers,
+)
 
 
 class Folder(SinkHarness):
@@ -47,3 +55,12 @@ class TestFilesSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path, format: str) -> SinkHarness:
         return Folder(tmp_path / "out", format)
+
+
+@pytest.mark.parametrize("answers", [FileAnswers(), StepAnswers()], ids=["files", "steps"])
+class TestFilesSinkDegraded(SinkBackendContract):
+    """Each operation on a file, or each step, loses its answer; calls come twice, each from another process."""
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path, answers: LostAnswers) -> SinkHarness:
+        return DegradedSinkHarness(Folder(tmp_path / "out", "json"), Losses(answers))

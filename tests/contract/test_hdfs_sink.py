@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 
 import pytest
 
-from epochal.backends.hdfs.sink import HdfsBackend
-from epochal.contracts.backend import SinkPlace
-from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochScope
-from epochal.errors import OutcomeUnknown
-from epochal.testing.contract import SinkBackendContract, SinkHarness
+from epochal.testing.contract import DegradedSinkHarness, Losses, ProxyAnswers, SinkBackendContract, SinkHarness
 from epochal.testing.servers.hdfs import HdfsServer
-from tests.contract.hdfs_folder import DegradedHdfs, HdfsFolder, losing_each_answer
+from epochal.testing.servers.proxy import TcpProxy, proxy
+from tests.contract.hdfs_folder import FolderThroughProxy, HdfsFolder
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -26,21 +21,22 @@ class TestHdfsSink(SinkBackendContract):
         return HdfsFolder(hdfs_server, format)
 
 
-class Degraded(HdfsBackend):
-    """Each commit loses one answer after the other, each time as a new process; then comes twice, every request too."""
+@pytest.fixture(scope="module")
+def before(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
+    with proxy(int(hdfs_server.url.rpartition(":")[2])) as before:
+        yield before
 
-    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        for hdfs in losing_each_answer(self._hdfs.address):
-            with suppress(OutcomeUnknown):
-                self._through(hdfs).commit(epoch, handles)
-        for _ in range(2):
-            self._through(DegradedHdfs(self._hdfs.address, twice=True)).commit(epoch, handles)
 
-    def _through(self, hdfs: DegradedHdfs) -> HdfsBackend:
-        return HdfsBackend(SinkPlace("out"), hdfs, self._path, self._format)
+@pytest.fixture(scope="module")
+def losses(before: TcpProxy) -> Losses:
+    return Losses(ProxyAnswers(before))
 
 
 class TestHdfsSinkDegraded(SinkBackendContract):
+    """Each answer of the NameNode is lost once; calls come twice, each from another process."""
+
     @pytest.fixture
-    def harness(self, hdfs_server: HdfsServer) -> SinkHarness:
-        return HdfsFolder(hdfs_server, "json", Degraded)
+    def harness(self, hdfs_server: HdfsServer, before: TcpProxy, losses: Losses) -> SinkHarness:
+        folder = FolderThroughProxy(hdfs_server)
+        folder.before = before
+        return DegradedSinkHarness(folder, losses)

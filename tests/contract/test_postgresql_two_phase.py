@@ -12,10 +12,18 @@ from epochal.backends.postgresql_two_phase import PostgresqlTwoPhaseBackend
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import SinkError
-from epochal.testing.contract import SinkBackendContract, SinkHarness
+from epochal.testing.contract import (
+    DegradedSinkHarness,
+    Losses,
+    ProxyAnswers,
+    SinkBackendContract,
+    SinkHarness,
+    StepAnswers,
+)
 from epochal.testing.servers.postgresql import PostgresqlServer
+from epochal.testing.servers.proxy import TcpProxy, proxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
-from tests.databases import TABLE, TestDatabase, manifest
+from tests.databases import TABLE, TestDatabase, ThroughProxy, manifest
 
 pytestmark = pytest.mark.server
 
@@ -30,6 +38,10 @@ class TwoPhaseDatabase(TestDatabase, SinkHarness):
         ]
 
 
+class TwoPhaseThroughProxy(ThroughProxy, TwoPhaseDatabase):
+    __test__ = False
+
+
 @pytest.fixture
 def database(postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoPhaseDatabase]:
     database = TwoPhaseDatabase(postgresql_url, tmp_path, monkeypatch)
@@ -41,6 +53,39 @@ class TestPostgresqlTwoPhase(SinkBackendContract):
     @pytest.fixture
     def harness(self, database: TwoPhaseDatabase) -> SinkHarness:
         return database
+
+
+class TestPostgresqlTwoPhaseDegraded(SinkBackendContract):
+    """What follows each step is lost once; calls come twice, each from another process."""
+
+    @pytest.fixture
+    def harness(self, database: TwoPhaseDatabase) -> SinkHarness:
+        return DegradedSinkHarness(database, Losses(StepAnswers()))
+
+
+@pytest.fixture(scope="module")
+def before(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
+    with proxy(postgresql_server.port) as before:
+        yield before
+
+
+@pytest.fixture(scope="module")
+def losses(before: TcpProxy) -> Losses:
+    return Losses(ProxyAnswers(before))
+
+
+@pytest.mark.slow
+class TestPostgresqlTwoPhaseWithLostAnswers(SinkBackendContract):
+    """Each answer of the server is lost once."""
+
+    @pytest.fixture
+    def harness(
+        self, postgresql_url: str, before: TcpProxy, losses: Losses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[SinkHarness]:
+        database = TwoPhaseThroughProxy(postgresql_url, tmp_path, monkeypatch)
+        database.before = before
+        yield DegradedSinkHarness(database, losses)
+        database.close()
 
 
 def begun(database: TwoPhaseDatabase) -> PostgresqlTwoPhaseBackend:

@@ -21,13 +21,12 @@ from epochal.testing.contract import SinkHarness
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer
-from epochal.testing.servers.process import LOOPBACK
 from epochal.testing.servers.proxy import KINDS, Asked, Kind, TcpProxy, containing, kafka_request, proxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
-from tests.contract.hdfs_folder import HdfsFolder
+from tests.contract.hdfs_folder import FolderThroughProxy
 from tests.contract.test_kafka_sink import Topic
-from tests.contract.test_postgresql_two_phase import TwoPhaseDatabase
-from tests.databases import DbmsDatabase, TestDatabase
+from tests.contract.test_postgresql_two_phase import TwoPhaseThroughProxy
+from tests.databases import DbmsThroughProxy
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -117,25 +116,6 @@ def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.backends.dbms.patience.ANSWER_SECONDS", ANSWER_SECONDS)
 
 
-class ThroughProxy(TestDatabase):
-    """The backends reach the database through a proxy, the test does not."""
-
-    __test__ = False
-    before: TcpProxy
-
-    @property
-    def plain_url(self) -> str:
-        return self.url._replace(password=None, host=LOOPBACK, port=self.before.port).render_as_string()
-
-
-class DbmsThroughProxy(ThroughProxy, DbmsDatabase):
-    __test__ = False
-
-
-class TwoPhaseThroughProxy(ThroughProxy, TwoPhaseDatabase):
-    __test__ = False
-
-
 @pytest.mark.parametrize("kind", KINDS)
 class TestPostgresql:
     @pytest.mark.parametrize("request_of", [*(pytest.param(it, marks=LONG) for it in ("UPDATE", "COPY")), "COMMIT"])
@@ -205,15 +185,6 @@ def before_hdfs(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
         yield before
 
 
-class FolderThroughProxy(HdfsFolder):
-    """The sink reaches the NameNode through a proxy, the test does not."""
-
-    before: TcpProxy
-
-    def address(self, **changes: object):  # type: ignore[no-untyped-def]  # as its parent's
-        return super().address(url=f"http://{LOOPBACK}:{self.before.port}", timeout_seconds=ANSWER_SECONDS, **changes)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "operation", [*(pytest.param(it, marks=LONG) for it in ("MKDIRS", "RENAME")), "epoch%3D0000000002&renameoptions"]
@@ -221,6 +192,6 @@ class FolderThroughProxy(HdfsFolder):
 def test_hdfs(hdfs_server: HdfsServer, before_hdfs: TcpProxy, kind: Kind, operation: str) -> None:
     """Making the folder, gathering a file, and the one rename that shows the epoch."""
     folder = FolderThroughProxy(hdfs_server)
-    folder.before = before_hdfs
+    folder.before, folder.timeout_seconds = before_hdfs, ANSWER_SECONDS
     failures = through(folder, before_hdfs, kind, containing(operation.encode()))
     assert failures == [] if kind == "delay" else all(isinstance(failure, OutcomeUnknown) for failure in failures)

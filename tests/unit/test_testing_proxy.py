@@ -95,6 +95,17 @@ def test_a_lost_request_is_never_heard(before: TcpProxy, echo: Echo) -> None:
     assert echo.heard == []
 
 
+def test_the_second_answer_is_lost_wherever_it_comes(before: TcpProxy, echo: Echo) -> None:
+    lost = before.lose_answer(2)
+    with connect(before) as first, connect(before) as second:
+        assert ask(first, b"one\n") == b"one\n"
+        assert not lost.is_set()
+        assert ask(second, b"two\n") == b""
+        assert lost.is_set()
+        assert ask(first, b"three\n") == b"three\n"
+    assert echo.heard == [b"one\n", b"two\n", b"three\n"]
+
+
 def test_one_connection_is_held_and_goes_on(before: TcpProxy, echo: Echo) -> None:
     with connect(before) as held, connect(before) as other:
         with before.trouble("hold", containing(b"commit")) as trouble:

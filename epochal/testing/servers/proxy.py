@@ -49,6 +49,7 @@ class TcpProxy:
         self._lock = threading.Lock()
         self._links: set[_Link] = set()
         self._planned: list[Trouble] = []
+        self._to_lose: _Countdown | None = None
         self._refusing = False
         self._delay = 0.0
         self._open = threading.Event()
@@ -61,6 +62,12 @@ class TcpProxy:
         with self._lock:
             self._planned.append(trouble)
         return trouble
+
+    def lose_answer(self, number: int) -> threading.Event:
+        """Cut the connection on which the answer of this number (from 1, over all connections) comes; set then."""
+        with self._lock:
+            self._to_lose = _Countdown(number)
+            return self._to_lose.over
 
     def cut(self) -> None:
         """End every connection, and every new one at once."""
@@ -88,6 +95,7 @@ class TcpProxy:
         self._open.set()
         with self._lock:
             self._planned.clear()
+            self._to_lose = None
             for link in self._links:
                 link.released.set()
 
@@ -154,6 +162,8 @@ class TcpProxy:
             self._open.wait()
             if self._delay:
                 time.sleep(self._delay)
+            if self._is_lost():
+                return
             met, link.trouble = link.trouble, None
             if met is not None:
                 if met.kind == "lose-answer":
@@ -164,6 +174,10 @@ class TcpProxy:
                     link.released.wait()
             link.client.sendall(data)
 
+    def _is_lost(self) -> bool:
+        with self._lock:
+            return self._to_lose is not None and self._to_lose.count()
+
     def _meet(self, data: bytes) -> Trouble | None:
         with self._lock:
             for trouble in self._planned:
@@ -171,6 +185,19 @@ class TcpProxy:
                     self._planned.remove(trouble)
                     return trouble
         return None
+
+
+@dataclass
+class _Countdown:
+    left: int
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def count(self) -> bool:
+        """Whether this one was the one."""
+        self.left -= 1
+        if self.left == 0:
+            self.over.set()
+        return self.left == 0
 
 
 class _Link:

@@ -1,0 +1,229 @@
+"""The contract suite of sinks on a bad day: answers are lost, calls come twice, each call is another process's.
+
+    class TestMySinkDegraded(SinkBackendContract):
+        @pytest.fixture
+        def harness(self, tmp_path):
+            return DegradedSinkHarness(MyHarness(tmp_path), Losses(FileAnswers()))
+
+The suite is the same; what lies between it and the backend is not. For every call of the backend, the answers are lost
+one after the other, each time by a process that has just begun; then the call is made twice, by one new process each.
+The first call of each kind loses each of its answers once, later ones one of them, in turn; :class:`Losses` keeps
+count, for one test or, where calls are expensive, for all tests of a class.
+
+A task whose answer was lost is a failed task: it is discarded, what it left is swept, and another one writes the rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import EpochalError, Fenced
+from epochal.testing.lost_answers import AnswerLost, Loss, LostAnswers
+from epochal.testing.sink_contract import Row, SinkHarness
+
+_made: weakref.WeakValueDictionary[int, DegradedSink] = weakref.WeakValueDictionary()
+
+
+def _found(number: int) -> DegradedSink:
+    return _made[number]
+
+
+class Losses:
+    """Which answers of a call are lost: each of them the first time, then one at a time, in turn."""
+
+    def __init__(self, answers: LostAnswers) -> None:
+        self._answers = answers
+        self._known: dict[str, int] = {}
+        self._turn: Counter[str] = Counter()
+
+    def each(self, call: str, made: Callable[[], object]) -> None:
+        """Make the call with one answer lost after the other. Errors that are not of a lost answer are raised."""
+        for losing in self.rounds(call):
+            with losing as loss:
+                try:
+                    made()
+                except Fenced:
+                    raise
+                except (EpochalError, AnswerLost):
+                    if not loss.happened:
+                        raise
+
+    def rounds(self, call: str) -> Iterator[AbstractContextManager[Loss]]:
+        """Blocks that lose one answer each, until one has lost none."""
+        for number in self._numbers(call):
+            entered: list[Loss] = []
+            yield self._losing(number, entered)
+            if not any(loss.happened for loss in entered):
+                self._known.setdefault(call, number)
+                return
+
+    @contextmanager
+    def _losing(self, number: int, entered: list[Loss]) -> Iterator[Loss]:
+        with self._answers.losing(number) as loss:
+            entered.append(loss)
+            yield loss
+
+    def _numbers(self, call: str) -> Iterator[int]:
+        if call not in self._known:
+            yield from count(1)
+        self._turn[call] += 1
+        yield 1 + self._turn[call] % self._known[call]
+
+
+class DegradedSinkHarness(SinkHarness):
+    """``harness`` as it is, and ``losses`` of answers as they get lost there."""
+
+    def __init__(self, harness: SinkHarness, losses: Losses) -> None:
+        self.harness = harness
+        self.losses = losses
+        self.handed_out: list[tuple[EpochScope, Handle]] = []
+        """What the suite holds: nobody may sweep it."""
+
+    def make(self) -> SinkBackend:
+        return DegradedSink(self)
+
+    def visible(self) -> list[Row]:
+        return self.harness.visible()
+
+    def leftovers(self) -> list[str]:
+        return self.harness.leftovers()
+
+
+class DegradedSink(SinkBackend):
+    """What the suite takes for a backend."""
+
+    def __init__(self, degraded: DegradedSinkHarness) -> None:
+        self._degraded = degraded
+        self._schema: pa.Schema | None = None
+        self._sent: bytes | None = None
+        """What executors are sent: a backend that has recovered."""
+        _made[id(self)] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The suite sends backends to executors. Those behind this one are sent when a task starts.
+        return _found, (id(self),)
+
+    @property
+    def kind(self) -> str:
+        return self._once(lambda backend: backend.kind)
+
+    @property
+    def target(self) -> str:
+        return self._once(lambda backend: backend.target)
+
+    def check(self, schema: pa.Schema) -> None:
+        self._again("check", lambda backend: backend.check(schema))
+        self._schema = schema
+
+    def recover(self, epoch: EpochScope) -> None:
+        def recover(backend: SinkBackend) -> None:
+            if self._schema is not None:
+                backend.check(self._schema)
+            backend.recover(epoch)
+            self._sent = cloudpickle.dumps(backend)  # type: ignore[no-untyped-call]
+
+        self._again("recover", recover)
+
+    def start(self, task: TaskScope) -> SinkTransaction:
+        return _DegradedTransaction(self, task)
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        self._again("commit", lambda backend: backend.commit(epoch, handles))
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        self._again("abort", lambda backend: backend.abort(epoch, handles))
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        # How much a call has removed whose answer was lost, only the target can tell.
+        before = len(self._degraded.leftovers())
+        self._again("sweep", lambda backend: backend.sweep(epoch, keep))
+        return before - len(self._degraded.leftovers())
+
+    def write(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> Handle:
+        """A task that fails at each of its answers, and is run again until it does not."""
+        self._degraded.losses.each("pre-commit", lambda: self._attempt(task, batches))
+        self._sweep_after(task)
+        handle = self._written(task, batches).pre_commit()
+        self._degraded.handed_out.append((task.epoch, handle))
+        return handle
+
+    def give_up(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> None:
+        """Tasks that are discarded. What cannot be removed then may stay, for the sweep; but nothing is raised."""
+        self._written(task, batches).discard()
+        for losing in self._degraded.losses.rounds("discard"):
+            transaction = self._written(task, batches)
+            with losing:
+                transaction.discard()
+                transaction.discard()
+        self._sweep_after(task)
+
+    def _attempt(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> None:
+        transaction = self._written(task, batches)
+        try:
+            handle = transaction.pre_commit()
+        except BaseException:
+            transaction.discard()
+            raise
+        self._once(lambda backend: backend.abort(task.epoch, [handle]))
+
+    def _written(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> SinkTransaction:
+        """A new transaction in an executor, with all rows."""
+        if self._sent is None:
+            self._sent = cloudpickle.dumps(self._degraded.harness.make())  # type: ignore[no-untyped-call]
+        executor: SinkBackend = pickle.loads(self._sent)
+        transaction = executor.start(task)
+        try:
+            for batch in batches:
+                transaction.write(batch)
+        except BaseException:
+            transaction.discard()
+            raise
+        return transaction
+
+    def _sweep_after(self, task: TaskScope) -> None:
+        keep = [handle for epoch, handle in self._degraded.handed_out if epoch.key == task.epoch.key]
+        self._once(lambda backend: backend.sweep(task.epoch, keep))
+
+    def _again(self, name: str, call: Callable[[SinkBackend], object]) -> None:
+        """Each answer lost once, then twice without a loss: each time another process."""
+        self._degraded.losses.each(name, lambda: self._once(call))
+        for _ in range(2):
+            self._once(call)
+
+    def _once(self, call: Callable[[SinkBackend], Any]) -> Any:
+        """The call, of a process of its own."""
+        harness = self._degraded.harness
+        backend = harness.make()
+        try:
+            return call(backend)
+        finally:
+            harness.end(backend)
+
+
+class _DegradedTransaction(SinkTransaction):
+    """Keeps the rows until it is known what becomes of them."""
+
+    def __init__(self, sink: DegradedSink, task: TaskScope) -> None:
+        self._sink, self._task = sink, task
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def pre_commit(self) -> Handle:
+        return self._sink.write(self._task, self._batches)
+
+    def discard(self) -> None:
+        self._sink.give_up(self._task, self._batches)
