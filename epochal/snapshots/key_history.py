@@ -23,12 +23,23 @@ MOST_EPOCHS = 2_000
 
 @dataclass(frozen=True)
 class KeyChange:
-    """What one epoch did to one full key. ``None``: there was no row before, or is none after it."""
+    """What one epoch did to one full key: its row before, if one was known of, and after it, perhaps deleted."""
 
     manifest: Manifest
-    key: Row
-    old: Row | None
-    new: Row | None
+    before: KeyRow | None
+    after: KeyRow
+
+    @property
+    def key(self) -> Row:
+        return self.after.key
+
+    @property
+    def old(self) -> Row | None:
+        return None if self.before is None else self.before.values
+
+    @property
+    def new(self) -> Row | None:
+        return self.after.values
 
 
 @dataclass(frozen=True)
@@ -115,15 +126,15 @@ def _page(
 
 def _changes(steps: Sequence[Step], before: Sequence[KeyRow]) -> list[list[KeyChange]]:
     """Of each step, in key order."""
-    rows: dict[bytes, Row | None] = {row.encoded: row.values for row in before}
+    rows = {row.encoded: row for row in before}
     found: list[list[KeyChange]] = []
     for step in reversed(steps):
         changes = []
         for write in step.writes:
-            old = rows.get(write.encoded)
-            if differs(old, write.values):
-                changes.append(KeyChange(step.manifest, write.key, old, write.values))
-            rows[write.encoded] = write.values
+            change = KeyChange(step.manifest, rows.get(write.encoded), write)
+            if differs(change.old, change.new):
+                changes.append(change)
+            rows[write.encoded] = write
         found.append(changes)
     return found[::-1]
 

@@ -31,8 +31,12 @@ _LARGEST_WAVE = 64
 
 @dataclass(frozen=True)
 class KeyRow:
-    """One row of the key: its encoded full key, the key's columns, and the values; ``None`` when it was deleted."""
+    """One row of the key: its encoded full key, the key's columns, and the values; ``None`` when it was deleted.
 
+    ``table`` is the declaration that the row is read by: that of its epoch.
+    """
+
+    table: StateTable
     encoded: bytes
     key: Row
     values: Row | None
@@ -183,4 +187,4 @@ def _key_rows(table: StateTable, rows: pa.Table, operations: list[str]) -> Itera
     values = rows.select(table.value_schema.names).to_pylist()
     encoded = KeyCodec(table.key_schema).encode(rows)
     for bytes_of_key, key, value, operation in zip(encoded, keys, values, operations, strict=True):
-        yield KeyRow(bytes_of_key, key, value if operation == PUT else None)
+        yield KeyRow(table, bytes_of_key, key, value if operation == PUT else None)

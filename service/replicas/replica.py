@@ -7,6 +7,8 @@ import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
@@ -134,6 +136,16 @@ class Replica:
                 found = sorted([*found, *self._scan_long(transaction, prefix)])
             return self.mark_in(transaction), found
 
+    def page(self, prefix: bytes, after: bytes | None, limit: int) -> tuple[EpochKey | None, list[tuple[bytes, bytes]]]:
+        """At most ``limit`` rows in key order, whose key starts with ``prefix`` and comes after ``after``."""
+        with self.environment.begin() as transaction:
+            start = prefix if after is None else max(prefix, after + b"\0")
+            found = list(islice(self._scan_short(transaction, prefix, start), limit))
+            if transaction.stat(self.long_rows)["entries"]:
+                long_rows = (row for row in self._scan_long(transaction, prefix) if row[0] >= start)
+                found = sorted([*found, *nsmallest(limit, long_rows)])[:limit]
+            return self.mark_in(transaction), found
+
     def mark_in(self, transaction: lmdb.Transaction) -> EpochKey | None:
         """The mark as one transaction sees it."""
         found = transaction.get(_MARK, db=self.about)
@@ -157,13 +169,17 @@ class Replica:
         kept = transaction.get(short_form(key), db=self.long_rows)
         return None if kept is None else split_long(bytes(kept))[1]
 
-    def _scan_short(self, transaction: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _scan_short(
+        self, transaction: lmdb.Transaction, prefix: bytes, start: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        start = prefix if start is None else start
         with transaction.cursor(self.rows) as cursor:
-            if cursor.set_range(prefix[:LONGEST_KEY]):
+            if cursor.set_range(start[:LONGEST_KEY]):
                 for key, value in cursor:
                     if not bytes(key).startswith(prefix):
                         return
-                    yield bytes(key), bytes(value)
+                    if bytes(key) >= start:
+                        yield bytes(key), bytes(value)
 
     def _scan_long(self, transaction: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         beginning = prefix[: LONGEST_KEY - _HASH_BYTES]

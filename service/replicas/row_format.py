@@ -84,6 +84,38 @@ class RowFormat:
         ]
         return orjson.dumps(objects)
 
+    def row_objects(self, rows: Sequence[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
+        """Rows as objects ``{key, value}``, with all key columns."""
+        keys = self._keys.decode([key for key, _ in rows]).to_pylist()
+        return [
+            {
+                "key": _json_object((column, key[column.name]) for column in self.table.full_key),
+                "value": self.value_object(value),
+            }
+            for key, (_, value) in zip(keys, rows, strict=True)
+        ]
+
+    def key_prefix(self, text: str) -> tuple[bytes, int]:
+        """The bytes with which keys begin that have these leading columns, and how many columns are whole.
+
+        As a key in a path, with fewer columns; a ``*`` at the end (a star itself is ``%2A``) stands for any rest of the
+        last column, which is text.
+        """
+        if not text:
+            return b"", 0
+        columns = self.table.full_key
+        given = columns[: text.count(",") + 1]
+        if not text.endswith("*"):
+            return self._keys.encode_one(key_from_path(text, given)), len(given)
+        if given[-1].type != "string":
+            raise InvalidKey(f"Column {given[-1].name!r} is {given[-1].type}: only of text can a beginning be given.")
+        encoded = self._keys.encode_one(key_from_path(text[:-1], given))
+        return encoded[:-1], len(given) - 1
+
+    def owner_of(self, encoded: bytes) -> bytes | None:
+        """The operator's key within an encoded key; ``None`` when it does not have all of it."""
+        return self._keys.leading(encoded, len(self.table.key))
+
     def encode_keys(self, keys: Sequence[dict[str, Any]]) -> list[bytes]:
         """Many keys, each an object by column name."""
         if self._takes_fast_keys and keys:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
@@ -9,16 +10,17 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
-from epochal.service.applications.configuration import ApplicationConfiguration
-from epochal.service.applications.repository import check_one_of
-from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.lineage import Segment, segment_of, segments
-from epochal.service.catalog.models import Application, Branch, Epoch, Savepoint
+from epochal.service.catalog.models import Application, Branch, Epoch, SnapshotTag
 from epochal.service.catalog.records import manifest_of
+from epochal.service.catalog.types import now
 from epochal.service.pagination import PageRequest, Part, cut
+from epochal.service.retention.holding import check_not_collected
+from epochal.service.retention.policy import horizon_of, is_held
 from epochal.service.savepoints.repository import SavepointRepository
 
 SNAPSHOTS = (State.PREPARED, State.COMMITTED)
+_MEANINGS = ("epoch", "savepoint", "tag", "at")
 
 
 class SnapshotRepository:
@@ -27,29 +29,89 @@ class SnapshotRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def resolve(self, application: Application, epoch: int | None, savepoint: str | None) -> ManifestReference:
-        """The committed snapshot that is meant. ``NotFound``, ``SnapshotExpired``, ``InvalidInput``."""
-        check_one_of(epoch, savepoint)
+    def resolve(
+        self,
+        application: Application,
+        epoch: int | None,
+        savepoint: str | None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> ManifestReference:
+        """The committed snapshot that is meant, by one of the four; ``at``: the newest of the lineage at that time.
+
+        Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``.
+        """
+        given = [name for name, value in zip(_MEANINGS, (epoch, savepoint, tag, at), strict=True) if value is not None]
+        if len(given) != 1:
+            raise InvalidInput(
+                f"Give one of epoch, savepoint, tag and at, not {' and '.join(given) or 'none of them'}."
+            )
         if savepoint is not None:
-            return SavepointRepository(self._session).get(application, savepoint).manifest
-        if epoch is None:
-            raise InvalidInput("Give an epoch or a savepoint.")
-        row = self.epoch(application, epoch)
-        reference = manifest_of(row)
-        if row.state != State.COMMITTED or reference is None:
-            raise NotFound(f"Epoch {epoch} of application {application.name!r} is {row.state}, not committed.")
-        self.check_retained(application, reference.key)
-        return reference
+            key = SavepointRepository(self._session).get(application, savepoint).key
+            return self.readable(application, self._session.get_one(Epoch, (key.branch, key.epoch)), held=True)
+        if tag is not None:
+            return self.readable(application, self._tagged(application, tag))
+        if at is not None:
+            return self.readable(application, self._committed_by(application, at))
+        assert epoch is not None  # it is the one that was given
+        return self.readable(application, self.epoch(application, epoch))
 
     def epoch(self, application: Application, epoch: int) -> Epoch:
-        """In any state. ``NotFound``."""
+        """Of the lineage, or of a branch that was left by a rollback, in any state. ``NotFound``."""
         segment = segment_of(self._session, self._branch(application), epoch)
         row = None
         if segment.last is None or epoch <= segment.last:
             row = self._session.get(Epoch, (segment.branch.id, epoch))
+        row = row or self._left_behind(application, epoch)
         if row is None:
             raise NotFound(f"Application {application.name!r} has no epoch {epoch}.")
         return row
+
+    def readable(self, application: Application, row: Epoch, held: bool = False) -> ManifestReference:
+        """The manifest of a committed snapshot that is still there. ``NotFound``, ``SnapshotExpired``."""
+        reference = manifest_of(row)
+        if row.state != State.COMMITTED or reference is None:
+            raise NotFound(f"Epoch {row.epoch} of application {application.name!r} is {row.state}, not committed.")
+        if row.collected_at is not None:
+            raise SnapshotExpired(
+                f"Epoch {row.epoch} of application {application.name!r} was collected at "
+                f"{row.collected_at:%Y-%m-%d %H:%M} UTC: its files are gone. Take a later epoch, or a savepoint."
+            )
+        if not held:
+            self.check_retained(application, reference.key)
+        return reference
+
+    def _left_behind(self, application: Application, epoch: int) -> Epoch | None:
+        """No two branches of an application use the same number, so it says which branch is meant."""
+        branches = select(Branch.id).where(Branch.application == application.id)
+        return self._session.scalars(select(Epoch).where(Epoch.branch.in_(branches), Epoch.epoch == epoch)).first()
+
+    def _tagged(self, application: Application, name: str) -> Epoch:
+        tag = self._session.get(SnapshotTag, (application.id, name))
+        if tag is None:
+            raise NotFound(f"Application {application.name!r} has no tag {name!r}.")
+        return self._session.get_one(Epoch, (tag.branch, tag.epoch))
+
+    def _committed_by(self, application: Application, at: datetime) -> Epoch:
+        """The newest epoch of the lineage that was committed at ``at`` or before."""
+        if at > now():
+            raise InvalidInput(f"{_utc(at)} is yet to come; leave `at` out to read the latest state.")
+        for segment in segments(self._session, self._branch(application)):
+            query = self._in(segment).where(Epoch.state == State.COMMITTED.value, Epoch.committed_at <= at)
+            row = self._session.scalars(query.order_by(Epoch.epoch.desc()).limit(1)).first()
+            if row is not None:
+                return row
+        first = self._first_commit(application)
+        known = "it has committed nothing yet" if first is None else f"its first epoch was committed at {first}"
+        raise NotFound(f"Application {application.name!r} had no committed state at {_utc(at)}: {known}.")
+
+    def _first_commit(self, application: Application) -> str | None:
+        times: list[datetime] = []
+        for segment in segments(self._session, self._branch(application)):
+            query = self._in(segment).where(Epoch.state == State.COMMITTED.value)
+            row = self._session.scalars(query.order_by(Epoch.epoch).limit(1)).first()
+            times += [row.committed_at] if row is not None and row.committed_at is not None else []
+        return _utc(times[-1]) if times else None
 
     def page(self, application: Application, page: PageRequest, states: Sequence[State]) -> Part:
         """Newest first; numbers rise along the lineage, so a number is the cursor."""
@@ -79,32 +141,21 @@ class SnapshotRepository:
         return reference
 
     def check_retained(self, application: Application, key: EpochKey) -> None:
-        """Raises ``SnapshotExpired`` past the retention, unless a savepoint or a branch stands on the snapshot."""
-        version = latest_version(self._session, application.id)
-        retained = ApplicationConfiguration.model_validate(version.configuration).retained_epochs
-        oldest = self._oldest_retained(application, retained)
-        if oldest is None or key.epoch >= oldest or self._held(key):
+        """Raises ``SnapshotExpired`` when it was collected, or is past the retention and nothing holds it.
+
+        ``key``: a committed snapshot of the application's lineage, or of another of its branches.
+        """
+        row = self._session.get_one(Epoch, (key.branch, key.epoch), populate_existing=True)
+        check_not_collected(row)
+        horizon = horizon_of(self._session, application)
+        if row.committed_at is not None and horizon.retains(key, row.committed_at):
+            return
+        if is_held(self._session, key):
             return
         raise SnapshotExpired(
-            f"Epoch {key.epoch} of application {application.name!r} has expired: the latest {retained} committed "
-            f"epochs are kept, the oldest of them is {oldest}. Make savepoints of what shall be kept longer."
+            f"Epoch {key.epoch} of application {application.name!r} has expired: {horizon}. "
+            "Pin snapshots, or make savepoints, of what shall be kept longer."
         )
-
-    def _oldest_retained(self, application: Application, retained: int) -> int | None:
-        """``None`` when nothing has expired yet."""
-        missing = retained
-        for segment in segments(self._session, self._branch(application)):
-            query = self._in(segment).where(Epoch.state == State.COMMITTED.value).with_only_columns(Epoch.epoch)
-            numbers = self._session.scalars(query.order_by(Epoch.epoch.desc()).limit(missing)).all()
-            missing -= len(numbers)
-            if missing == 0:
-                return numbers[-1]
-        return None
-
-    def _held(self, key: EpochKey) -> bool:
-        savepoint = select(Savepoint.name).where(Savepoint.branch == key.branch, Savepoint.epoch == key.epoch)
-        fork = select(Branch.id).where(Branch.parent_branch == key.branch, Branch.parent_epoch == key.epoch)
-        return any(self._session.scalars(query.limit(1)).first() is not None for query in (savepoint, fork))
 
     def _branch(self, application: Application) -> Branch:
         return self._session.get_one(Branch, application.branch, populate_existing=True)
@@ -113,3 +164,7 @@ class SnapshotRepository:
     def _in(segment: Segment) -> Select[Epoch]:
         query = select(Epoch).where(Epoch.branch == segment.branch.id)
         return query if segment.last is None else query.where(Epoch.epoch <= segment.last)
+
+
+def _utc(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,11 +13,12 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.lineage import committed_head
-from epochal.service.catalog.models import Application, Branch
+from epochal.service.catalog.models import Application, Branch, Epoch
 from epochal.service.catalog.records import epoch_record
 from epochal.service.pagination import PageRequest
-from epochal.service.ports import ApplicationHead
+from epochal.service.ports import ApplicationHead, Making
 from epochal.service.schema import Page
+from epochal.service.snapshots.makings import read_makings
 from epochal.service.snapshots.repository import SNAPSHOTS, SnapshotRepository
 from epochal.service.snapshots.schemas import SnapshotAnswer
 from epochal.snapshots.store import SnapshotStore
@@ -37,10 +39,27 @@ class SnapshotDirectory:
         with self._database.reading() as session:
             return _head(session, ApplicationRepository(session).named(application))
 
-    def resolve(self, application: str, *, epoch: int | None = None, savepoint: str | None = None) -> ManifestReference:
+    def resolve(
+        self,
+        application: str,
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> ManifestReference:
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
-            return SnapshotRepository(session).resolve(row, epoch, savepoint)
+            return SnapshotRepository(session).resolve(row, epoch, savepoint, tag, at)
+
+    def expired(self, key: EpochKey) -> datetime | None:
+        with self._database.reading() as session:
+            row = session.get(Epoch, (key.branch, key.epoch))
+            return None if row is None else row.collected_at
+
+    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+        with self._database.reading() as session:
+            return read_makings(session, keys)
 
     def reference(self, key: EpochKey) -> ManifestReference:
         with self._database.reading() as session:

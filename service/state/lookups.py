@@ -16,6 +16,7 @@ from epochal.service.ports import Snapshots
 from epochal.service.replicas.follower import FollowedTable
 from epochal.service.replicas.part import Replicas
 from epochal.service.replicas.row_format import RowFormat
+from epochal.service.snapshots.expiry import expiring
 from epochal.service.state.readers import CommittedReader, Reader, UncommittedReader
 from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, ReadFrom
 from epochal.service.state.time_travel import PastReader, past_table
@@ -70,7 +71,7 @@ class Lookups:
 
     async def point(self, application: str, table: str, path_key: str, read: ReadFrom) -> PointAnswer:
         """One key, as it stands percent-encoded in the URL path."""
-        format, reader = await self._reader(application, table, read)
+        format, reader = await self.reader(application, table, read)
         key = format.path_key(path_key)
         encoded = format.encode_key(key)
         if format.is_whole(key):
@@ -92,7 +93,7 @@ class Lookups:
 
     async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
         """Many keys, each an object by column name; all values are of one epoch."""
-        format, reader = await self._reader(application, table, read)
+        format, reader = await self.reader(application, table, read)
         return await asyncio.to_thread(_batch, format, reader, keys)
 
     async def tables(self, application: str) -> list[TableStatus]:
@@ -111,7 +112,8 @@ class Lookups:
             ]
         )
 
-    async def _reader(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
+    async def reader(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        """Where the rows of a state table come from, and their form."""
         if read.of_the_past:
             return await asyncio.to_thread(self._past, application, table, read)
         deadline = time.monotonic() + read.wait_seconds
@@ -124,10 +126,14 @@ class Lookups:
         return followed.format, CommittedReader(followed)
 
     def _past(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
-        reference = self._snapshots.resolve(application, epoch=read.epoch, savepoint=read.savepoint)
+        return self.past(application, table, read.resolve(self._snapshots, application))
+
+    def past(self, application: str, table: str, reference: ManifestReference) -> tuple[RowFormat, Reader]:
+        """As :meth:`reader`, of one snapshot. May block."""
         snapshot = SnapshotReader(self._replicas.store, reference)
-        declared = past_table(snapshot, application, table)
-        return RowFormat(declared), PastReader(snapshot, declared)
+        with expiring(self._snapshots, reference.key):
+            declared = past_table(snapshot, application, table)
+        return RowFormat(declared), PastReader(snapshot, declared, self._snapshots)
 
     async def _find(self, application: str, table: str, wait_seconds: float) -> FollowedTable:
         """A table that is not followed: it does not exist, or its replica is not there yet."""

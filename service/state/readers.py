@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -24,6 +24,19 @@ class Scanned:
     rows: list[tuple[bytes, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Of the keys that begin with ``prefix``, in key order, the first ``limit`` after ``after``.
+
+    ``owner``: the operator's key, encoded, when the prefix has all of it.
+    """
+
+    prefix: bytes
+    after: bytes | None
+    limit: int
+    owner: bytes | None = None
+
+
 class Reader(ABC):
     """One state table at one epoch. May block: called from threads. Raises ``FileMissing``, ``FileCorrupt``."""
 
@@ -34,6 +47,10 @@ class Reader(ABC):
     @abstractmethod
     def scan(self, prefix: bytes) -> Scanned:
         """All rows whose key begins with ``prefix``."""
+
+    @abstractmethod
+    def page(self, section: Section) -> Scanned:
+        """A section of the rows, in key order."""
 
 
 class CommittedReader(Reader):
@@ -49,7 +66,13 @@ class CommittedReader(Reader):
         return found
 
     def scan(self, prefix: bytes) -> Scanned:
-        at, rows = self._followed.replica.scan(prefix)
+        return self._built(self._followed.replica.scan(prefix))
+
+    def page(self, section: Section) -> Scanned:
+        return self._built(self._followed.replica.page(section.prefix, section.after, section.limit))
+
+    def _built(self, found: tuple[EpochKey | None, list[tuple[bytes, bytes]]]) -> Scanned:
+        at, rows = found
         if at is None:
             raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
         return Scanned(at, rows)
@@ -80,6 +103,24 @@ class UncommittedReader(Reader):
         found = self._committed.scan(prefix)
         at, changes = self._over(found.at)
         return Scanned(at, list(scan_of(prefix, found.rows, changes)))
+
+    def page(self, section: Section) -> Scanned:
+        # Rows that are committed may be deleted above: so many more have to be read.
+        most = section.limit
+        while True:
+            committed = self._committed.page(replace(section, limit=most))
+            at, changes = self._over(committed.at)
+            whole = len(committed.rows) < most
+            start = section.prefix if section.after is None else max(section.prefix, section.after + b"\0")
+            end = None if whole else committed.rows[-1][0]
+            above = [
+                {key: row for key, row in change.items() if key >= start and (end is None or key <= end)}
+                for change in changes
+            ]
+            rows = list(scan_of(section.prefix, committed.rows, above))
+            if whole or len(rows) >= section.limit:
+                return Scanned(at, rows[: section.limit])
+            most *= 2
 
     def _over(self, mark: EpochKey) -> tuple[EpochKey, list[dict[bytes, bytes | None]]]:
         manifests = manifests_between(self._store, self._latest, mark)

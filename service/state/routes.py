@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -13,13 +13,13 @@ from starlette.responses import Response
 from epochal.service.context import control_plane
 from epochal.service.pagination import Paging, cut
 from epochal.service.replicas.part import Replicas
-from epochal.service.schema import EpochNumber, Name, Page
+from epochal.service.schema import Name, Page
 from epochal.service.security import Scope, requires
 from epochal.service.state.answers import JSON, batch_body, matches, point_body, point_headers
 from epochal.service.state.fast_path import ROUTE as POINT_ROUTE
 from epochal.service.state.lookups import Lookups
-from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, Isolation, ReadFrom
-from epochal.service.state.schemas import BatchLookup, LookupRequest, PointLookup, StateTableView, WaitSeconds
+from epochal.service.state.reading import Reading
+from epochal.service.state.schemas import BatchLookup, LookupRequest, PointLookup, StateTableView
 
 router = APIRouter(tags=["state"])
 
@@ -31,18 +31,6 @@ def _lookups(request: Request) -> Lookups:
 
 
 Looking = Annotated[Lookups, Depends(_lookups)]
-
-
-def _read_from(
-    isolation: Annotated[
-        Isolation, Query(description="read_uncommitted: also epochs that are prepared and not yet committed.")
-    ] = "read_committed",
-    epoch: Annotated[EpochNumber | None, Query(description="Time travel: this committed epoch.")] = None,
-    savepoint: Annotated[Name | None, Query(description="Time travel: this savepoint.")] = None,
-    min_epoch: Annotated[EpochNumber | None, Query(description="Not before this epoch; waits for it.")] = None,
-    wait_seconds: Annotated[WaitSeconds, Query()] = DEFAULT_WAIT_SECONDS,
-) -> ReadFrom:
-    return ReadFrom(isolation, epoch, savepoint, min_epoch, wait_seconds)
 
 
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
@@ -68,7 +56,7 @@ async def point(
     table: str,
     key: str,
     lookups: Looking,
-    read: Annotated[ReadFrom, Depends(_read_from)],
+    read: Reading,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from epochal.service.schema import Answer, Body, EpochNumber, Name
+from epochal.service.schema import Answer, Body, EpochNumber, Name, UtcTime
 from epochal.service.state.lookups import TableStatus
 from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, Isolation, ReadFrom
 from epochal.state.table import Column, StateKind
@@ -67,11 +67,15 @@ class LookupRequest(Body):
     isolation: Isolation = "read_committed"
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
+    tag: Name | None = None
+    at: UtcTime | None = None
     min_epoch: EpochNumber | None = None
     wait_seconds: WaitSeconds = DEFAULT_WAIT_SECONDS
 
     def read_from(self) -> ReadFrom:
-        return ReadFrom(self.isolation, self.epoch, self.savepoint, self.min_epoch, self.wait_seconds)
+        return ReadFrom(
+            self.isolation, self.epoch, self.savepoint, self.tag, self.at, self.min_epoch, self.wait_seconds
+        )
 
 
 class BatchLookup(Answer):

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound
+from epochal.service.ports import Snapshots
 from epochal.service.replicas.replica import Found
-from epochal.service.state.readers import Reader, Scanned
+from epochal.service.snapshots.expiry import expiring
+from epochal.service.state.readers import Reader, Scanned, Section
 from epochal.snapshots.reader import Row, SnapshotReader
+from epochal.snapshots.scan import scan
 from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.keygroups import key_group
 from epochal.state.table import StateTable
 
 
 class PastReader(Reader):
     """A snapshot's state table, with the keys and values that replicas have."""
 
-    def __init__(self, snapshot: SnapshotReader, table: StateTable) -> None:
+    def __init__(self, snapshot: SnapshotReader, table: StateTable, snapshots: Snapshots) -> None:
         self._snapshot = snapshot
         self._table = table
+        self._snapshots = snapshots
 
     @property
     def _at(self) -> EpochKey:
@@ -28,7 +34,8 @@ class PastReader(Reader):
 
     def get_many(self, keys: Sequence[bytes]) -> Found:
         wanted = _decoded(keys, self._table.key_schema)
-        rows = self._snapshot.get(self._table.id, wanted)
+        with expiring(self._snapshots, self._at):
+            rows = self._snapshot.get(self._table.id, wanted)
         values = iter(self._encoded_values([row for row in rows if row is not None]))
         return Found(self._at, [None if row is None else next(values) for row in rows])
 
@@ -36,11 +43,24 @@ class PastReader(Reader):
         names = [column.name for column in self._table.key]
         owner_schema = pa.schema([self._table.key_schema.field(name) for name in names])
         (owner,) = _decoded([prefix], owner_schema)
-        (rows,) = self._snapshot.entries(self._table.id, [owner])
+        with expiring(self._snapshots, self._at):
+            (rows,) = self._snapshot.entries(self._table.id, [owner])
         owned = dict(zip(names, owner, strict=True))
         full = pa.Table.from_pylist([owned | row for row in rows], schema=self._table.key_schema)
         keys = KeyCodec(self._table.key_schema).encode(full)
         return Scanned(self._at, list(zip(keys, self._encoded_values(rows), strict=True)))
+
+    def page(self, section: Section) -> Scanned:
+        groups = None
+        if section.owner is not None:
+            owner_schema = pa.schema([self._table.key_schema.field(column.name) for column in self._table.key])
+            (owner,) = _decoded([section.owner], owner_schema)
+            maximum = self._snapshot.manifest.max_parallelism
+            groups = np.array([key_group(owner, owner_schema, maximum)], np.int32)
+        with expiring(self._snapshots, self._at):
+            found = scan(self._snapshot, self._table.id, section.prefix, section.after, section.limit, groups)
+        values = RowCodec(self._table.value_schema).encode(found.rows)
+        return Scanned(self._at, list(zip(found.keys, values, strict=True)))
 
     def _encoded_values(self, rows: Sequence[Row]) -> list[bytes]:
         schema = self._table.value_schema

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from epochal.contracts.catalog import EpochCounts, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.source import Slice
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -79,8 +80,10 @@ class StateDriver:
             execution=self.driver.execution,
             attempt=self.driver.attempt,
             artifact="0" * 64,
+            parameters={"threshold": 15},
             parallelism=2,
             max_parallelism=MAX_PARALLELISM,
+            slices={"flights": _slice(number)},
             tables=self.tables,
             deltas=tuple(delta for change in changes for delta in self._deltas(key, *change)),
             created_at=datetime.now(UTC),
@@ -117,6 +120,10 @@ class StateDriver:
         changes = pa.table({"_kg": groups, "_op": operations, **values}, schema=table.delta_schema)
         for subtask in range(2):
             yield write_delta(self.store, sort_changes(table, changes.filter(groups % 2 == subtask)), at, subtask, 2)
+
+
+def _slice(epoch: int) -> Slice:
+    return Slice(start={"files": epoch - 1}, end={"files": epoch}, detail={"files": [f"{epoch}.json"]}, rows=3)
 
 
 def route(origin: str, destination: str, flights: int | None = None, worst: float | None = None) -> dict[str, Any]:

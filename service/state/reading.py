@@ -1,0 +1,35 @@
+"""The query parameters that say which state is read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from epochal.service.schema import EpochNumber, Name, UtcTime
+from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, Isolation, ReadFrom
+from epochal.service.state.schemas import WaitSeconds
+
+
+def _read_from(
+    isolation: Annotated[
+        Isolation, Query(description="read_uncommitted: also epochs that are prepared and not yet committed.")
+    ] = "read_committed",
+    epoch: Annotated[EpochNumber | None, Query(description="Time travel: this committed epoch.")] = None,
+    savepoint: Annotated[Name | None, Query(description="Time travel: this savepoint.")] = None,
+    tag: Annotated[Name | None, Query(description="Time travel: the snapshot with this tag.")] = None,
+    at: Annotated[
+        UtcTime | None,
+        Query(
+            description="Time travel: the state as it was at this time, with its zone: that of the newest epoch of the "
+            "application's lineage that was committed by then.",
+            examples=["2013-01-31T05:15:00Z"],
+        ),
+    ] = None,
+    min_epoch: Annotated[EpochNumber | None, Query(description="Not before this epoch; waits for it.")] = None,
+    wait_seconds: Annotated[WaitSeconds, Query()] = DEFAULT_WAIT_SECONDS,
+) -> ReadFrom:
+    return ReadFrom(isolation, epoch, savepoint, tag, at, min_epoch, wait_seconds)
+
+
+Reading = Annotated[ReadFrom, Depends(_read_from)]

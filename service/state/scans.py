@@ -1,0 +1,86 @@
+"""Scans: the rows of a state table in key order, page by page, all of one epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import InvalidInput
+from epochal.service.pagination import PageRequest, encode
+from epochal.service.ports import Snapshots
+from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.row_format import RowFormat
+from epochal.service.state.history_schemas import Scan, ScannedRow
+from epochal.service.state.lookups import Lookups
+from epochal.service.state.readers import Reader, Scanned, Section
+from epochal.service.state.requests import ReadFrom
+
+
+class Scans:
+    """Errors as those of :class:`epochal.service.state.lookups.Lookups`."""
+
+    def __init__(self, replicas: Replicas, snapshots: Snapshots) -> None:
+        self._replicas = replicas
+        self._snapshots = snapshots
+        self._lookups = Lookups(replicas, snapshots)
+
+    async def scan(self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest) -> Scan:
+        """Rows whose key begins with ``prefix``: leading key columns as in a path, the last one perhaps with a ``*``.
+
+        The first page is of the epoch that ``read`` means; those after it are of the same one.
+        """
+        after = page.after(str, int, str)
+        key: bytes | None = None
+        if after is None:
+            format, reader = await self._lookups.reader(application, table, read)
+        else:
+            key = _last_key(after[2])
+            format, reader = await self._again(application, table, EpochKey(after[0], after[1]))
+        section = _section(format, prefix, key, page.limit + 1)
+        found = await asyncio.to_thread(reader.page, section)
+        if after is not None and found.at != EpochKey(after[0], after[1]):
+            # The replica has moved on: that epoch is of the past now.
+            format, reader = await self._past(application, table, EpochKey(after[0], after[1]))
+            found = await asyncio.to_thread(reader.page, section)
+        return await asyncio.to_thread(_answer, table, format, found, read, page.limit)
+
+    async def _again(self, application: str, table: str, at: EpochKey) -> tuple[RowFormat, Reader]:
+        seen = self._replicas.application(application)
+        if seen is not None and seen.at == at and table in seen.tables:
+            return await self._lookups.reader(application, table, ReadFrom())
+        return await self._past(application, table, at)
+
+    async def _past(self, application: str, table: str, at: EpochKey) -> tuple[RowFormat, Reader]:
+        reference = await asyncio.to_thread(self._snapshots.reference, at)
+        return await asyncio.to_thread(self._lookups.past, application, table, reference)
+
+
+def _section(format: RowFormat, prefix: str, after: bytes | None, limit: int) -> Section:
+    encoded, columns = format.key_prefix(prefix)
+    owner = format.owner_of(encoded) if columns >= len(format.table.key) else None
+    return Section(encoded, after, limit, owner)
+
+
+def _answer(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit: int) -> Scan:
+    rows = found.rows[:limit]
+    following = None
+    if len(found.rows) > limit:
+        last = base64.b64encode(rows[-1][0]).decode()
+        following = encode(found.at.branch, found.at.epoch, last)
+    return Scan(
+        table=table,
+        branch=found.at.branch,
+        epoch=found.at.epoch,
+        isolation=read.isolation,
+        items=[ScannedRow(**row) for row in format.row_objects(rows)],
+        next_cursor=following,
+    )
+
+
+def _last_key(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise InvalidInput("The cursor is not one of this list; leave it out to start from the beginning.") from None
