@@ -14,6 +14,7 @@ from epochal.service.applications.routes import router as applications
 from epochal.service.artifacts.routes import router as artifacts
 from epochal.service.audit.middleware import Audit
 from epochal.service.audit.routes import router as audit
+from epochal.service.bundles.routes import exports, imports
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.composition import compose
 from epochal.service.context import ControlPlane
@@ -36,7 +37,8 @@ from epochal.service.rollback.routes import router as rollback
 from epochal.service.savepoints.routes import router as savepoints
 from epochal.service.security.admin import ensure_admin_token
 from epochal.service.security.gate import Gate, check_binding
-from epochal.service.settings import Settings
+from epochal.service.settings import Limits, Settings
+from epochal.service.snapshots.diff_routes import router as diffs
 from epochal.service.snapshots.routes import router as snapshots
 from epochal.service.state.fast_path import FastLookups
 from epochal.service.state.history_routes import router as key_history
@@ -52,6 +54,8 @@ ROUTERS = (
     artifacts,
     applications,
     rollback,
+    exports,
+    imports,
     marks,
     collections,
     versions,
@@ -63,6 +67,7 @@ ROUTERS = (
     savepoints,
     transactions,
     snapshots,
+    diffs,
     lineage,
     state,
     key_history,
@@ -102,7 +107,7 @@ def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
     app.add_middleware(Audit, database=control.database)
     app.add_middleware(
         Transport,
-        limit_of=lambda path: limits.artifact_bytes if path == "/v1/artifacts" else limits.body_bytes,
+        limit_of=lambda path: _body_limit(path, limits),
         observe=control.metrics.observe,
     )
     if isinstance(control.replicas, Replicas):
@@ -113,6 +118,14 @@ def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
             observe=control.metrics.observe,
         )
     return app
+
+
+def _body_limit(path: str, limits: Limits) -> int:
+    if path == "/v1/artifacts":
+        return limits.artifact_bytes
+    if path.startswith("/v1/imports/") and path.endswith("/content"):
+        return limits.bundle_part_bytes
+    return limits.body_bytes
 
 
 @asynccontextmanager
