@@ -12,6 +12,7 @@ The tests are named after what must hold; a failing one says which promise of :m
 """
 
 from epochal.testing.degraded import DegradedSinkHarness, Losses
+from epochal.testing.degraded_state import DegradedStateHarness
 from epochal.testing.lost_answers import AnswerLost, FileAnswers, LostAnswers, ProxyAnswers, StepAnswers
 from epochal.testing.sink_contract import SinkBackendContract, SinkHarness
 from epochal.testing.state_contract import StateBackendContract
@@ -23,6 +24,7 @@ __all__ = [
     "StateBackendContract",
     "StateHarness",
     "DegradedSinkHarness",
+    "DegradedStateHarness",
     "Losses",
     "LostAnswers",
     "AnswerLost",

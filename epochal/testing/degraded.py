@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -32,6 +32,8 @@ from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import EpochalError, Fenced
 from epochal.testing.lost_answers import AnswerLost, Loss, LostAnswers
 from epochal.testing.sink_contract import Row, SinkHarness
+
+Answer = TypeVar("Answer")
 
 _made: weakref.WeakValueDictionary[int, DegradedSink] = weakref.WeakValueDictionary()
 
@@ -202,7 +204,7 @@ class DegradedSink(SinkBackend):
         for _ in range(2):
             self._once(call)
 
-    def _once(self, call: Callable[[SinkBackend], Any]) -> Any:
+    def _once(self, call: Callable[[SinkBackend], Answer]) -> Answer:
         """The call, of a process of its own."""
         harness = self._degraded.harness
         backend = harness.make()

@@ -13,7 +13,14 @@ from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.state import StateBackend
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.contract import StateBackendContract, StateHarness
+from epochal.testing.contract import (
+    DegradedStateHarness,
+    FileAnswers,
+    Losses,
+    StateBackendContract,
+    StateHarness,
+    StepAnswers,
+)
 from epochal.testing.state_world import OWNER
 
 
@@ -55,6 +62,39 @@ class TestHeapOverAnObjectStore(StateBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
+
+
+class TestHeapDegraded(StateBackendContract):
+    """Every operation on a file of the store loses its answer."""
+
+    test_a_full_disk_is_said_so_and_leaves_nothing = None  # it counts the steps of a single call
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> StateHarness:
+        inner = Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+        return DegradedStateHarness(inner, Losses(FileAnswers()))
+
+
+class TestLmdbDegraded(StateBackendContract):
+    """Every operation on a file of the store, or of the cache, loses its answer."""
+
+    test_a_full_disk_is_said_so_and_leaves_nothing = None
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> StateHarness:
+        inner = Harness(LmdbBackend, str(tmp_path / "store"), tmp_path)
+        return DegradedStateHarness(inner, Losses(FileAnswers()))
+
+
+class TestHeapOverAnObjectStoreDegraded(StateBackendContract):
+    """What follows each step is lost."""
+
+    test_a_full_disk_is_said_so_and_leaves_nothing = None
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> StateHarness:
+        inner = Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
+        return DegradedStateHarness(inner, Losses(StepAnswers()))
 
 
 @pytest.mark.parametrize(("name", "backend"), [("heap", HeapBackend), ("lmdb", LmdbBackend)])
