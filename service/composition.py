@@ -7,6 +7,12 @@ from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
 from epochal.service.artifacts.service import ArtifactService
 from epochal.service.audit.service import AuditService
+from epochal.service.bundles.exporting import Exporting
+from epochal.service.bundles.exports import ExportService
+from epochal.service.bundles.importing import Importing
+from epochal.service.bundles.imports import ImportService
+from epochal.service.bundles.uploads import Uploads
+from epochal.service.bundles.worker import BundleWorker
 from epochal.service.catalog.database import Database
 from epochal.service.context import ControlPlane
 from epochal.service.epochs.service import EpochService
@@ -46,6 +52,10 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     replicas = ports.replicas(surroundings, events)
     supervisor = ports.supervisor(surroundings, events)
     lifecycle = Lifecycle(database, events, supervisor)
+    uploads = Uploads(settings)
+    exporting = Exporting(settings, database, store)
+    importing = Importing(settings, database, store, uploads)
+    bundles = BundleWorker(settings, database, exporting, importing, uploads, lifecycle)
     proposals = Proposals(settings, builder, store)
     return ControlPlane(
         settings=settings,
@@ -64,6 +74,9 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         forks=ForkService(settings, database, builder, lifecycle),
         lifecycle=lifecycle,
         rollback=RollbackService(database, store, lifecycle),
+        bundles=bundles,
+        exports=ExportService(settings, database, lifecycle, bundles),
+        imports=ImportService(settings, database, builder, lifecycle, uploads, bundles),
         versions=VersionService(database, proposals, lifecycle),
         preflight=PreflightService(database, proposals),
         operations=OperationService(database),

@@ -13,6 +13,9 @@ from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
 from epochal.service.artifacts.service import ArtifactService
 from epochal.service.audit.service import AuditService
+from epochal.service.bundles.exports import ExportService
+from epochal.service.bundles.imports import ImportService
+from epochal.service.bundles.worker import BundleWorker
 from epochal.service.catalog.database import Database
 from epochal.service.epochs.service import EpochService
 from epochal.service.executions.service import ExecutionService
@@ -57,6 +60,9 @@ class ControlPlane:
     forks: ForkService
     lifecycle: Lifecycle
     rollback: RollbackService
+    bundles: BundleWorker
+    exports: ExportService
+    imports: ImportService
     versions: VersionService
     preflight: PreflightService
     operations: OperationService
@@ -75,7 +81,7 @@ class ControlPlane:
     @property
     def parts(self) -> tuple[Part, ...]:
         """In the order in which they are opened."""
-        return (self.events, self.builder, self.replicas, self.supervisor, self.collections.worker)
+        return (self.events, self.builder, self.replicas, self.supervisor, self.bundles, self.collections.worker)
 
 
 def control_plane(connection: HTTPConnection) -> ControlPlane:

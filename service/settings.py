@@ -24,6 +24,9 @@ class Limits(BaseModel):
     body_bytes: int = Field(default=8 << 20, gt=0)
     artifact_bytes: int = Field(default=64 << 20, gt=0)
     artifact_unpacked_bytes: int = Field(default=512 << 20, gt=0)
+    bundle_bytes: int = Field(default=1 << 40, gt=0)
+    bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
+    bundle_part_bytes: int = Field(default=64 << 20, gt=0)
     idempotency_hours: float = Field(default=24.0, gt=0)
 
 

@@ -93,6 +93,7 @@ class KafkaSource(Source):
         self._cluster = Cluster(connection)
         self._positions: Offsets = {}
         self._identities: dict[str, str] = {}
+        self._resume_at: datetime | None = None
         self._beginnings_checked = False
         self._answered: bool | None = None
         self._planned: Slice | None = None
@@ -111,6 +112,8 @@ class KafkaSource(Source):
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         found = checkpoint or {}
+        # An import to other brokers: their offsets are others.
+        self._resume_at = datetime.fromisoformat(found["at"]) if "at" in found else None
         self._positions = from_json(found.get("offsets", {}))
         self._identities = dict(found.get("topics", {}))
         self._beginnings_checked = False
@@ -196,13 +199,13 @@ class KafkaSource(Source):
         self._identities |= {name: topics[name].identity for name, _ in new}
 
     def _first_positions(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
-        match self._start:
+        match self._resume_at or self._start:
             case "earliest":
                 return self._cluster.earliest(partitions)
             case "latest":
                 return self._cluster.latest(partitions)
-            case datetime():
-                return self._cluster.at(partitions, self._start)
+            case datetime() as moment:
+                return self._cluster.at(partitions, moment)
             case given:
                 found = self._cluster.earliest(partitions)
                 for topic, number in partitions:

@@ -72,7 +72,8 @@ class Recovery:
         """R2: the latest prepared snapshot, its chains, and the sources' positions."""
         if point.head is not None:
             check_continues(self.store.read_manifest(point.head), self.orders, self.participants)
-        restore_sources(self.store, point.head, self.participants.sources)
+        begun = point.begun if point.head and point.head.branch != point.branch else None
+        restore_sources(self.store, point.head, self.participants.sources, begun)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, self.participants.tables)
         points.R2_FOUND.hit()
         log.info("R2 found: latest prepared snapshot is %s", position.parent)
@@ -176,24 +177,42 @@ def take_over(
         until_available(name, partial(sink.recover, scope), pause, note)
 
 
-def restore_sources(store: SnapshotStore, head: ManifestReference | None, sources: Mapping[str, Source]) -> None:
-    """Put new sources where ``head`` left them; those that it does not know begin where they begin."""
+def restore_sources(
+    store: SnapshotStore, head: ManifestReference | None, sources: Mapping[str, Source], begun: Change | None = None
+) -> None:
+    """Put new sources where ``head`` left them; those that it does not know begin where they begin.
+
+    ``begun``: how a branch began that has no epoch yet: an import may have moved sources elsewhere.
+    """
     slices: dict[str, list[Slice]] = {name: [] for name in sources}
-    checkpoints = _collect_slices(history(store, head), slices)
+    checkpoints = _collect_slices(history(store, head), slices, begun)
     for name, source in sources.items():
         source.restore(checkpoints.get(name), slices[name])
 
 
-def _collect_slices(manifests: Iterable[Manifest], slices: dict[str, list[Slice]]) -> dict[str, dict[str, Any]]:
-    """Walk back to the last checkpoint; fill ``slices`` oldest first."""
+def _collect_slices(
+    manifests: Iterable[Manifest], slices: dict[str, list[Slice]], begun: Change | None = None
+) -> dict[str, dict[str, Any]]:
+    """Walk back to the last checkpoint; fill ``slices`` oldest first. Of a source that an import moved, only what came
+    after counts, and where it was moved to."""
+    moved = _moved_sources([begun] if begun is not None else [])
     checkpoints: dict[str, dict[str, Any]] = {}
     for manifest in manifests:
         for name, slice in manifest.slices.items():
-            if name in slices:
+            if name in slices and name not in moved:
                 slices[name].append(slice)
         if manifest.source_checkpoints:
             checkpoints = manifest.source_checkpoints
             break
+        moved = {**_moved_sources(manifest.changes), **moved}
     for found in slices.values():
         found.reverse()
-    return checkpoints
+    return {**checkpoints, **moved}
+
+
+def _moved_sources(changes: Iterable[Change]) -> dict[str, dict[str, Any]]:
+    """What an import says of sources that go on elsewhere, as their checkpoints."""
+    for change in changes:
+        if change.kind == "import":
+            return dict(change.detail.get("origin", {}).get("sources", {}))
+    return {}

@@ -2,8 +2,8 @@
 
     bundle.json            format, origin, which snapshot, versions, branches      first
     epochs.jsonl           what the catalog said of each epoch, newest first
-    manifests/{sha256}     newest first: each is the parent of the one before
     artifacts/{sha256}     code
+    manifests/{sha256}     newest first: each is the parent of the one before
     files/{sha256}         deltas and bases
     end.json               the header's checksum and the number of members          last
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -29,11 +29,6 @@ class BundleFiles:
 
     manifests: tuple[ManifestReference, ...]
     files: tuple[FileReference, ...]
-    artifacts: tuple[str, ...]
-
-    @property
-    def members(self) -> int:
-        return len(self.manifests) + len(self.files) + len(self.artifacts)
 
 
 def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None) -> BundleFiles:
@@ -44,17 +39,15 @@ def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestR
         needed -= references.needed(since)
     manifests: list[ManifestReference] = []
     files: dict[str, FileReference] = {}
-    artifacts: dict[str, None] = {}
     reference: ManifestReference | None = snapshot
     while reference is not None and reference.path in needed:
         manifest = store.read_manifest(reference)
         manifests.append(reference)
-        artifacts.setdefault(manifest.artifact)
         for file in named_files(manifest):
             if file.path in needed:
                 files.setdefault(file.sha256, file)
         reference = manifest.parent
-    return BundleFiles(tuple(manifests), tuple(files.values()), tuple(artifacts))
+    return BundleFiles(tuple(manifests), tuple(files.values()))
 
 
 def named_files(manifest: Manifest) -> Iterator[FileReference]:
@@ -137,16 +130,16 @@ def write_bundle(
     header: BundleHeader,
     epochs: bytes,
     files: BundleFiles,
-    artifact_of: Callable[[str], Path],
+    artifacts: Mapping[str, Path],
 ) -> Iterator[int]:
-    """Write all of it; yields the bytes that went in so far. ``artifact_of(sha256)``: the path of the code."""
+    """Write all of it; yields the bytes that went in so far. ``artifacts``: the code's paths, by its sha256."""
     writer = BundleWriter(target)
     writer.header(header, epochs)
+    for sha256, path in artifacts.items():
+        writer.local_file(form.ARTIFACTS + sha256, path)
+        yield writer.progress
     for reference in files.manifests:
         writer.member(form.MANIFESTS + reference.sha256, _manifest(store, reference))
-        yield writer.progress
-    for sha256 in files.artifacts:
-        writer.local_file(form.ARTIFACTS + sha256, artifact_of(sha256))
         yield writer.progress
     for file in files.files:
         writer.file(store, file)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -36,6 +37,11 @@ class OperationRepository:
         if application is not None:
             query = query.where(Operation.application == application.id)
         return paginate(self._session, query, page, [Operation.id], descending=True)
+
+    def running(self, *kinds: OperationKind) -> Sequence[Operation]:
+        """Of these kinds, oldest first."""
+        query = select(Operation).where(Operation.state == "running", Operation.kind.in_(kinds))
+        return self._session.scalars(query.order_by(Operation.id)).all()
 
     def check_none_running(self, application: Application) -> None:
         """Raises ``Conflict`` naming the operation under way: two at once would undo each other's work."""

@@ -1,0 +1,163 @@
+"""What an import does, once it was asked for: the bundle's files into the store, then all of the catalog at once.
+
+=====  ===========================================================================================
+step   what
+=====  ===========================================================================================
+I1     the bundle is read from its beginning, each member checked; what the store has is left alone
+I2     the bundle was whole, and the snapshot has all that it needs
+I3     one transaction: branches and epochs as they were, the new application, its branch
+I4     the upload is removed
+=====  ===========================================================================================
+
+Killed anywhere, it is begun again with the control plane; what a refused bundle has brought is removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, FileMissing
+from epochal.faults import declare
+from epochal.service.bundles.importing_rows import ImportedRows
+from epochal.service.bundles.uploads import Uploads
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Operation
+from epochal.service.settings import Settings
+from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
+from epochal.snapshots.bundle_reading import BundleLimits, BundleReader, Member
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore
+
+READ = declare("import.member-stored", "one more member of the bundle is in the store")
+STORED = declare("import.stored", "all of the bundle is in the store, the catalog knows nothing of it")
+WRITTEN = declare("import.written", "the new application is in a transaction that is not committed")
+REGISTERED = declare("import.registered", "the new application is there, the upload still lies around")
+
+
+@dataclass
+class Unpacked:
+    """What came out of a bundle. ``manifests`` newest first."""
+
+    header: BundleHeader
+    epochs: Sequence[BundleEpoch]
+    manifests: list[Member] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    """Paths in the store that were not there before."""
+
+    @property
+    def whole(self) -> int:
+        """How many of the manifests, from the newest on, can be read and gone on from: those up to the last bases and
+        the last positions of the sources. What comes before is only there because later ones stand on it."""
+        everything = len(self.manifests)
+        bases = next((at + 1 for at, member in enumerate(self.manifests) if member.has_bases), everything)
+        positions = next((at + 1 for at, member in enumerate(self.manifests) if member.has_checkpoints), everything)
+        return min(bases, positions)
+
+
+class Importing:
+    def __init__(self, settings: Settings, database: Database, store: SnapshotStore, uploads: Uploads) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+        self._uploads = uploads
+
+    def run(self, operation: str, progress: Callable[[str], None], finish: Callable[..., None]) -> None:
+        """``finish(session, operation, result)`` ends the operation, in the transaction that makes the application.
+
+        Raises ``BundleError``, ``Conflict``, ``StorageFull``; nothing is left behind then.
+        """
+        with self._database.reading() as session:
+            order = dict(session.get_one(Operation, operation).arguments)
+        limit = self._settings.limits
+        limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
+        written: list[str] = []
+        try:
+            with BundleReader(self._uploads.content(order["upload"]), limits) as reader:
+                unpacked = self._unpack(reader, written, progress)
+            self._check_complete(unpacked)
+            STORED.hit()
+            with self._database.writing() as session:
+                row = session.get_one(Operation, operation)
+                result = self._register(session, row, order, unpacked)
+                WRITTEN.hit()
+                finish(session, row, result)
+        except CatalogUnavailable:
+            raise  # It is tried again, and finds what it has brought.
+        except EpochalError:
+            for path in written:
+                self._store.delete(path)
+            raise
+        REGISTERED.hit()
+        self._uploads.remove(order["upload"])
+
+    def _unpack(self, reader: BundleReader, written: list[str], progress: Callable[[str], None]) -> Unpacked:
+        """I1."""
+        unpacked = Unpacked(reader.header, reader.epochs(), written=written)
+        done = 0
+        for member in reader.members():
+            done += len(member.data)
+            for path in member.paths:
+                self._store_member(path, member, written)
+            if member.manifest is not None:
+                unpacked.manifests.append(
+                    Member(
+                        member.kind,
+                        member.sha256,
+                        b"",
+                        member.paths,
+                        member.manifest,
+                        member.has_bases,
+                        member.has_checkpoints,
+                    )
+                )
+            READ.hit()
+            progress(f"{done} of {reader.header.bytes} bytes")
+        return unpacked
+
+    def _store_member(self, path: str, member: Member, written: list[str]) -> None:
+        try:
+            there = self._store.read(path) if self._store.size(path) == len(member.data) else b""
+        except FileMissing:
+            self._store.write(path, member.data)
+            written.append(path)
+            return
+        if hashlib.sha256(there).hexdigest() != member.sha256:
+            raise Conflict(
+                f"The store has another file {path} than the bundle: two different branches have the same name. Import "
+                "it into another control plane."
+            )
+
+    def _check_complete(self, unpacked: Unpacked) -> None:
+        """I2: nothing that the snapshot needs is missing."""
+        needed = References(self._store).needed(unpacked.header.snapshot)
+        for path in sorted(needed):
+            try:
+                self._store.size(path)
+            except FileMissing:
+                raise BundleError(
+                    f"The bundle's snapshot needs {path}, which is neither in the bundle nor here: it was altered, or "
+                    "an increment whose beginning was collected."
+                ) from None
+
+    def _register(
+        self, session: Session, operation: Operation, order: Mapping[str, Any], unpacked: Unpacked
+    ) -> dict[str, Any]:
+        """I3."""
+        rows = ImportedRows(session, unpacked.header, operation.created_by)
+        rows.check_since()
+        references = [member.manifest for member in unpacked.manifests if member.manifest is not None]
+        whole = {reference.key for reference in references[: unpacked.whole]}
+        rows.add_epochs(unpacked.epochs, {reference.key: reference for reference in references}, whole)
+        session.flush()
+        application = rows.add_application(order)
+        return {
+            "application": application.name,
+            "branch": application.branch,
+            "parent": {"branch": unpacked.header.snapshot.branch, "epoch": unpacked.header.snapshot.epoch},
+            "files": len(unpacked.written),
+        }

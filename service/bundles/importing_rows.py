@@ -1,0 +1,229 @@
+"""The catalog's rows of an import. Ancestors keep their branches' names, and belong to an application that is deleted
+from the start: it is theirs alone, is in no list, and keeps no name taken."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.errors import Conflict
+from epochal.pipeline.description import GraphDescription
+from epochal.service.applications.configuration import ApplicationConfiguration
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.catalog.executions import BranchOrigin
+from epochal.service.catalog.identifiers import new_id
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Version
+from epochal.service.catalog.types import now
+from epochal.service.versions.repository import VersionRepository
+from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader
+
+IMPORTED = "imported"
+"""In the origin of a branch that came with a bundle: who had it."""
+
+
+class ImportedRows:
+    def __init__(self, session: Session, header: BundleHeader, by: str) -> None:
+        self._session = session
+        self._header = header
+        self._by = by
+        self._executions: dict[tuple[str, int], Execution] = {}
+
+    def check_since(self) -> None:
+        """Raises ``Conflict`` unless the snapshot is here on which an incremental bundle stands."""
+        since = self._header.since
+        if since is None:
+            return
+        row = self._session.get(Epoch, (since.branch, since.epoch), populate_existing=True)
+        if row is None or row.manifest_sha256 != since.sha256 or row.collected_at is not None:
+            raise Conflict(
+                f"The bundle is an increment since snapshot {since.key}, which is not here, or not any more. Import "
+                "one that ends there first, or export it whole."
+            )
+
+    def check_branches(self) -> None:
+        """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
+        for branch in self._header.branches:
+            row = self._session.get(Branch, branch.id)
+            if row is not None and not self._is_imported(row) and not self._is_own(row):
+                raise Conflict(
+                    f"Branch {branch.id} of the bundle has the name of another branch here. Import it into another "
+                    "control plane."
+                )
+
+    def add_owner(self) -> Application:
+        """The application that the bundle's branches belong to; made with them, without epochs, if it is not here."""
+        for name in dict.fromkeys(branch.application for branch in self._header.branches):
+            branches = [branch for branch in self._header.branches if branch.application == name]
+            new = [branch for branch in branches if self._session.get(Branch, branch.id) is None]
+            known = [row for branch in branches if (row := self._session.get(Branch, branch.id)) is not None]
+            owner = self._session.get_one(Application, known[0].application) if known else self._new_owner(name, new)
+            for branch in new:
+                self._session.add(self._branch(branch, owner))
+            self._session.flush()
+            if not known or self._is_imported(known[0]):
+                self._add_versions(owner, name)
+        head = self._session.get_one(Branch, self._header.snapshot.branch)
+        return self._session.get_one(Application, head.application)
+
+    def add_epochs(
+        self,
+        epochs: Sequence[BundleEpoch],
+        manifests: Mapping[EpochKey, ManifestReference],
+        whole: Collection[EpochKey],
+    ) -> None:
+        """Those that are here already stay as they are. Raises ``Conflict`` when one of them is another."""
+        for epoch in reversed(epochs):
+            key = EpochKey(epoch.branch, epoch.epoch)
+            reference = manifests.get(key)
+            if reference is None:
+                raise BundleError(f"The bundle speaks of snapshot {key} and does not hold it: it was altered.")
+            row = self._session.get(Epoch, (epoch.branch, epoch.epoch))
+            if row is None:
+                self._add_epoch(epoch, reference, key in whole)
+            elif row.manifest_sha256 != reference.sha256:
+                raise Conflict(f"Snapshot {key} is here, and is another one than the bundle's.")
+
+    def add_application(self, order: Mapping[str, Any]) -> Application:
+        """The new application, on a branch of its own at the bundle's snapshot."""
+        origin = self._header.origin
+        key = self._header.snapshot.key
+        row = ApplicationRepository(self._session).add(
+            order["name"], BranchOrigin("import", key, order.get("message")), order["shadow"], self._by
+        )
+        branch = self._session.get_one(Branch, row.branch)
+        branch.origin = {
+            **origin.model_dump(mode="json"),
+            "bundle_sha256": order["sha256"],
+            "sources": order["sources"],
+        }
+        VersionRepository(self._session).add(
+            row,
+            1,
+            self._header.made_with.artifact,
+            order["parameters"],
+            ApplicationConfiguration.model_validate(order["configuration"]),
+            GraphDescription.model_validate(order["graph"]),
+            self._by,
+        )
+        return row
+
+    def _new_owner(self, name: str, branches: Sequence[BundleBranch]) -> Application:
+        moment = now()
+        owner = Application(
+            id=new_id(),
+            name=name,
+            branch=branches[0].id,
+            shadow=False,
+            created_at=moment,
+            updated_at=moment,
+            created_by=self._by,
+            deleted_at=moment,
+        )
+        self._session.add(owner)
+        self._session.flush()
+        return owner
+
+    def _branch(self, branch: BundleBranch, owner: Application) -> Branch:
+        origin = self._header.origin
+        return Branch(
+            id=branch.id,
+            application=owner.id,
+            kind=branch.kind,
+            parent_branch=branch.parent.branch if branch.parent else None,
+            parent_epoch=branch.parent.epoch if branch.parent else None,
+            attempt=0,
+            owned=False,
+            last_attempt=0,
+            message=branch.message,
+            origin={IMPORTED: {"control_plane": origin.control_plane, "application": branch.application}},
+            created_at=branch.created_at,
+            created_by=branch.created_by,
+        )
+
+    def _add_versions(self, owner: Application, name: str) -> None:
+        for version in self._header.versions:
+            if version.application == name and self._session.get(Version, (owner.id, version.number)) is None:
+                self._session.add(
+                    Version(
+                        application=owner.id,
+                        number=version.number,
+                        artifact=version.artifact,
+                        parameters=version.parameters,
+                        configuration=version.configuration,
+                        graph=version.graph,
+                        created_at=version.created_at,
+                        created_by=version.created_by,
+                    )
+                )
+        self._session.flush()
+
+    def _add_epoch(self, epoch: BundleEpoch, reference: ManifestReference, whole: bool) -> None:
+        branch = self._session.get_one(Branch, epoch.branch)
+        moment = now()
+        self._session.add(
+            Epoch(
+                branch=epoch.branch,
+                epoch=epoch.epoch,
+                execution=self._execution(branch, epoch).id,
+                attempt=epoch.attempt,
+                state=State.COMMITTED.value,
+                parent_branch=epoch.parent.branch if epoch.parent else None,
+                parent_epoch=epoch.parent.epoch if epoch.parent else None,
+                manifest_path=reference.path,
+                manifest_sha256=reference.sha256,
+                version=epoch.version,
+                changes=[change.model_dump(mode="json") for change in epoch.changes] or None,
+                collected_at=None if whole else moment,
+                started_at=epoch.started_at,
+                prepared_at=epoch.prepared_at or epoch.started_at,
+                committed_at=epoch.committed_at or epoch.started_at,
+                **epoch.counts.model_dump(),
+            )
+        )
+        if branch.head_epoch is None or branch.head_branch != branch.id or branch.head_epoch < epoch.epoch:
+            branch.head_branch, branch.head_epoch = branch.id, epoch.epoch
+
+    def _execution(self, branch: Branch, epoch: BundleEpoch) -> Execution:
+        """The epochs of one branch and version hang on one execution, which is over."""
+        version = epoch.version or 1
+        key = (branch.id, version)
+        if key not in self._executions:
+            query = select(Execution).where(Execution.branch == branch.id, Execution.version == version)
+            found = self._session.scalars(query.limit(1)).first()
+            self._executions[key] = found or self._new_execution(branch, version)
+        return self._executions[key]
+
+    def _new_execution(self, branch: Branch, version: int) -> Execution:
+        if self._session.get(Version, (branch.application, version)) is None:
+            raise BundleError(f"The bundle does not say what version {version} of its application was: it was altered.")
+        moment = now()
+        execution = Execution(
+            id=new_id(),
+            application=branch.application,
+            version=version,
+            branch=branch.id,
+            state="stopped",
+            attempt=0,
+            started_at=moment,
+            ended_at=moment,
+        )
+        self._session.add(execution)
+        self._session.flush()
+        return execution
+
+    def _is_imported(self, row: Branch) -> bool:
+        """By an earlier bundle of the same origin: then there may be more of its epochs now."""
+        imported = (row.origin or {}).get(IMPORTED)
+        return imported is not None and imported["control_plane"] == self._header.origin.control_plane
+
+    def _is_own(self, row: Branch) -> bool:
+        """A bundle that comes back to where it was made: its snapshot must be the very one."""
+        snapshot = self._header.snapshot
+        found = self._session.get(Epoch, (snapshot.branch, snapshot.epoch))
+        return found is not None and found.manifest_sha256 == snapshot.sha256

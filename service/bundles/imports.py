@@ -1,0 +1,189 @@
+"""Imports: an upload, then an application made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.errors import Conflict
+from epochal.pipeline.description import GraphDescription
+from epochal.service.applications.configuration import (
+    ApplicationConfiguration,
+    check_same_key_groups,
+    merged_configuration,
+)
+from epochal.service.applications.lifecycle import Lifecycle
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.artifacts.files import artifact_path, check_artifact, keep
+from epochal.service.artifacts.repository import ArtifactRepository
+from epochal.service.bundles.importing_rows import ImportedRows
+from epochal.service.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
+from epochal.service.bundles.schemas import CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.service.bundles.uploads import Uploads
+from epochal.service.bundles.worker import BundleWorker
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.database import Database
+from epochal.service.operations.repository import OperationRepository
+from epochal.service.operations.schemas import OperationAnswer
+from epochal.service.operations.service import operation_answer
+from epochal.service.ports import Builder
+from epochal.service.settings import Limits, Settings
+from epochal.snapshots.bundle_format import BundleError, BundleHeader
+from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
+
+
+class ImportService:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        builder: Builder,
+        lifecycle: Lifecycle,
+        uploads: Uploads,
+        worker: BundleWorker,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._builder = builder
+        self._lifecycle = lifecycle
+        self._uploads = uploads
+        self._worker = worker
+
+    def create(self, request: CreateImport, by: str) -> ImportAnswer:
+        return self._uploads.create(request, by)
+
+    def all(self) -> list[ImportAnswer]:
+        return self._uploads.all()
+
+    def get(self, id: str) -> ImportAnswer:
+        return self._uploads.get(id)
+
+    def append(self, id: str, offset: int, data: bytes) -> ImportAnswer:
+        return self._uploads.append(id, offset, data)
+
+    def remove(self, id: str) -> None:
+        """Raises ``NotFound``, ``Conflict`` while it is being imported."""
+        self._uploads.get(id)
+        with self._database.reading() as session:
+            self._check_unused(OperationRepository(session), id)
+        self._uploads.remove(id)
+
+    def plan(self, id: str, request: ImportApplication) -> ImportPlan:
+        """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, and what the builder says of the code."""
+        return self._look(id, request)[0]
+
+    def make(self, id: str, request: ImportApplication, by: str) -> OperationAnswer:
+        """Raises ``MappingNeeded``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
+        plan, header, graph, configuration, artifacts = self._look(id, request)
+        if plan.needs:
+            raise MappingNeeded(" ".join(plan.needs))
+        upload = self._uploads.get(id)
+        order: dict[str, Any] = {
+            "branch": header.snapshot.branch,
+            "epoch": header.snapshot.epoch,
+            "upload": id,
+            "sha256": upload.sha256,
+            "name": plan.application,
+            "parameters": plan.parameters,
+            "configuration": configuration.model_dump(mode="json"),
+            "graph": graph.model_dump(mode="json"),
+            "shadow": request.shadow,
+            "start": request.start,
+            "message": request.message,
+            "sources": {
+                name: {"at": move.at.isoformat().replace("+00:00", "Z")} for name, move in request.sources.items()
+            },
+        }
+        with self._database.writing() as session:
+            operations = OperationRepository(session)
+            ApplicationRepository(session).check_free(plan.application)
+            self._check_unused(operations, id)
+            rows = ImportedRows(session, header, by)
+            rows.check_since()
+            rows.check_branches()
+            register_artifacts(session, self._settings, header, artifacts, by)
+            owner = rows.add_owner()
+            operation = operations.add("import", owner, None, order, by, "waiting")
+            answer = operation_answer(operation, plan.application)
+            event = operation_changed(owner.name, operation)
+        self._lifecycle.announce([event], None)
+        self._worker.wake()
+        return answer
+
+    def _look(
+        self, id: str, request: ImportApplication
+    ) -> tuple[ImportPlan, BundleHeader, GraphDescription, ApplicationConfiguration, dict[str, bytes]]:
+        """Reads the bundle's beginning: who made it, its code, where it wrote."""
+        _, path = self._uploads.whole(id)
+        header, artifacts = read_beginning(path, self._settings)
+        version = header.made_with
+        configuration = merged_configuration(version.configuration, request.configuration)
+        check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
+        parameters = mapped(version.parameters, request)
+        if version.artifact not in artifacts:
+            raise BundleError("The bundle does not hold the code that made its snapshot: it was altered.")
+        with TemporaryDirectory(dir=path.parent) as folder:
+            code = Path(folder) / version.filename
+            check_artifact(version.filename, artifacts[version.artifact], self._limits.artifact_unpacked_bytes)
+            code.write_bytes(artifacts[version.artifact])
+            after = self._builder.describe(code, parameters)
+            before = (
+                self._builder.describe(code, version.parameters)
+                if version.graph is None
+                else GraphDescription.model_validate(version.graph)
+            )
+        sinks, sources = sink_moves(before, after, request), source_positions(before, after, request)
+        plan = ImportPlan(
+            application=request.name or header.origin.application,
+            origin=header.origin.model_dump(mode="json"),
+            parameters=parameters,
+            sinks=sinks,
+            sources=sources,
+            needs=needs(sinks, sources, parameters),
+        )
+        return plan, header, after, configuration, artifacts
+
+    @property
+    def _limits(self) -> Limits:
+        return self._settings.limits
+
+    def _check_unused(self, operations: OperationRepository, id: str) -> None:
+        for operation in operations.running("import"):
+            if operation.arguments.get("upload") == id:
+                raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
+
+
+def register_artifacts(
+    session: Session, settings: Settings, header: BundleHeader, artifacts: dict[str, bytes], by: str
+) -> None:
+    """The code that came with a bundle, as if it had been uploaded. Raises ``ArtifactError``."""
+    repository = ArtifactRepository(session)
+    for version in header.versions:
+        content = artifacts.get(version.artifact)
+        if content is None:
+            raise BundleError(f"The bundle does not hold the code {version.artifact}: it was altered.")
+        check_artifact(version.filename, content, settings.limits.artifact_unpacked_bytes)
+        row = repository.find(version.artifact)
+        filename = version.filename if row is None else row.filename
+        path = artifact_path(settings.artifacts_directory, version.artifact, filename)
+        if not path.exists():
+            keep(path, content)
+        if row is None:
+            repository.add(version.artifact, filename, len(content), by)
+            session.flush()
+
+
+def read_beginning(path: Path, settings: Settings) -> tuple[BundleHeader, dict[str, bytes]]:
+    """A bundle's header and code, which come first. Raises ``BundleError``."""
+    limits = BundleLimits(artifact=settings.limits.artifact_bytes, all=settings.limits.bundle_unpacked_bytes)
+    artifacts: dict[str, bytes] = {}
+    with BundleReader(path, limits) as reader:
+        reader.epochs()
+        for member in reader.members():
+            if member.kind != "artifacts":
+                break
+            artifacts[member.sha256] = member.data
+        return reader.header, artifacts

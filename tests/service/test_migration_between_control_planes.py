@@ -1,0 +1,317 @@
+"""Export and import over HTTP, from one control plane into another, with real state."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from epochal.service.settings import Settings
+from epochal.snapshots.store import SnapshotStore
+from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
+from tests.service.lookups import DELAYS, StateDriver, route
+
+EXPORT = "/v1/applications/flights/export"
+SECONDS = 30
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Plane]:
+    """A second control plane, with a catalog and a store of its own."""
+    settings = Settings(data=tmp_path / "other", port=free_port())
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor) as (control, token):
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+            yield Plane(control, client, settings, supervisor, [])
+
+
+def with_state(plane: Plane, epochs: int = 3, **more: Any) -> StateDriver:
+    plane.application(**more)
+    driver = StateDriver(plane, tables=(DELAYS,))
+    for number in range(1, epochs + 1):
+        driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0)]))
+    return driver
+
+
+def finished(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        found = dict(plane.get(f"/v1/operations/{operation['id']}"))
+        if found["state"] != "running":
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def exported(plane: Plane, **request: Any) -> bytes:
+    done = finished(plane, plane.post(EXPORT, **request))
+    assert done["state"] == "succeeded", done["error"]
+    answer = plane.client.get(f"/v1/applications/flights/exports/{done['id']}")
+    assert answer.status_code == 200
+    assert hashlib.sha256(answer.content).hexdigest() == done["result"]["sha256"]
+    assert len(answer.content) == done["result"]["bytes"]
+    return answer.content
+
+
+def uploaded(plane: Plane, bundle: bytes) -> str:
+    announced = plane.post("/v1/imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))
+    if announced["received"] < len(bundle):
+        part(plane, announced["id"], announced["received"], bundle[announced["received"] :])
+    return str(announced["id"])
+
+
+def part(plane: Plane, id: str, offset: int, data: bytes, expect: int = 200) -> dict[str, Any]:
+    answer = plane.client.put(f"/v1/imports/{id}/content", params={"offset": offset}, content=data)
+    assert answer.status_code == expect, answer.text
+    return dict(answer.json())
+
+
+def imported(plane: Plane, bundle: bytes, **request: Any) -> dict[str, Any]:
+    id = uploaded(plane, bundle)
+    return finished(plane, plane.post(f"/v1/imports/{id}/application", **{"parameters": {"out": "/new"}, **request}))
+
+
+def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]:
+    """Status, type and text; nothing may be left behind."""
+    before = files(plane)
+    id = uploaded(plane, bundle)
+    body = {"parameters": {"out": "/new"}, **request}
+    answer = plane.client.post(f"/v1/imports/{id}/application", json=body)
+    problem = answer.json()
+    status = answer.status_code
+    if status == 202:
+        done = finished(plane, problem)
+        assert done["state"] == "failed", done
+        problem = done["error"]
+        status = problem["status"]
+    assert files(plane) == before
+    assert plane.get("/v1/applications")["items"] == []
+    return status, problem["type"].rpartition(":")[2], problem["detail"]
+
+
+def files(plane: Plane) -> list[str]:
+    return SnapshotStore(plane.settings.store_url).list("")
+
+
+def value(plane: Plane, application: str, origin: str, destination: str, **query: Any) -> Any:
+    path = f"/v1/applications/{application}/state/delays/keys/{origin},{destination}"
+    answer = plane.client.get(path, params=query)
+    return answer.json()["value"] if answer.status_code == 200 else answer.status_code
+
+
+def members(bundle: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+    plain = pa.CompressedInputStream(pa.BufferReader(bundle), "zstd").read()
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        return [(about, archive.extractfile(about).read()) for about in archive]  # type: ignore[union-attr]
+
+
+def packed(parts: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for about, data in parts:
+            about.size = len(data) if about.isreg() else 0
+            archive.addfile(about, io.BytesIO(data))
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as compressed:
+        compressed.write(plain.getvalue())
+    return sink.getvalue().to_pybytes()
+
+
+def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other: Plane) -> None:
+    driver = with_state(plane)
+    bundle = exported(plane, message="to the new cluster")
+    done = imported(other, bundle, message="welcome")
+    assert done["state"] == "succeeded", done["error"]
+
+    application = other.get("/v1/applications/flights")
+    assert (application["state"], application["head"]["epoch"]) == ("created", 3)
+    assert application["parameters"] == {"out": "/new"}
+    assert application["branch"] == done["result"]["branch"] != driver.driver.point.branch
+    assert done["result"]["parent"] == {"branch": driver.driver.point.branch, "epoch": 3}
+    assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
+    assert value(other, "flights", "JFK", "LAX", epoch=1) == {"flights": 1, "worst": 1.0}
+    assert [item["epoch"] for item in other.get("/v1/applications/flights/epochs")["items"]] == [3, 2, 1]
+    assert set(files(other)) == {path for path in files(plane) if not path.endswith(".tmp")}
+    assert other.get("/v1/imports")["items"] == []
+
+
+def test_the_new_application_goes_on_from_the_snapshot(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    done = imported(other, exported(plane), name="copy", start=True, message="welcome")
+    assert done["state"] == "succeeded", done["error"]
+    successor = StateDriver(other, "copy", tables=(DELAYS,))
+    begun = successor.driver.point.begun
+    assert begun is not None and begun.kind == "import"
+    origin = begun.detail["origin"]
+    assert (origin["application"], origin["epoch"], origin["by"]) == ("flights", 3, "admin")
+    assert begun.detail["message"] == "welcome" and len(origin["bundle_sha256"]) == 64
+    assert successor.epoch((DELAYS, [route("JFK", "LAX", 40, 9.0)])) == 4
+    assert value(other, "copy", "JFK", "LAX", min_epoch=4) == {"flights": 40, "worst": 9.0}
+    assert value(other, "copy", "SFO", "A2") == {"flights": 2, "worst": 2.0}
+    lineage = other.get("/v1/applications/copy/lineage")
+    assert [edge["kind"] for edge in lineage["edges"]] == ["import", "epoch", "epoch"]
+
+
+def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None:
+    driver = with_state(plane)
+    first = exported(plane)
+    driver.epoch((DELAYS, [route("JFK", "LAX", 50, 5.0)]))
+    increment = exported(plane, since=3)
+    assert len(members(increment)) < len(members(first))
+
+    status, slug, detail = refused(other, increment)
+    assert (status, slug) == (409, "conflict") and "is an increment" in detail
+    assert imported(other, first)["state"] == "succeeded"
+    assert imported(other, increment, name="later")["state"] == "succeeded"
+    assert value(other, "later", "JFK", "LAX") == {"flights": 50, "worst": 5.0}
+    assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
+    assert value(other, "later", "SFO", "A1") == {"flights": 1, "worst": 2.0}
+
+
+def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
+    with_state(plane)
+    before = files(plane)
+    done = imported(plane, exported(plane, epoch=2), name="copy")
+    assert done["state"] == "succeeded", done["error"]
+    assert files(plane) == before
+    assert value(plane, "copy", "JFK", "LAX") == {"flights": 2, "worst": 1.0}
+
+
+def test_a_download_is_gone_on_with(plane: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    id = plane.get("/v1/operations")["items"][0]["id"]
+    path = f"/v1/applications/flights/exports/{id}"
+    whole = plane.client.get(path)
+    rest = plane.client.get(path, headers={"Range": "bytes=100-", "If-Range": whole.headers["etag"]})
+    assert (rest.status_code, rest.content) == (206, bundle[100:])
+    assert rest.headers["content-range"] == f"bytes 100-{len(bundle) - 1}/{len(bundle)}"
+    other = plane.client.get(path, headers={"Range": "bytes=100-", "If-Range": '"another"'})
+    assert (other.status_code, other.content) == (200, bundle)
+
+
+def test_an_upload_arrives_in_parts_and_is_gone_on_with(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    announcement = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
+    upload = other.post("/v1/imports", 201, **announcement)
+    assert part(other, upload["id"], 0, bundle[:1000])["received"] == 1000
+    assert other.post("/v1/imports", 201, **announcement)["id"] == upload["id"]
+    part(other, upload["id"], 500, bundle[500:], expect=409)
+    too_early = other.client.post(f"/v1/imports/{upload['id']}/application", json={})
+    assert too_early.status_code == 409 and "upload the rest" in too_early.json()["detail"]
+    assert part(other, upload["id"], 1000, bundle[1000:])["received"] == len(bundle)
+    part(other, upload["id"], len(bundle), b"more", expect=422)
+    done = finished(
+        other, other.post(f"/v1/imports/{upload['id']}/application", parameters={"out": "/new"}, shadow=True)
+    )
+    assert done["state"] == "succeeded", done["error"]
+
+
+def test_what_has_to_be_mapped_is_said(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    id = uploaded(other, bundle)
+    path = f"/v1/imports/{id}/application"
+    refusal = other.client.post(path, json={})
+    assert (refusal.status_code, refusal.json()["type"]) == (422, "urn:epochal:problem:mapping-needed")
+    assert "Sink 'out' would write to files:/data/flights" in refusal.json()["detail"]
+    assert "parameter out='/data/flights'" in refusal.json()["detail"]
+
+    plan = other.post(path, 200, dry_run=True)
+    assert plan["application"] == "flights" and len(plan["needs"]) == 1
+    moved = other.post(path, 200, dry_run=True, map={"/data/flights": "/elsewhere"})
+    assert (moved["needs"], moved["sinks"][0]["becomes"]) == ([], "files:/elsewhere")
+    assert other.post(path, 200, dry_run=True, shadow=True)["needs"] == []
+    unknown = other.client.post(path, json={"map": {"/nowhere": "/x"}})
+    assert unknown.status_code == 422 and "No parameter of the bundle" in unknown.json()["detail"]
+    assert finished(other, other.post(path, keep=["out"]))["state"] == "succeeded"
+
+
+def test_a_taken_name_is_refused_before_anything_is_done(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    other.application()
+    id = uploaded(other, exported(plane))
+    answer = other.client.post(f"/v1/imports/{id}/application", json={"shadow": True})
+    assert answer.json()["type"] == "urn:epochal:problem:name-taken"
+
+
+def test_truncated_bundles_are_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    for length in (3, 100, len(bundle) // 2, len(bundle) - 60):
+        status, slug, _ = refused(other, bundle[:length])
+        assert (status, slug) == (422, "invalid-bundle")
+    whole = members(bundle)
+    for count in (1, 2, 4, len(whole) - 1):
+        assert refused(other, packed(whole[:count]))[1] == "invalid-bundle"
+
+
+def test_altered_bundles_are_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    whole = members(exported(plane))
+    for index, (about, data) in enumerate(whole):
+        altered = list(whole)
+        altered[index] = (about, data[:-1] + bytes([data[-1] ^ 1]))
+        status, slug, detail = refused(other, packed(altered))
+        assert (status, slug) == (422, "invalid-bundle"), about.name
+        assert len(detail.splitlines()) == 1
+        missing = whole[:index] + whole[index + 1 :]
+        assert refused(other, packed(missing))[1] == "invalid-bundle", about.name
+
+
+def test_foreign_and_newer_files_are_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    whole = members(exported(plane))
+    header, data = whole[0]
+    newer = packed([(header, data.replace(b'"format":1', b'"format":7')), *whole[1:]])
+    assert "made by a newer one" in refused(other, newer)[2]
+    foreign = packed([(header, data.replace(b"epochal-bundle", b"another-bundle")), *whole[1:]])
+    assert "not a bundle of Epochal" in refused(other, foreign)[2]
+    for content in (b"PK\x03\x04 a zip", b"", b"\x28\xb5\x2f\xfd nothing"):
+        assert refused(other, content or b"x")[1] == "invalid-bundle"
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"])
+def test_no_member_can_escape(plane: Plane, other: Plane, name: str) -> None:
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    about = tarfile.TarInfo(name)
+    assert refused(other, packed([*whole[:2], (about, b"mine"), *whole[2:]]))[1] == "invalid-bundle"
+
+
+@pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
+def test_no_member_is_anything_but_a_file(plane: Plane, other: Plane, type: bytes) -> None:
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    about = tarfile.TarInfo("files/" + "0" * 64)
+    about.type, about.linkname = type, "/etc/passwd"
+    assert refused(other, packed([*whole[:2], (about, b""), *whole[2:]]))[1] == "invalid-bundle"
+
+
+def test_exports_of_what_is_not_there(plane: Plane) -> None:
+    plane.application()
+    answer = plane.client.post(EXPORT, json={})
+    assert answer.status_code == 409 and "nothing to export" in answer.json()["detail"]
+    for body in ({"epoch": 9}, {"savepoint": "noon"}, {"tag": "dawn"}):
+        assert plane.client.post(EXPORT, json=body).status_code == 404
+    assert plane.client.get("/v1/applications/flights/exports/none").status_code == 404
+    assert plane.client.get("/v1/imports/none").status_code == 404
+
+
+def test_readers_may_neither_take_away_nor_bring(plane: Plane) -> None:
+    with_state(plane, epochs=1)
+    exported(plane)
+    id = plane.get("/v1/operations")["items"][0]["id"]
+    with plane.as_bearer(plane.token("read")) as reader:
+        assert reader.get(f"/v1/applications/flights/exports/{id}").status_code == 403
+        assert reader.post("/v1/imports", json={"sha256": "0" * 64, "bytes": 1}).status_code == 403
