@@ -1,0 +1,101 @@
+"""A sink and a state backend from a small package of somebody else's: installed, found, kept to the contract, used."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochal.testing.drivers import DriverPlan, DriverProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the package was installed into, from nothing but its sources."""
+    sources = shutil.copytree(HERE / "package", tmp_path_factory.mktemp("sources") / "package")
+    target = tmp_path_factory.mktemp("installed")
+    options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "--target", target, sources], check=True, timeout=120
+    )
+    return target
+
+
+def python(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+FIND = """
+from epochal.contracts.registry import SINKS, STATE_BACKENDS, find, names
+print(*names(SINKS), *names(STATE_BACKENDS), find(SINKS, "one-file").__module__)
+"""
+
+
+def test_it_is_found_by_its_entry_points(installed: Path) -> None:
+    found = python(installed, "-c", FIND)
+    assert {"one-file", "one-file-state", "one_file.sink", "files", "heap"} <= set(found.stdout.split()), found.stderr
+    without = subprocess.run([sys.executable, "-c", FIND], capture_output=True, text=True, check=False, timeout=60)
+    assert "There is no sink 'one-file'; installed are: console, dbms, files" in without.stderr
+
+
+def test_it_keeps_the_contract(installed: Path) -> None:
+    ran = python(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "kept_contract.py"))
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    assert " passed" in ran.stdout
+
+
+def test_an_application_uses_it(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in the middle, and run to its end: every count once."""
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    (tmp_path / "input").mkdir()
+    for number, words in enumerate((["a", "b", "a"], ["b"], ["a", "c"])):
+        (tmp_path / "input" / f"{number}.json").write_text("".join(json.dumps({"word": w}) + "\n" for w in words))
+        os.utime(tmp_path / "input" / f"{number}.json", (number, number))
+    output = tmp_path / "counts.jsonl"
+
+    def start(name: str, epochs: int) -> DriverProcess:
+        plan = DriverPlan(
+            pipeline=HERE / "application.py",
+            directory=tmp_path / "run",
+            parameters={"input": tmp_path / "input", "output": output},
+            configuration={
+                "parallelism": 2,
+                "max_parallelism": 8,
+                "state_backend": "one-file-state",
+                "epoch_interval_seconds": 0,
+                "master": "local[2]",
+            },
+            epochs=epochs,
+        )
+        return DriverProcess(plan, tmp_path / f"{name}.log")
+
+    killed = start("killed", 3)
+    killed.wait_until(lambda: output.exists() and len(output.read_text().splitlines()) > 1)
+    killed.send(signal.SIGKILL)
+    killed.kill()
+    done = json.loads(output.read_text().splitlines()[0])["epoch"]
+    last = start("last", 3)
+    last.wait_until(lambda: json.loads(output.read_text().splitlines()[0])["epoch"] >= 3)
+    last.send(signal.SIGINT)
+    last.wait()
+    first, *rows = map(json.loads, output.read_text().splitlines())
+    assert first["epoch"] >= done
+    assert sorted((row["word"], row["count"]) for row in rows) == [("a", 2), ("a", 3), ("b", 1), ("b", 2), ("c", 1)]
