@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from epochal.client.bundles import Exports
 from epochal.client.events import follow_events
 from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, read_lineage
 from epochal.client.models import Application, Event, Lineage, StateTable
 from epochal.client.paths import path
+from epochal.client.rollback import Rollback
 from epochal.client.state import State
 from epochal.client.transactions import Transactions
 from epochal.client.transport import Transport, read
@@ -25,6 +27,8 @@ class ApplicationHandle:
         self.executions = Executions(transport, name)
         self.snapshots = Snapshots(transport, name)
         self.transactions = Transactions(transport, name)
+        self.rollback = Rollback(transport, name)
+        self.exports = Exports(transport, name)
         self.versions = Versions(transport, name)
 
     def get(self) -> Application:

@@ -7,6 +7,7 @@ from types import TracebackType
 from epochal.client.application import ApplicationHandle
 from epochal.client.applications import Applications
 from epochal.client.artifacts import Artifacts
+from epochal.client.bundles import Imports
 from epochal.client.location import locate
 from epochal.client.operations import Operations
 from epochal.client.tokens import Audit, Tokens
@@ -34,6 +35,7 @@ class Client:
         self.artifacts = Artifacts(self._transport)
         self.operations = Operations(self._transport)
         self.applications = Applications(self._transport)
+        self.imports = Imports(self._transport)
         self.tokens = Tokens(self._transport)
         self.audit = Audit(self._transport)
 

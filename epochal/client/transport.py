@@ -58,6 +58,10 @@ class Transport:
         """The JSON answer to a POST of raw bytes."""
         return self._json(self._send("POST", path, query, content, "application/octet-stream"))
 
+    def put(self, path: str, query: Query, content: bytes) -> Any:
+        """The JSON answer to a PUT of raw bytes."""
+        return self._json(self._send("PUT", path, query, content, "application/octet-stream"))
+
     def delete(self, path: str) -> None:
         self._send("DELETE", path, None)
 

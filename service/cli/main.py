@@ -20,6 +20,8 @@ from epochal.service.cli import (
     history,
     logs,
     migrate,
+    migration,
+    rollback,
     run,
     savepoints,
     state,
@@ -53,7 +55,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (up, run, check, submit, applications, versions, state, history, logs, migrate):
+for group in (
+    up,
+    run,
+    check,
+    submit,
+    applications,
+    versions,
+    rollback,
+    migration,
+    state,
+    history,
+    logs,
+    migrate,
+):
     app.add_typer(group.app)
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")

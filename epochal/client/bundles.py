@@ -1,0 +1,201 @@
+"""Bundles: a snapshot as a file, out of one control plane and into another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from epochal.client.models import Answer, Operation
+from epochal.client.paths import path
+from epochal.client.transport import Transport, read
+from epochal.errors import CatalogUnavailable, EnvironmentProblem, FileCorrupt
+
+PART_BYTES = 8 << 20
+TRIES = 5
+"""How often a download whose connection is lost is gone on with, without a byte in between."""
+
+Progress = Callable[[int, int], None]
+"""Bytes so far, and of how many."""
+
+
+class Upload(Answer):
+    """A bundle on its way: the next part goes to ``received``."""
+
+    id: str
+    sha256: str
+    bytes: int
+    received: int
+    created_at: datetime
+    created_by: str
+
+
+class SinkMove(Answer):
+    sink: str
+    was: str
+    becomes: str
+    needs_mapping: bool
+
+
+class SourcePosition(Answer):
+    source: str
+    was: dict[str, Any]
+    becomes: dict[str, Any]
+    at: datetime | None = None
+    needs_mapping: bool
+
+
+class ImportPlan(Answer):
+    """What an import would make; ``needs`` says what has to be mapped first, in sentences."""
+
+    application: str
+    origin: dict[str, Any]
+    parameters: dict[str, Any]
+    sinks: tuple[SinkMove, ...] = ()
+    sources: tuple[SourcePosition, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+class Exports:
+    """``client.application(name).exports``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def create(
+        self,
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        since: int | None = None,
+        message: str | None = None,
+    ) -> Operation:
+        """Build a bundle of a snapshot (default: the latest). Result: ``{filename, bytes, sha256, expires_at, ..}``."""
+        body = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "since": since, "message": message}
+        return read(Operation, self._transport.post(path("applications", self._application, "export"), body))
+
+    def fetch(self, operation: Operation, file: Path, on_progress: Progress | None = None) -> None:
+        """Download a finished export to ``file``, going on with ``file.part`` where there is one.
+
+        Raises ``SnapshotExpired`` when it is gone, ``FileCorrupt`` when what came is not what was exported.
+        """
+        result = operation.result or {}
+        size, sha256 = int(result["bytes"]), str(result["sha256"])
+        partial = file.with_name(f"{file.name}.part")
+        target = path("applications", self._application, "exports", operation.id)
+        tries = TRIES
+        while (there := partial.stat().st_size if partial.exists() else 0) < size:
+            try:
+                self._fetch_from(target, sha256, partial, there, size, on_progress)
+            except CatalogUnavailable:
+                moved = (partial.stat().st_size if partial.exists() else 0) > there
+                tries = TRIES if moved else tries - 1
+                if tries == 0:
+                    raise
+        if sha256_of(partial) != sha256:
+            partial.unlink()
+            raise FileCorrupt(f"What came as {file} is not what was exported; it is thrown away. Fetch it again.")
+        partial.replace(file)
+
+    def _fetch_from(
+        self, target: str, sha256: str, partial: Path, there: int, size: int, on_progress: Progress | None
+    ) -> None:
+        headers = {"Range": f"bytes={there}-", "If-Range": f'"{sha256}"'} if there else {}
+        with self._transport.stream(target, headers=headers) as response, partial.open("ab") as file:
+            if response.status_code != httpx.codes.PARTIAL_CONTENT:
+                file.truncate(0)
+                there = 0
+            for piece in response.iter_bytes(1 << 20):
+                file.write(piece)
+                there += len(piece)
+                if on_progress is not None:
+                    on_progress(there, size)
+
+
+class Imports:
+    """``client.imports``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def upload(self, file: Path, on_progress: Progress | None = None) -> Upload:
+        """Upload a bundle, going on with what arrived of it before. Raises ``EnvironmentProblem``, ``Conflict``."""
+        try:
+            size, sha256 = file.stat().st_size, sha256_of(file)
+        except OSError as error:
+            raise EnvironmentProblem(f"The bundle {file} cannot be read: {error.strerror}; check the path.") from error
+        upload = read(Upload, self._transport.post("/v1/imports", {"sha256": sha256, "bytes": size}))
+        with file.open("rb") as source:
+            while upload.received < size:
+                source.seek(upload.received)
+                upload = self._send(upload, source.read(PART_BYTES))
+                if on_progress is not None:
+                    on_progress(upload.received, size)
+        return upload
+
+    def plan(self, upload: str, **options: Any) -> ImportPlan:
+        """What :meth:`make` would make with the same options, and what has to be mapped first."""
+        return read(ImportPlan, self._transport.post(self._target(upload), {**_options(**options), "dry_run": True}))
+
+    def make(self, upload: str, **options: Any) -> Operation:
+        """Make an application of an uploaded bundle: ``name``, ``parameters`` (over the bundle's), ``map`` (old to new
+        values of parameters), ``keep`` (sinks that write where they wrote), ``sources`` (name to the time at which
+        it goes on with other brokers), ``configuration``, ``shadow``, ``start``, ``message``.
+
+        Raises ``InvalidInput`` (``mapping-needed``, ``invalid-bundle``), ``NameTaken``, ``Conflict``.
+        """
+        return read(Operation, self._transport.post(self._target(upload), _options(**options)))
+
+    def list(self) -> list[Upload]:
+        """Uploads that were not imported yet."""
+        return self._transport.pages("/v1/imports", Upload, None)
+
+    def delete(self, upload: str) -> None:
+        self._transport.delete(path("imports", upload))
+
+    def _send(self, upload: Upload, data: bytes) -> Upload:
+        target = path("imports", upload.id, "content")
+        return read(Upload, self._transport.put(target, {"offset": upload.received}, data))
+
+    @staticmethod
+    def _target(upload: str) -> str:
+        return path("imports", upload, "application")
+
+
+def sha256_of(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as source:
+        while piece := source.read(4 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _options(
+    *,
+    name: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    map: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
+    sources: Mapping[str, datetime] | None = None,
+    configuration: Mapping[str, Any] | None = None,
+    shadow: bool = False,
+    start: bool = False,
+    message: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "parameters": dict(parameters or {}),
+        "map": dict(map or {}),
+        "keep": list(keep),
+        "sources": {source: {"at": moment.astimezone().isoformat()} for source, moment in (sources or {}).items()},
+        "configuration": dict(configuration or {}),
+        "shadow": shadow,
+        "start": start,
+        "message": message,
+    }

@@ -1,0 +1,161 @@
+"""``epochal rollback``, ``export`` and ``import``, and the client below them, against scripted drivers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from epochal.client import Client
+from epochal.client.bundles import sha256_of
+from epochal.errors import Conflict, FileCorrupt, InvalidInput
+from epochal.service.cli.main import app
+from epochal.service.settings import Settings
+from tests.service.conftest import Driver, Plane, StandInSupervisor, free_port, serving
+
+Command = Callable[..., Result]
+
+
+def environment(plane: Plane) -> dict[str, str]:
+    return {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip()}
+
+
+def run(plane: Plane, *arguments: str, input: str | None = None) -> Result:
+    return CliRunner().invoke(app, [*arguments], env={**environment(plane), "COLUMNS": "160"}, input=input)
+
+
+def document(plane: Plane, *arguments: str) -> Any:
+    result = run(plane, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def client(plane: Plane) -> Iterator[Client]:
+    found = environment(plane)
+    with Client(found["EPOCHAL_URL"], found["EPOCHAL_TOKEN"]) as client:
+        yield client
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Plane]:
+    settings = Settings(data=tmp_path / "other", port=free_port())
+    with serving(settings, StandInSupervisor()) as (control, token):
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as http:
+            yield Plane(control, http, settings, StandInSupervisor(), [])
+
+
+@pytest.fixture
+def stopped(plane: Plane) -> Driver:
+    """Five epochs of ten rows each, then stopped."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    for _ in range(5):
+        driver.epoch(sinks={"out": 10})
+    plane.post("/v1/applications/flights/stop")
+    driver.stop()
+    return driver
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(plane: Plane, stopped: Driver) -> None:
+    result = run(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
+    assert result.exit_code == 0
+    for words in ("from epoch 5 back to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
+        assert words in result.stdout or words == "--move-aside"
+    plan = document(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
+    assert (plan["epochs"], plan["sinks"][0]["rows"]) == (3, 30)
+    assert plane.get("/v1/applications/flights")["branch"] == stopped.point.branch
+
+
+def test_a_rollback_asks_before_it_does_anything(plane: Plane, stopped: Driver) -> None:
+    refused = run(plane, "rollback", "flights", "--epoch", "2", input="n\n")
+    assert refused.exit_code == 1
+    assert plane.get("/v1/applications/flights")["branch"] == stopped.point.branch
+    done = run(plane, "rollback", "flights", "--epoch", "2", "-m", "wrong fares", input="y\n")
+    assert done.exit_code == 0 and "is at epoch 2" in done.stdout
+    assert plane.get("/v1/applications/flights")["head"]["epoch"] == 2
+
+
+def test_a_rollback_for_scripts(plane: Plane, stopped: Driver) -> None:
+    operation = document(plane, "rollback", "flights", "--epoch", "3", "--move-aside", "--yes")
+    assert (operation["state"], operation["result"]["parent"]["epoch"]) == ("succeeded", 3)
+    assert run(plane, "rollback", "flights", "--epoch", "99", "--yes").exception is not None
+    assert run(plane, "rollback", "flights", "--at", "yesterday", "--yes").exit_code == 2
+
+
+def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driver) -> None:
+    rollback = client.application("flights").rollback
+    with pytest.raises(Conflict, match="Ask for the plan"):
+        rollback.to(epoch=2)
+    plan = rollback.plan(epoch=2)
+    assert rollback.to(epoch=2, confirm=plan.confirm).state == "succeeded"
+
+
+def test_export_and_import_by_command(plane: Plane, other: Plane, stopped: Driver, tmp_path: Path) -> None:
+    file = tmp_path / "moving.epochal"
+    result = document(plane, "export", "flights", "-o", str(file), "--epoch", "4")
+    assert (result["epoch"], result["sha256"]) == (4, sha256_of(file))
+
+    refused = run(other, "import", str(file))
+    assert isinstance(refused.exception, InvalidInput) and "map it" in str(refused.exception)
+    shown = run(other, "import", str(file), "--dry-run")
+    assert "becomes flights" in shown.stdout and "map it" in shown.stdout
+    done = document(other, "import", str(file), "--name", "copy", "--map", "/data/flights=/new", "-m", "moved")
+    assert (done["state"], done["result"]["application"]) == ("succeeded", "copy")
+    application = other.get("/v1/applications/copy")
+    assert (application["parameters"], application["head"]["epoch"]) == ({"out": "/new"}, 4)
+
+
+def test_a_download_that_broke_off_is_gone_on_with(
+    plane: Plane, client: Client, stopped: Driver, tmp_path: Path
+) -> None:
+    exports = client.application("flights").exports
+    operation = client.operations.wait(exports.create())
+    whole = tmp_path / "whole"
+    exports.fetch(operation, whole)
+    content = whole.read_bytes()
+    seen: list[int] = []
+    broken = tmp_path / "broken"
+    broken.with_name("broken.part").write_bytes(content[:700])
+    exports.fetch(operation, broken, lambda done, _size: seen.append(done))
+    assert broken.read_bytes() == content and min(seen) > 700
+
+    broken.with_name("broken.part").write_bytes(b"x" * 700)
+    with pytest.raises(FileCorrupt, match="thrown away"):
+        exports.fetch(operation, broken)
+    assert not broken.with_name("broken.part").exists()
+
+
+def test_an_upload_that_broke_off_is_gone_on_with(
+    plane: Plane, client: Client, stopped: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.client.bundles.PART_BYTES", 500)
+    exports = client.application("flights").exports
+    file = tmp_path / "bundle"
+    exports.fetch(client.operations.wait(exports.create()), file)
+    size = file.stat().st_size
+
+    class BrokenOff(Exception):
+        pass
+
+    def break_off(done: int, _size: int) -> None:
+        if done > 600:
+            raise BrokenOff
+
+    with pytest.raises(BrokenOff):
+        client.imports.upload(file, break_off)
+    (begun,) = client.imports.list()
+    assert begun.received == 1000
+    seen: list[int] = []
+    upload = client.imports.upload(file, lambda done, _size: seen.append(done))
+    assert (upload.id, upload.received, seen[0]) == (begun.id, size, 1500)
+    client.imports.delete(upload.id)
+    assert client.imports.list() == []
