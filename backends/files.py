@@ -123,8 +123,12 @@ class FilesBackend(SinkBackend):
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         staging = self._staging(epoch.branch)
         with translated(self._path, f"abort epoch {epoch.epoch}"):
+            # A commit that an administrator gave up may have gathered them already.
+            gathered = staging / gathering_folder(epoch.epoch)
             for file in staged_files(handles):
                 (staging / file.staged).unlink(missing_ok=True)
+                (gathered / file.final).unlink(missing_ok=True)
+            _remove_if_empty(gathered)
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         kept = {file.staged for file in staged_files(keep)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import errno
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -139,6 +140,22 @@ def test_a_target_that_is_ahead_of_the_state_is_refused(folder: Path, backend: F
     FilesBackend(str(folder)).recover(scope(3, attempt=2))
     with pytest.raises(SinkError, match="already holds epoch 3, but the application's state is at epoch 2"):
         FilesBackend(str(folder)).recover(scope(2, attempt=3))
+
+
+def test_an_epoch_that_is_given_up_half_way_leaves_nothing(folder: Path, backend: FilesBackend) -> None:
+    handles = [write(backend, 1, "a", subtask=0), write(backend, 1, "b", subtask=1)]
+
+    def crash(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E5.files.gathered-one":
+            raise Crash
+
+    with injected(crash), suppress(Crash):
+        backend.commit(scope(1), handles)
+    backend.commit(scope(1), [])
+    backend.abort(scope(1), handles)
+    backend.sweep(scope(1), [])
+    assert visible(folder) == {}
+    assert list((folder / "_staging" / "main").iterdir()) == []
 
 
 def test_a_full_disk_is_said_to_be_one(folder: Path, backend: FilesBackend) -> None:
