@@ -11,6 +11,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 from sqlalchemy.orm import Session, sessionmaker
 
 from epochal.errors import CatalogUnavailable, Conflict, InvalidInput, NameTaken, OptionError, OutcomeUnknown
+from epochal.service.catalog.writes import Write
 
 _BUSY_SECONDS = 15.0
 _POOL: Any = {"pool_size": 10, "max_overflow": 40}
@@ -43,19 +44,24 @@ class Database:
             yield session
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def writing(self, write: Write | None = None) -> Iterator[Session]:
         """One write transaction, committed at the end of the block, rolled back by an exception.
 
-        Raises ``Conflict``, ``NameTaken``, ``CatalogUnavailable``; ``OutcomeUnknown`` when the commit itself was lost.
+        ``write``: which of the writes it is that drivers ask for. Raises ``Conflict``, ``NameTaken``,
+        ``CatalogUnavailable``; ``OutcomeUnknown`` when the commit itself was lost.
         """
         with _translated(), self._write() as session:
             yield session
             session.flush()
+            if write is not None:
+                write.written.hit()
             try:
                 session.commit()
             except (exc.OperationalError, exc.InterfaceError) as error:
                 reason = _reason(error)
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
+            if write is not None:
+                write.landed.hit()
 
     def close(self) -> None:
         self._engine.dispose()

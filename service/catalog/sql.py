@@ -24,7 +24,7 @@ from epochal.contracts.catalog import (
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, Fenced, NotFound
-from epochal.service.catalog import models, outcomes
+from epochal.service.catalog import models, outcomes, writes
 from epochal.service.catalog.announcements import epoch_changed, execution_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import end_attempt
@@ -63,7 +63,7 @@ class SqlCatalog(Catalog):
         return self._attempt
 
     def begin_attempt(self) -> RecoveryPoint:
-        with self._database.writing() as session:
+        with self._database.writing(writes.BEGIN_ATTEMPT) as session:
             line = self._line(session)
             line.begin()
             attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
@@ -87,7 +87,7 @@ class SqlCatalog(Catalog):
         return point
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        with self._transition(epoch) as line:
+        with self._transition(epoch, writes.OPEN_EPOCH) as line:
             line.open(epoch, parent)
 
     def prepare_epoch(
@@ -98,15 +98,15 @@ class SqlCatalog(Catalog):
         counts: EpochCounts,
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        with self._transition(epoch) as line:
+        with self._transition(epoch, writes.PREPARE_EPOCH) as line:
             line.prepare(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
-        with self._transition(epoch) as line:
+        with self._transition(epoch, writes.COMMIT_EPOCH) as line:
             line.commit(epoch)
 
     def abort_epoch(self, epoch: int, failure: Failure) -> None:
-        with self._transition(epoch) as line:
+        with self._transition(epoch, writes.ABORT_EPOCH) as line:
             line.abort(epoch, failure)
 
     def epoch(self, epoch: int) -> EpochRecord | None:
@@ -117,7 +117,7 @@ class SqlCatalog(Catalog):
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         events: list[ControlEvent] = []
-        with self._database.writing() as session:
+        with self._database.writing(writes.HEARTBEAT) as session:
             self._line(session).own()
             execution = self._row(session)
             execution.heartbeat_at = now()
@@ -134,7 +134,7 @@ class SqlCatalog(Catalog):
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         events: list[ControlEvent] = []
-        with self._database.writing() as session:
+        with self._database.writing(writes.COMPLETE_DIRECTIVE) as session:
             self._line(session).own()
             row = session.get(models.Directive, directive)
             if row is None or row.execution != self._execution:
@@ -145,7 +145,7 @@ class SqlCatalog(Catalog):
 
     def finish(self, failure: Failure | None) -> None:
         events: list[ControlEvent] = []
-        with self._database.writing() as session:
+        with self._database.writing(writes.FINISH_ATTEMPT) as session:
             line = self._line(session)
             line.lock()
             execution = self._row(session)
@@ -186,9 +186,9 @@ class SqlCatalog(Catalog):
         return found[0], found[1]
 
     @contextmanager
-    def _transition(self, epoch: int) -> Iterator[Line]:
+    def _transition(self, epoch: int, write: writes.Write) -> Iterator[Line]:
         branch = self._branch
-        with self._database.writing() as session:
+        with self._database.writing(write) as session:
             yield self._line(session)
             session.flush()
             row = session.get_one(models.Epoch, (branch, epoch), populate_existing=True)
