@@ -31,6 +31,7 @@ from epochal.service.operations.routes import router as operations
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import PortFactories
 from epochal.service.preflight.routes import router as preflight
+from epochal.service.rekey.routes import router as rekey
 from epochal.service.replicas.part import Replicas
 from epochal.service.retention.routes import router as collections
 from epochal.service.rollback.routes import router as rollback
@@ -60,6 +61,7 @@ ROUTERS = (
     collections,
     versions,
     rescaling,
+    rekey,
     preflight,
     operations,
     executions,

@@ -25,6 +25,7 @@ from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
 from epochal.service.preflight.service import PreflightService
+from epochal.service.rekey.service import RekeyService
 from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
@@ -79,6 +80,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         imports=ImportService(settings, database, builder, lifecycle, uploads, bundles),
         versions=VersionService(database, proposals, lifecycle),
         preflight=PreflightService(database, proposals),
+        rekeys=RekeyService(settings, database, builder, store),
         operations=OperationService(database),
         executions=ExecutionService(database),
         epochs=EpochService(database),
@@ -87,7 +89,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         manifests=SnapshotService(database, directory, store),
         marks=MarkService(database),
         collections=CollectionService(settings, database, store),
-        lineage=LineageService(database),
+        lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator),
         audit=AuditService(database),
         drivers=DriverService(database, events, supervisor),

@@ -26,6 +26,7 @@ from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
 from epochal.service.preflight.service import PreflightService
+from epochal.service.rekey.service import RekeyService
 from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
@@ -65,6 +66,7 @@ class ControlPlane:
     imports: ImportService
     versions: VersionService
     preflight: PreflightService
+    rekeys: RekeyService
     operations: OperationService
     executions: ExecutionService
     epochs: EpochService

@@ -29,7 +29,7 @@ from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, 
 from epochal.contracts.identity import EpochKey
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration, RestartStrategy
-from epochal.service.builder.wire import TrialAnswer, TrialOf
+from epochal.service.builder.wire import RekeyOf, TrialAnswer, TrialOf
 from epochal.service.settings import Settings
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
@@ -70,6 +70,11 @@ class Builder(Part, Protocol):
         self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
     ) -> TrialAnswer:
         """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
+
+    def rekey(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, wanted: RekeyOf
+    ) -> ManifestReference:
+        """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
 
 
 # Events.

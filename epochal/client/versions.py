@@ -11,6 +11,7 @@ from epochal.client.paths import path
 from epochal.client.transport import Transport, read
 
 TRIAL_SECONDS = 1800.0
+REKEY_SECONDS = 4 * 3600.0
 
 
 class Versions:
@@ -50,6 +51,12 @@ class Versions:
         """Other parallelism, without a restart. Raises ``OptionError`` above ``max_parallelism``, ``Conflict``."""
         body = {"parallelism": parallelism, "message": message}
         return read(Operation, self._transport.post(path("applications", self._name, "rescale"), body))
+
+    def rekey(self, max_parallelism: int, *, parallelism: int | None = None, message: str | None = None) -> Version:
+        """Other key groups, for an application that is stopped: its state is written anew, which takes its time."""
+        body = {"max_parallelism": max_parallelism, "parallelism": parallelism, "message": message}
+        answer = self._transport.post(path("applications", self._name, "rekey"), body, timeout_seconds=REKEY_SECONDS)
+        return read(Version, answer)
 
     def preflight(
         self,

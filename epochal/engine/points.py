@@ -11,6 +11,7 @@ E1_ASSEMBLED = declare("E1.assembled", "another version is ready, the one before
 E1_DRAINED = declare("E1.drained", "everything decided is committed, the other version is not in place yet")
 E1_TAKEN_OVER = declare("E1.taken-over", "the other version's sinks are taken over, the one before is still in place")
 E1_SWITCHED = declare("E1.switched", "the other version is in place, its first epoch not begun")
+E1_DECIDED = declare("E1.decided", "the other version's first epoch is decided, nobody was told")
 E1_REVERTED = declare("E1.reverted", "its first epoch failed, the version before is back, nobody was told")
 E2_BEFORE = declare("E2.before-run", "before the Spark job is submitted")
 E2_RAN = declare("E2.ran", "the Spark job has returned")

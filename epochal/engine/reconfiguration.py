@@ -109,6 +109,7 @@ class Reconfigurations:
             points.E1_REVERTED.hit()
             self.catalog.complete(directive, None, failure)
         else:
+            points.E1_DECIDED.hit()
             log.info("E1 reconfigure: version %d is in place", successor.order.version)
             self.catalog.complete(directive, self.coordinator.position.head)
 
@@ -129,7 +130,8 @@ class Reconfigurations:
             check_continues(manifest, program.orders, program.participants)
             self.coordinator.changes += changes_since(manifest, program.orders, program.participants)
         self.coordinator.changes += configured(self.program.orders, program.orders)
-        restore_sources(store, head, program.participants.sources)
+        begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)
+        restore_sources(store, head, program.participants.sources, begun)
         self.take_over(program)
         points.E1_TAKEN_OVER.hit()
         self._install(program, read_chains(store, head, [table.id for table in program.participants.tables]))

@@ -120,7 +120,7 @@ class TableCompaction:
                 if (base.first_group, base.last_group) == (groups.first, groups.last):
                     return base.model_copy(update={"at": self.at})
         rows = applied(self.table, base_rows(self.store, self.table, self.chain, groups.first, groups.last), changes)
-        return self._write(groups, rows) if rows.num_rows or always else None
+        return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
 
     def _changes_of(self, groups: KeyGroupRange) -> pa.Table:
         if self._changes is None and self._fits():
@@ -139,19 +139,23 @@ class TableCompaction:
         for delta in everything if whole else deltas_for(self.chain, groups):
             yield read_delta(self.store, self.table, delta)
 
-    def _write(self, groups: KeyGroupRange, rows: pa.Table) -> BaseFile:
-        about: dict[str, object] = {
-            "format": 1,
-            "table": self.table.id,
-            "branch": self.at.branch,
-            "epoch": self.at.epoch,
-            "first_group": groups.first,
-            "last_group": groups.last,
-        }
-        data = encode_parquet(self.table, rows.select(base_schema(self.table).names), about)
-        path = layout.base(self.at, self.table.id, groups.first, groups.last)
-        file = self.store.write_file(path, data, rows.num_rows)
-        return BaseFile(table=self.table.id, at=self.at, first_group=groups.first, last_group=groups.last, file=file)
+
+def write_base(
+    store: SnapshotStore, table: StateTable, at: EpochKey, groups: KeyGroupRange, rows: pa.Table
+) -> BaseFile:
+    """One range's rows, sorted by (key group, key), as a file. Durable when this returns; raises ``StorageFull``."""
+    about: dict[str, object] = {
+        "format": 1,
+        "table": table.id,
+        "branch": at.branch,
+        "epoch": at.epoch,
+        "first_group": groups.first,
+        "last_group": groups.last,
+    }
+    data = encode_parquet(table, rows.select(base_schema(table).names), about)
+    path = layout.base(at, table.id, groups.first, groups.last)
+    file = store.write_file(path, data, rows.num_rows)
+    return BaseFile(table=table.id, at=at, first_group=groups.first, last_group=groups.last, file=file)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ def upgrade() -> None:
     with op.batch_alter_table("branches") as branches:
         branches.add_column(sa.Column("origin", _JSON, nullable=True))
         branches.drop_constraint(op.f("ck_branches_kind"), type_="check")
-        branches.create_check_constraint(op.f("ck_branches_kind"), "kind IN ('start', 'fork', 'rollback', 'import')")
+        branches.create_check_constraint(
+            op.f("ck_branches_kind"), "kind IN ('start', 'fork', 'rollback', 'import', 'rekey')"
+        )
     with op.batch_alter_table("epochs") as epochs:
         epochs.add_column(sa.Column("version", sa.Integer(), nullable=True))
         epochs.add_column(sa.Column("changes", _JSON, nullable=True))

@@ -7,7 +7,9 @@ import resource
 import signal
 import tempfile
 
+from epochal.contracts.catalog import ManifestReference
 from epochal.engine.failures import failure_of
+from epochal.engine.rekey import rekey
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.trial import run_trial
@@ -15,7 +17,7 @@ from epochal.errors import EpochalError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.service.builder.wire import BuildAnswer, BuildError, BuildRequest, TrialAnswer, TrialOf
+from epochal.service.builder.wire import BuildAnswer, BuildError, BuildRequest, RekeyOf, TrialAnswer, TrialOf
 
 _SHORT_LIVED = {
     # Seconds of life: compiling little and collecting simply is quickest then.
@@ -30,6 +32,8 @@ def answer(request: BuildRequest) -> BuildAnswer:
     try:
         if request.trial is not None:
             return BuildAnswer(trial=_try(request, request.trial))
+        if request.rekey is not None:
+            return BuildAnswer(snapshot=_rekey(request, request.rekey))
         return BuildAnswer(graph=_describe(request) if request.kind == "describe" else _analyse(request))
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
@@ -55,6 +59,28 @@ def _analyse(request: BuildRequest) -> GraphDescription:
         return analyse(graph, spark).description
     finally:
         spark.stop()
+
+
+def _rekey(request: BuildRequest, wanted: RekeyOf) -> ManifestReference:
+    graph = load_graph(request.artifact, request.parameters)
+    with tempfile.TemporaryDirectory(prefix="epochal-rekey-") as cache:
+        orders = ExecutionOrders(
+            application=wanted.application,
+            execution="rekey",
+            attempt=0,
+            artifact="rekey",
+            parameters=request.parameters,
+            configuration=request.configuration,
+            by=wanted.by,
+            message=wanted.message,
+            store=wanted.store,
+            cache_directory=cache,
+        )
+        spark = create_session("epochal-rekey", request.configuration)
+        try:
+            return rekey(orders, graph, spark, wanted.head, wanted.at)
+        finally:
+            spark.stop()
 
 
 def _try(request: BuildRequest, trial: TrialOf) -> TrialAnswer:

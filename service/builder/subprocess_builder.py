@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from epochal.contracts.catalog import ManifestReference
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, PipelineError
 from epochal.pipeline.description import GraphDescription
-from epochal.service.builder.wire import BuildAnswer, BuildRequest, TrialAnswer, TrialOf
+from epochal.service.builder.wire import BuildAnswer, BuildRequest, RekeyOf, TrialAnswer, TrialOf
 from epochal.service.driver.problems import error_class
 from epochal.service.launchers.local import driver_environment
 
@@ -24,6 +25,7 @@ log = logging.getLogger("epochal.builder")
 DESCRIBE_SECONDS = 20.0
 ANALYSE_SECONDS = 120.0
 TRIAL_SECONDS = 1200.0
+REKEY_SECONDS = 4 * 3600.0
 DESCRIBE_MEMORY_BYTES = 4 << 30
 """Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
 
@@ -98,6 +100,22 @@ class SubprocessBuilder:
         )
         assert answer.trial is not None
         return answer.trial
+
+    def rekey(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, wanted: RekeyOf
+    ) -> ManifestReference:
+        answer = self._answer(
+            BuildRequest(
+                kind="rekey",
+                artifact=artifact,
+                parameters=dict(parameters),
+                configuration=configuration,
+                seconds=REKEY_SECONDS,
+                rekey=wanted,
+            )
+        )
+        assert answer.snapshot is not None
+        return answer.snapshot
 
     def _ask(self, request: BuildRequest) -> GraphDescription:
         answer = self._answer(request)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
 from epochal.engine.comparison import TableComparison
 from epochal.engine.settings import Configuration
 from epochal.engine.trial import SinkComparison
@@ -25,18 +26,32 @@ class TrialOf(BaseModel):
     epochs: int
 
 
+class RekeyOf(BaseModel):
+    """The state of ``head`` in the key groups of the request's configuration, as the snapshot ``at``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    application: str
+    store: str
+    head: ManifestReference
+    at: EpochKey
+    by: str
+    message: str | None = None
+
+
 class BuildRequest(BaseModel):
     """``describe`` needs no Spark; the others start a local session. ``seconds``: then the child is ended."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["describe", "analyse", "trial"]
+    kind: Literal["describe", "analyse", "trial", "rekey"]
     artifact: Path
     parameters: dict[str, Any]
     configuration: Configuration = Configuration()
     seconds: float
     memory_bytes: int | None = None
     trial: TrialOf | None = None
+    rekey: RekeyOf | None = None
 
 
 class BuildError(BaseModel):
@@ -68,4 +83,5 @@ class BuildAnswer(BaseModel):
 
     graph: GraphDescription | None = None
     trial: TrialAnswer | None = None
+    snapshot: ManifestReference | None = None
     error: BuildError | None = None

@@ -24,16 +24,18 @@ ENDED = ("stopped", "failed")
 class BranchOrigin:
     """Where a branch comes from: nothing, or a snapshot."""
 
-    kind: Literal["start", "fork", "rollback", "import"]
+    kind: Literal["start", "fork", "rollback", "import", "rekey"]
     parent: EpochKey | None = None
     message: str | None = None
 
 
-def add_branch(session: Session, application: Application, origin: BranchOrigin, by: str) -> Branch:
+def add_branch(
+    session: Session, application: Application, origin: BranchOrigin, by: str, id: str | None = None
+) -> Branch:
     """A new line, which is the application's from now on. Its head is its parent; no state is copied."""
     parent = origin.parent
     branch = Branch(
-        id=new_branch_id(application.name),
+        id=id or new_branch_id(application.name),
         application=application.id,
         kind=origin.kind,
         parent_branch=parent.branch if parent else None,

@@ -135,7 +135,7 @@ class Branch(Base):
     created_by: Mapped[str] = mapped_column(String(100))
 
     __table_args__ = (
-        CheckConstraint("kind IN ('start', 'fork', 'rollback', 'import')", name="kind"),
+        CheckConstraint("kind IN ('start', 'fork', 'rollback', 'import', 'rekey')", name="kind"),
         CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name="parent"),
         CheckConstraint("(head_branch IS NULL) = (head_epoch IS NULL)", name="head"),
         Index("ix_branches_parent", "parent_branch", "parent_epoch"),

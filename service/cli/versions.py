@@ -1,4 +1,4 @@
-"""``upgrade``, ``rescale``, ``preflight``: other versions of an application."""
+"""``upgrade``, ``rescale``, ``rekey``, ``preflight``: other versions of an application."""
 
 from __future__ import annotations
 
@@ -88,6 +88,25 @@ def rescale(
             f"{name} runs with parallelism {parallelism}{since}." if since else f"{name} will run with {parallelism}."
         )
         session.output.result(operation, Text(said))
+
+
+@app.command()
+def rekey(
+    name: Name,
+    max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
+    parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
+    message: Message = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Change max_parallelism of a stopped APP: its state is written anew by a Spark job."""
+    with connected(url, as_json) as session:
+        with session.output.busy(f"Re-keying {name}"):
+            version = session.client.application(name).versions.rekey(
+                max_parallelism, parallelism=parallelism, message=message
+            )
+        text = f"{name} has {max_parallelism} key groups, and version {version.number}; its next start uses them."
+        session.output.result(version, Text(text))
 
 
 @app.command()

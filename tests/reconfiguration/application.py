@@ -35,7 +35,6 @@ def build(parameters: Parameters) -> Pipeline:
     by_sensor = events.with_columns(value=f"value * {parameters.factor}").key_by("sensor")
     totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)")
     totals.write("out", files.sink(f"{parameters.output}/totals", format="json"))
-    by_sensor.process(Longest, name="longest").write(
-        "longest", files.sink(f"{parameters.output}/longest", format="json")
-    )
+    longest = by_sensor.process(Longest, name="longest")
+    longest.write("longest", files.sink(f"{parameters.output}/longest", format="json"))
     return pipeline

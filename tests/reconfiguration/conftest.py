@@ -19,6 +19,23 @@ PIPELINE = Path(__file__).with_name("application.py").read_text()
 CONFIGURATION = {"epoch_interval_seconds": 0.1, "max_parallelism": 8, "parallelism": 2}
 SENSORS = 23
 
+WITH_COUNT = (
+    PIPELINE.replace('ValueState("longest int")', 'ValueState("longest bigint, seen int default 0")')
+    .replace("[before])", "[before[0]])")
+    .replace("self.state.set(longest)", "self.state.set(longest, (before[1] if before else 0) + len(rows))")
+)
+RAISING = PIPELINE.replace(
+    "by_sensor = events.",
+    """by_sensor = events.transform(
+        lambda frame: frame.unionAll(
+            frame.sparkSession.range(1).selectExpr(
+                "id", "'s0'", "CAST(raise_error('this version is wrong') AS INT)"
+            )
+        )
+    ).""",
+)
+WITHOUT_LONGEST = PIPELINE[: PIPELINE.index("    longest = by_sensor")] + "    return pipeline\n"
+
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
@@ -29,7 +46,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 class Sensors:
     """A running application, its input so far, and what its state must be."""
 
-    def __init__(self, client: Client, name: str, folder: Path) -> None:
+    def __init__(self, client: Client, name: str, folder: Path, configuration: dict[str, Any]) -> None:
         self.client, self.name, self.folder = client, name, folder
         self.input = folder / "input"
         self.input.mkdir(parents=True)
@@ -37,7 +54,7 @@ class Sensors:
         self._files = 0
         parameters = {"input": str(self.input), "output": str(folder / "output")}
         client.applications.create(
-            name, self.artifact(PIPELINE), parameters=parameters, configuration=CONFIGURATION, start=True
+            name, self.artifact(PIPELINE), parameters=parameters, configuration={**CONFIGURATION, **configuration}
         )
         self.handle = client.application(name)
         client.applications.wait_until_running(name, timeout_seconds=120)
@@ -72,7 +89,8 @@ class Sensors:
             found = self.handle.state(table).lookup(keys)
         except (NotFound, NotYetCommitted):  # before the first epoch there is nothing to look into
             return {}
-        return {item.key["sensor"]: dict(item.value) for item in found if item.value is not None}
+        pairs = zip(keys, found.values, strict=True)
+        return {key["sensor"]: value for key, value in pairs if value is not None}
 
     def head(self) -> int:
         head = self.client.applications.get(self.name).head
@@ -116,10 +134,17 @@ class Sensors:
 
 
 @pytest.fixture
-def sensors(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sensors]:
-    name = request.node.name.replace("_", "-")[:40].strip("-")
+def configuration() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def sensors(
+    plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest, configuration: dict[str, Any]
+) -> Iterator[Sensors]:
+    name = request.node.originalname.replace("_", "-")[:40].strip("-")
     with plane.client() as client:
-        application = Sensors(client, name, tmp_path)
+        application = Sensors(client, name, tmp_path, configuration)
         yield application
         if client.applications.get(name).state in ("starting", "running"):
             client.operations.wait(client.applications.stop(name), timeout_seconds=60)

@@ -5,24 +5,7 @@ from __future__ import annotations
 import pytest
 
 from epochal.errors import Conflict, EpochalError, IncompatibleState, OptionError
-from tests.reconfiguration.conftest import PIPELINE, Sensors
-
-WITH_COUNT = (
-    PIPELINE.replace('ValueState("longest int")', 'ValueState("longest bigint, seen int default 0")')
-    .replace("[before])", "[before[0]])")
-    .replace("self.state.set(longest)", "self.state.set(longest, (before[1] if before else 0) + len(rows))")
-)
-RAISING = PIPELINE.replace(
-    "by_sensor = events.",
-    """by_sensor = events.transform(
-        lambda frame: frame.unionAll(
-            frame.sparkSession.range(1).selectExpr(
-                "id", "'s0'", "CAST(raise_error('this version is wrong') AS INT)"
-            )
-        )
-    ).""",
-)
-WITHOUT_LONGEST = PIPELINE[: PIPELINE.index("    by_sensor.process")] + "    return pipeline\n"
+from tests.reconfiguration.conftest import PIPELINE, RAISING, WITH_COUNT, WITHOUT_LONGEST, Sensors
 
 
 def test_the_parallelism_changes_up_and_down_without_a_restart(sensors: Sensors) -> None:
@@ -150,3 +133,21 @@ def test_spark_resources_change_by_a_restart(sensors: Sensors) -> None:
     sensors.feed(46)
     sensors.check()
     assert sensors.client.applications.get(sensors.name).execution != now.execution
+
+
+def test_key_groups_change_offline_and_everything_goes_on(sensors: Sensors) -> None:
+    sensors.feed()
+    with pytest.raises(Conflict, match="only one that is stopped can be re-keyed"):
+        sensors.handle.versions.rekey(32)
+    sensors.done(sensors.client.applications.stop(sensors.name))
+    before = sensors.head()
+    rekeyed = sensors.handle.versions.rekey(32, parallelism=3, message="room to grow")
+    assert rekeyed.configuration["max_parallelism"] == 32
+    assert sensors.head() == before + 1
+    sensors.check()
+    sensors.done(sensors.client.applications.start(sensors.name))
+    sensors.feed()
+    sensors.check()
+    manifest = sensors.handle.snapshots.get(sensors.head())
+    assert (manifest.max_parallelism, manifest.parallelism) == (32, 3)
+    assert sensors.changes(before + 1)["rekey"]["max_parallelism"] == [8, 32]

@@ -1,0 +1,169 @@
+"""Re-keying: a snapshot with another number of key groups, written anew by an offline Spark job.
+
+The number of key groups decides where every row lies, so no epoch can change it. This job reads the state by its old
+ranges of key groups, places each row by the new number, and writes bases: the first snapshot of a branch of its own,
+which stands on the old one and has neither input nor output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from epochal.contracts.catalog import Change, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.engine.failures import failure_of
+from epochal.engine.program import assemble
+from epochal.engine.recovery import restore_sources
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import EpochalError, IncompatibleState, SnapshotError
+from epochal.pipeline.graph import Graph
+from epochal.snapshots.base import base_schema, merged
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.compaction import KeyGroupRange, ranges_of, write_base
+from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.evolution import compare
+from epochal.state.key_codec import KeyCodec
+from epochal.state.keygroups import key_groups
+from epochal.state.table import StateTable
+
+RANGE = "_range"
+_RESULT = pa.schema([pa.field("base", pa.string(), nullable=False)])
+
+
+def rekey(
+    orders: ExecutionOrders, graph: Graph, spark: SparkSession, head: ManifestReference, at: EpochKey
+) -> ManifestReference:
+    """Write the snapshot ``at``: the state of ``head`` in the key groups that ``orders`` have.
+
+    Nothing counts until the catalog names the manifest. Raises ``IncompatibleState``, ``SnapshotError``.
+    """
+    store = SnapshotStore(orders.store)
+    before = store.read_manifest(head)
+    program = assemble(orders.model_copy(update={"shadow": True}), graph, spark, store)
+    problems = [
+        problem for change in compare(before.tables, program.participants.tables) for problem in change.problems
+    ]
+    if problems:
+        raise IncompatibleState(f"Snapshot {before.key} cannot be re-keyed. {' '.join(problems)}")
+    restore_sources(store, head, program.participants.sources)
+    chains = read_chains(store, head, [table.id for table in before.tables])
+    maximum = orders.configuration.max_parallelism
+    bases = [
+        base
+        for table in before.tables
+        for base in _bases(spark, _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, at))
+    ]
+    detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
+    return store.write_manifest(
+        Manifest(
+            application=orders.application,
+            branch=at.branch,
+            epoch=at.epoch,
+            parent=head,
+            execution=orders.execution,
+            attempt=orders.attempt,
+            artifact=before.artifact,
+            parameters=before.parameters,
+            parallelism=orders.configuration.parallelism,
+            max_parallelism=maximum,
+            tables=before.tables,
+            bases=tuple(bases),
+            source_checkpoints={name: source.checkpoint() for name, source in program.participants.sources.items()},
+            changes=(Change(kind="rekey", detail={name: value for name, value in detail.items() if value}),),
+            created_at=datetime.now(UTC),
+        )
+    )
+
+
+@dataclass(frozen=True)
+class _Rekeying:
+    """One state table on its way from ``old`` key groups to ``new`` ones."""
+
+    store: SnapshotStore
+    table: StateTable
+    chain: Chain
+    old: int
+    new: int
+    at: EpochKey
+
+    @property
+    def from_ranges(self) -> tuple[KeyGroupRange, ...]:
+        return ranges_of(self.chain, self.old)
+
+    @property
+    def to_ranges(self) -> tuple[KeyGroupRange, ...]:
+        return ranges_of(self.chain, self.new)
+
+
+def _bases(spark: SparkSession, work: _Rekeying) -> list[BaseFile]:
+    """At least one file, also when the table has no rows."""
+    schema = from_arrow_schema(_placed_schema(work.table))
+    old, new = len(work.from_ranges), len(work.to_ranges)
+    placed = spark.range(0, old, 1, old).mapInArrow(_Place(work), schema)
+    try:
+        rows = placed.repartitionById(new, F.col(RANGE)).mapInArrow(_Write(work), "base string").collect()
+    except EpochalError:
+        raise
+    except Exception as error:  # Spark's errors have no common root that Spark Connect shares
+        raise SnapshotError(f"Re-keying {work.table.id!r} failed: {failure_of(error).message}") from error
+    bases = [BaseFile.model_validate_json(row.base) for row in rows]
+    if not bases:
+        everything = KeyGroupRange(0, work.new - 1)
+        bases = [write_base(work.store, work.table, work.at, everything, base_schema(work.table).empty_table())]
+    return sorted(bases, key=lambda base: base.first_group)
+
+
+def _placed_schema(table: StateTable) -> pa.Schema:
+    return base_schema(table).insert(0, pa.field(RANGE, pa.int32(), nullable=False))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """On executors: the rows of old ranges, with their new key groups and ranges."""
+
+    work: _Rekeying
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work = self.work
+        key_schema = pa.schema([column.to_arrow(nullable=False) for column in work.table.key])
+        firsts = np.array([groups.first for groups in work.to_ranges])
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                groups = work.from_ranges[number]
+                rows = merged(work.store, work.table, work.chain, groups.first, groups.last)
+                placed = key_groups(rows.select(key_schema.names).combine_chunks(), key_schema, work.new)
+                to_range = np.searchsorted(firsts, placed, side="right").astype(np.int32) - 1
+                columns = [pa.array(to_range.astype(np.int32)), pa.array(placed.astype(np.int32))]
+                columns += [rows.column(name).combine_chunks() for name in rows.column_names if name != "_kg"]
+                yield from pa.table(columns, schema=_placed_schema(work.table)).to_batches()
+
+
+@dataclass(frozen=True)
+class _Write:
+    """On executors: one new range, in order, as a file."""
+
+    work: _Rekeying
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work = self.work
+        schema = _placed_schema(work.table)
+        rows = pa.Table.from_batches([batch.cast(schema) for batch in batches], schema=schema)
+        if not rows.num_rows:
+            return
+        groups = work.to_ranges[rows.column(RANGE)[0].as_py()]
+        keys = KeyCodec(work.table.key_schema).encode_array(rows)
+        places = pa.table({"group": rows.column("_kg"), "key": keys})
+        order = pc.sort_indices(places, sort_keys=[("group", "ascending"), ("key", "ascending")])
+        base = write_base(work.store, work.table, work.at, groups, rows.take(order))
+        yield pa.RecordBatch.from_pydict({"base": [base.model_dump_json()]}, schema=_RESULT)

@@ -1,0 +1,1 @@
+"""The rekey resource: routes -> service."""
