@@ -1,96 +1,92 @@
-"""Lineage: the tree of snapshots, newest first, from the catalog alone."""
+"""Lineage: the tree of snapshots, newest first, from the catalog; what was read on the way, from the manifests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, cast
+from dataclasses import dataclass
+from datetime import datetime
 
-from epochal.contracts.catalog import Change, EpochCounts, EpochState
+from sqlalchemy.orm import Session
+
 from epochal.contracts.identity import EpochKey
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Branch, Epoch
-from epochal.service.catalog.records import head_of, key_of
-from epochal.service.lineage.repository import LineageRepository, Making
-from epochal.service.lineage.schemas import LineageAnswer, LineageEdge, LineageNode
-from epochal.service.pagination import PageRequest
+from epochal.service.catalog.models import Application
+from epochal.service.catalog.records import head_of
+from epochal.service.lineage.assembly import Assembly, Entry
+from epochal.service.lineage.repository import LineageRepository
+from epochal.service.lineage.runs import SHORTEST_RUN, Noted, Run, items_of, place_of
+from epochal.service.lineage.schemas import LineageAnswer
+from epochal.service.lineage.slices import with_slices
+from epochal.service.pagination import PageRequest, encode
+from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True)
+class Wish:
+    """``fold``: runs of plain epochs are one node each. ``slices``: what was read, on every edge."""
+
+    fold: bool = False
+    slices: bool = True
 
 
 class LineageService:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, store: SnapshotStore) -> None:
         self._database = database
+        self._store = store
 
-    def read(self, application: str, page: PageRequest) -> LineageAnswer:
+    def read(self, application: str, page: PageRequest, wish: Wish) -> LineageAnswer:
+        """``NotFound``; ``InvalidInput`` for a cursor of something else."""
         with self._database.reading() as session:
-            applications, repository = ApplicationRepository(session), LineageRepository(session)
-            row = applications.named(application)
-            branches = repository.tree(row)
-            part = repository.page(list(branches), page)
-            rows: list[Epoch] = list(part.rows)
-            making, savepoints = repository.making(rows), repository.savepoints(rows)
-            parents = [parent for item in rows if (parent := _parent(item)) is not None]
-            versions, transactions = repository.versions_of(parents), repository.transactions(rows)
-            return LineageAnswer(
-                application=application,
-                head=head_of(applications.branch(row)),
-                nodes=[
-                    _node(
-                        item,
-                        making[item.execution],
-                        savepoints.get(_key(item), []),
-                        _changes(item, branches, making, versions) + transactions.get(_key(item), []),
-                    )
-                    for item in rows
-                ],
-                edges=[edge for item in rows if (edge := _edge(item, branches)) is not None],
-                next_cursor=part.next_cursor,
-            )
+            row = ApplicationRepository(session).named(application)
+            answer, ends = _folded(session, row, page) if wish.fold else _whole(session, row, page)
+        return with_slices(self._store, answer, ends) if wish.slices else answer
 
 
-def _node(row: Epoch, making: Making, savepoints: list[str], changes: list[Change]) -> LineageNode:
-    return LineageNode(
-        branch=row.branch,
-        epoch=row.epoch,
-        application=making.application,
-        state=cast(EpochState, row.state),
-        artifact=making.version.artifact,
-        parameters=making.version.parameters,
-        changes=changes,
-        savepoints=savepoints,
-        counts=EpochCounts(
-            rows_in=row.rows_in or 0,
-            rows_out=row.rows_out or 0,
-            state_rows=row.state_rows or 0,
-            state_bytes=row.state_bytes or 0,
-        ),
-        committed_at=row.committed_at,
+def _whole(session: Session, application: Application, page: PageRequest) -> tuple[LineageAnswer, list[Entry]]:
+    repository = LineageRepository(session)
+    branches = repository.tree(application)
+    part = repository.page(branches, page)
+    entries = [Entry(row) for row in part.rows]
+    return _answer(session, application, Assembly(session, branches, entries), part.next_cursor), entries
+
+
+def _folded(session: Session, application: Application, page: PageRequest) -> tuple[LineageAnswer, list[Entry]]:
+    repository = LineageRepository(session)
+    branches = repository.tree(application)
+    items = items_of(repository.noted(branches))
+    after = page.after(datetime, int, int, str)
+    if after is not None:
+        items = [item for item in items if place_of(item) < after]
+    shown, more = items[: page.limit], len(items) > page.limit
+    entries: list[Entry] = []
+    rows = repository.rows([item.key for item in shown if isinstance(item, Noted)])
+    for item in shown:
+        if isinstance(item, Noted):
+            entries.append(Entry(rows[item.key]))
+        else:
+            entries += _of_run(repository, item)
+    following = encode(*place_of(shown[-1])) if more else None
+    return _answer(session, application, Assembly(session, branches, entries), following), entries
+
+
+def _of_run(repository: LineageRepository, run: Run) -> list[Entry]:
+    """One entry; a short run is not worth folding."""
+    summary = repository.summary(run)
+    if summary is None:
+        return []
+    if summary.epochs < SHORTEST_RUN:
+        return [Entry(row) for row in repository.epochs_of(run)]
+    branch = run.before.branch
+    ends = EpochKey(branch, summary.first), EpochKey(branch, summary.last)
+    rows = repository.rows(ends)
+    return [Entry(rows[ends[1]], rows[ends[0]], summary)]
+
+
+def _answer(session: Session, application: Application, assembly: Assembly, following: str | None) -> LineageAnswer:
+    return LineageAnswer(
+        application=application.name,
+        head=head_of(ApplicationRepository(session).branch(application)),
+        nodes=assembly.nodes(),
+        edges=assembly.edges(),
+        next_cursor=following,
     )
-
-
-def _edge(row: Epoch, branches: Mapping[str, Branch]) -> LineageEdge | None:
-    parent = _parent(row)
-    if parent is None:
-        return None
-    kind = "epoch" if parent.branch == row.branch else branches[row.branch].kind
-    return LineageEdge(source=parent, target=_key(row), kind=cast(Literal["epoch", "fork", "start"], kind))
-
-
-def _changes(
-    row: Epoch, branches: Mapping[str, Branch], making: Mapping[str, Making], versions: Mapping[EpochKey, int]
-) -> list[Change]:
-    """What took effect with this epoch: the beginning of its branch, or another version than its parent's."""
-    parent = _parent(row)
-    if parent is None or parent.branch != row.branch:
-        branch = branches[row.branch]
-        return [Change(kind=branch.kind, detail={"message": branch.message} if branch.message else {})]
-    version = making[row.execution].version.number
-    before = versions.get(parent)
-    return [] if before in (None, version) else [Change(kind="version", detail={"from": before, "to": version})]
-
-
-def _key(row: Epoch) -> EpochKey:
-    return EpochKey(row.branch, row.epoch)
-
-
-def _parent(row: Epoch) -> EpochKey | None:
-    return key_of(row.parent_branch, row.parent_epoch)

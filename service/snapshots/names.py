@@ -1,4 +1,4 @@
-"""How people name a snapshot: ``12``, ``monday`` (a savepoint or tag), ``head``; another application's: ``again:12``."""
+"""How people name a snapshot: ``12``, ``monday`` (a savepoint or tag), ``head``; of another ``again:12``."""
 
 from __future__ import annotations
 

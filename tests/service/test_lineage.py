@@ -1,0 +1,213 @@
+"""Lineage over a real socket: labels, folding, drawings; a hundred thousand epochs stay quick and readable."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pytest
+from sqlalchemy import insert
+
+from epochal.contracts.catalog import Change, EpochCounts, EpochTerms
+from epochal.service.catalog.models import Branch, Epoch, SnapshotTag
+from epochal.service.catalog.types import now
+from tests.service.lookups import DELAYS, StateDriver, route
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+LINEAGE = "/v1/applications/flights/lineage"
+RUDE = 'it"s <script>alert(1)</script> & \\ \x01 done'
+
+
+def running(plane: Plane, name: str = "flights", epochs: int = 0) -> Driver:
+    driver = plane.driver(name)
+    driver.running()
+    driver.epochs(epochs)
+    return driver
+
+
+@pytest.fixture
+def tree(plane: Plane) -> Driver:
+    """Twenty epochs, an upgrade at 8, a fork at 12 with a message that is not kind, two epochs there."""
+    plane.application()
+    driver = running(plane, epochs=7)
+    upgrade(plane, driver)
+    driver.epochs(12)
+    body = {"name": "copy", "epoch": 12, "parameters": {"out": "/data/copy"}, "message": RUDE}
+    plane.post("/v1/applications/flights/fork", 201, **body)
+    running(plane, "copy", 2)
+    return driver
+
+
+def upgrade(plane: Plane, driver: Driver) -> None:
+    """As a driver does that has taken a new version: its first epoch says so."""
+    assert driver.head is not None
+    number, parent = driver.head.epoch + 1, driver.head.key
+    driver.catalog.open_epoch(number, parent)
+    reference = driver.manifest(number)
+    change = Change(kind="upgrade", detail={"artifact": ["a", "b"], "by": "ada", "message": "round the delays"})
+    terms = EpochTerms(changes=(Change(kind="rescale", detail={"parallelism": [2, 3]}), change))
+    driver.catalog.prepare_epoch(number, parent, reference, EpochCounts(rows_in=number), terms)
+    driver.catalog.commit_epoch(number)
+    driver.head, driver._next = reference, number + 1
+
+
+def spans(answer: Any) -> list[tuple[str, int, int, int]]:
+    return [(node["application"], node["first"], node["epoch"], node["epochs"]) for node in answer["nodes"]]
+
+
+FOLDED = [
+    ("copy", 14, 14, 1),
+    ("copy", 13, 13, 1),
+    ("flights", 20, 20, 1),
+    ("flights", 13, 19, 7),
+    ("flights", 12, 12, 1),
+    ("flights", 9, 11, 3),
+    ("flights", 8, 8, 1),
+    ("flights", 2, 7, 6),
+    ("flights", 1, 1, 1),
+]
+
+
+def test_runs_of_plain_epochs_are_folded(plane: Plane, tree: Driver) -> None:
+    answer = plane.get(LINEAGE, fold=True)
+    assert sorted(spans(answer)) == sorted(FOLDED)
+    assert spans(answer)[:2] == FOLDED[:2]
+    run = next(node for node in answer["nodes"] if node["first"] == 2)
+    assert run["counts"]["rows_in"] == sum(range(2, 8))
+    assert run["changes"] == []
+    keys = {(node["branch"], node["epoch"]) for node in answer["nodes"]}
+    place = {key: number for number, key in enumerate(keys)}
+    assert len(place) == len(FOLDED)
+    order = [(node["branch"], node["epoch"]) for node in answer["nodes"]]
+    for edge in answer["edges"]:
+        parent, child = (tuple(edge[end].values()) for end in ("from", "to"))
+        assert order.index(parent) > order.index(child)
+    assert len(answer["edges"]) == len(FOLDED) - 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_the_folded_lineage_is_paged(plane: Plane, tree: Driver, limit: int) -> None:
+    whole = plane.get(LINEAGE, fold=True)
+    nodes, edges = [], []
+    query: dict[str, Any] = {"limit": limit, "fold": True}
+    while "cursor" not in query or query["cursor"] is not None:
+        page = plane.get(LINEAGE, **query)
+        assert len(page["nodes"]) <= limit
+        nodes += page["nodes"]
+        edges += page["edges"]
+        query["cursor"] = page["next_cursor"]
+    assert nodes == whole["nodes"]
+    assert edges == whole["edges"]
+
+
+def test_edges_say_who_when_why_and_what_was_read(plane: Plane, tree: Driver) -> None:
+    edges = {edge["to"]["epoch"]: edge for edge in plane.get(LINEAGE, fold=True)["edges"]}
+    fork = next(edge for edge in edges.values() if edge["kind"] == "fork")
+    assert fork["from"]["epoch"] == 12
+    assert (fork["label"]["by"], fork["label"]["message"]) == ("admin", RUDE)
+    assert fork["label"]["parameters"] == {"out": "/data/copy"}
+    assert fork["label"]["at"] is not None
+    upgrade = edges[8]
+    assert (upgrade["kind"], upgrade["label"]["by"]) == ("upgrade", "ada")
+    assert upgrade["label"]["message"] == "round the delays"
+    assert (edges[7]["kind"], edges[7]["label"]) == ("epoch", None)
+
+
+def test_slices_of_a_run_are_from_its_first_to_its_last(plane: Plane) -> None:
+    plane.application()
+    driver = StateDriver(plane)
+    for number in range(6):
+        driver.epoch((DELAYS, [route("A", "B", number, None)]))
+    edges = {edge["to"]["epoch"]: edge for edge in plane.get(LINEAGE, fold=True)["edges"]}
+    assert edges[5]["slices"] == {"flights": {"start": {"files": 1}, "end": {"files": 5}, "rows": None, "epochs": 4}}
+    assert edges[6]["slices"] == {"flights": {"start": {"files": 5}, "end": {"files": 6}, "rows": 3, "epochs": 1}}
+    assert plane.get(LINEAGE, fold=True, slices=False)["edges"][0]["slices"] is None
+    for path in driver.store.list(driver.driver.point.branch):
+        driver.store.delete(path)
+    again = plane.get(LINEAGE, limit=500)
+    assert len(again["nodes"]) == 6, "the catalog is enough for the tree"
+
+
+def test_names_are_shown(plane: Plane, tree: Driver) -> None:
+    branch = tree.point.branch
+    with plane.control.database.writing() as session:
+        application = session.get_one(Branch, branch).application
+        tag = {"branch": branch, "epoch": 4, "created_at": now(), "created_by": "ada"}
+        session.add(SnapshotTag(application=application, name="good", **tag))
+    node = next(node for node in plane.get(LINEAGE, fold=True)["nodes"] if node["epoch"] == 4)
+    assert (node["tags"], node["epochs"]) == (["good"], 1)
+    assert "tag good" in plane.client.get(LINEAGE, params={"format": "dot"}).text
+
+
+def test_dot(plane: Plane, tree: Driver) -> None:
+    answer = plane.client.get(LINEAGE, params={"format": "dot"})
+    assert answer.headers["content-type"].startswith("text/vnd.graphviz")
+    text = answer.text
+    assert text.startswith('digraph "flights" {') and text.endswith("}\n")
+    assert text.count("->") == len(FOLDED) - 1
+    for line in text.splitlines():
+        # Outside of its strings there is nothing that somebody has written.
+        assert "script" not in re.sub(r'"(?:[^"\\]|\\.)*"', "", line)
+    assert "\x01" not in text
+
+
+def test_svg(plane: Plane, tree: Driver) -> None:
+    answer = plane.client.get(LINEAGE, params={"format": "svg"})
+    assert answer.headers["content-type"] == "image/svg+xml"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    root = ElementTree.fromstring(answer.text)
+    space = "{http://www.w3.org/2000/svg}"
+    tags = {element.tag.removeprefix(space) for element in root.iter()}
+    assert tags == {"svg", "title", "style", "path", "g", "circle", "text", "tspan"}
+    assert len(list(root.iter(f"{space}circle"))) == len(FOLDED)
+    assert len(list(root.iter(f"{space}path"))) == len(FOLDED) - 1
+    said = " ".join(element.text or "" for element in root.iter(f"{space}tspan"))
+    assert "fork by admin" in said and "<script>" in said
+    assert "upgrade by ada: round the delays" in said
+    for circle in root.iter(f"{space}circle"):
+        assert 0 < float(circle.get("cy", "")) < float(root.get("height", ""))
+
+
+def test_nothing_to_draw_yet(plane: Plane) -> None:
+    plane.application()
+    assert plane.get(LINEAGE, fold=True)["nodes"] == []
+    assert "no snapshots yet" in plane.client.get(LINEAGE, params={"format": "svg"}).text
+    assert plane.client.get(LINEAGE, params={"format": "dot"}).status_code == 200
+
+
+def test_bad_questions(plane: Plane, tree: Driver) -> None:
+    for query in ({"format": "png"}, {"fold": "maybe"}):
+        assert plane.client.get(LINEAGE, params=query).status_code == 422
+    unfolded = plane.get(LINEAGE, limit=1)["next_cursor"]
+    refused = plane.client.get(LINEAGE, params={"fold": True, "cursor": unfolded})
+    assert (refused.status_code, refused.json()["type"]) == (422, "urn:epochal:problem:invalid-input")
+
+
+def test_a_hundred_thousand_epochs_are_a_few_lines(plane: Plane, tree: Driver) -> None:
+    branch, moment = tree.point.branch, now() + timedelta(seconds=1)
+    with plane.control.database.writing() as session:
+        row = session.get_one(Epoch, (branch, 20))
+        shared = {column.key: getattr(row, column.key) for column in Epoch.__table__.columns}
+        rows = [
+            shared
+            | {
+                "epoch": number,
+                "parent_epoch": number - 1,
+                "prepared_at": moment + timedelta(milliseconds=number),
+                "committed_at": moment + timedelta(milliseconds=number),
+            }
+            for number in range(21, 100_001)
+        ]
+        session.execute(insert(Epoch), rows)
+        head = session.get_one(Branch, branch)
+        head.head_epoch = 100_000
+    answer = plane.get(LINEAGE, fold=True, slices=False)
+    assert len(answer["nodes"]) == len(FOLDED)
+    assert max(node["epochs"] for node in answer["nodes"]) == 99_999 - 13 + 1
+    assert sum(node["epochs"] for node in answer["nodes"]) == 100_002
+    drawing = plane.client.get(LINEAGE, params={"format": "svg"}).text
+    assert "99,987 epochs" in drawing
