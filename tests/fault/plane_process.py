@@ -1,0 +1,26 @@
+"""A control plane with scripted drivers, in a process of its own: ``python -m tests.fault.plane_process DATA PORT``."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from epochal.service.app import create_app
+from epochal.service.parts import FACTORIES
+from epochal.service.settings import Settings
+from tests.service.conftest import StandInBuilder, StandInSupervisor
+
+
+def main(data: str, port: str) -> None:
+    settings = Settings(data=Path(data), port=int(port))
+    ports = dataclasses.replace(
+        FACTORIES, builder=lambda _: StandInBuilder(), supervisor=lambda _surroundings, _events: StandInSupervisor()
+    )
+    uvicorn.run(create_app(settings, ports), host=settings.host, port=settings.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,181 @@
+"""The control plane is killed in the middle of rollbacks, exports and imports; the next one finds all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from epochal.client import Client
+from epochal.service.settings import Settings
+from epochal.snapshots.store import SnapshotStore
+from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
+from tests.service.lookups import DELAYS, StateDriver, route
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+EXPORTS = ("export.collected", "export.written", "export.named")
+IMPORTS = ("import.member-stored", "import.stored", "import.written", "import.registered")
+
+
+@contextmanager
+def living(settings: Settings) -> Iterator[Plane]:
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor) as (control, token):
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+            yield Plane(control, client, settings, supervisor, [])
+
+
+@contextmanager
+def doomed(settings: Settings, point: str) -> Iterator[httpx.Client]:
+    """A control plane that is killed at ``point``; the block ends with its death."""
+    faults = json.dumps([{"point": point, "action": "kill"}])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fault.plane_process", str(settings.data), str(settings.port)],
+        env={**os.environ, "EPOCHAL_FAULTS": faults},
+        cwd=ROOT,
+    )
+    try:
+        headers = {"Authorization": f"Bearer {settings.admin_token_file.read_text().strip()}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+            deadline = time.monotonic() + SECONDS
+            while True:
+                with suppress(httpx.TransportError):
+                    if client.get("/readyz").is_success:
+                        break
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            yield client
+            assert process.wait(SECONDS) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+
+
+def with_state(plane: Plane) -> StateDriver:
+    plane.application()
+    driver = StateDriver(plane, tables=(DELAYS,))
+    for number in range(1, 6):
+        driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0)]))
+    return driver
+
+
+def stop(plane: Plane, driver: StateDriver) -> None:
+    plane.post("/v1/applications/flights/stop")
+    driver.driver.stop()
+
+
+def finished(plane: Plane, kind: str) -> dict[str, Any]:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        found = next(item for item in plane.get("/v1/operations")["items"] if item["kind"] == kind)
+        if found["state"] != "running":
+            return dict(found)
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data=tmp_path / "data", port=free_port())
+
+
+@pytest.mark.parametrize("point", ["rollback.moving", "rollback.moved"])
+def test_a_rollback_of_what_is_stopped_happens_wholly_or_not_at_all(settings: Settings, point: str) -> None:
+    with living(settings) as plane:
+        driver = with_state(plane)
+        stop(plane, driver)
+        before = plane.get("/v1/applications/flights")
+        confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
+    with doomed(settings, point) as client, suppress(httpx.TransportError):
+        client.post("/v1/applications/flights/rollback", json={"epoch": 2, "confirm": confirm})
+    with living(settings) as plane:
+        assert plane.get("/v1/applications/flights") == before
+        assert plane.get("/v1/operations")["items"][0]["kind"] == "stop"
+        again = plane.post("/v1/applications/flights/rollback", 202, epoch=2, confirm=confirm)
+        assert again["state"] == "succeeded"
+
+
+def test_a_rollback_of_what_runs_is_gone_on_with(settings: Settings) -> None:
+    with living(settings) as plane:
+        driver = with_state(plane)
+        confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
+    with doomed(settings, "rollback.asked") as client, suppress(httpx.TransportError):
+        client.post("/v1/applications/flights/rollback", json={"epoch": 2, "confirm": confirm})
+    with living(settings) as plane:
+        assert plane.get("/v1/operations")["items"][0]["progress"] == "stopping"
+        driver.driver.stop()  # it has lived on, and is told by the new control plane
+        successor = StateDriver(plane, tables=(DELAYS,))
+        assert successor.head is not None and successor.head.epoch == 2
+        assert finished(plane, "rollback")["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("point", ["rollback.moving", "rollback.moved"])
+def test_the_move_in_the_middle_of_a_rollback_is_repeated(settings: Settings, point: str) -> None:
+    """Killed while the driver says that it has ended: it says so again, to the next control plane."""
+    with living(settings) as plane:
+        driver = with_state(plane)
+        confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
+        plane.post("/v1/applications/flights/rollback", 202, epoch=2, confirm=confirm)
+    driver.driver.catalog._patience_seconds = 0.1
+    with doomed(settings, point), suppress(Exception):
+        driver.driver.stop()
+    with living(settings) as plane:
+        assert plane.get("/v1/applications/flights")["branch"] == driver.driver.point.branch
+        driver.driver.stop()
+        successor = StateDriver(plane, tables=(DELAYS,))
+        assert successor.driver.point.branch != driver.driver.point.branch
+        assert finished(plane, "rollback")["result"]["branch"] == successor.driver.point.branch
+
+
+@pytest.mark.parametrize("point", EXPORTS)
+def test_an_export_is_begun_again(settings: Settings, tmp_path: Path, point: str) -> None:
+    with living(settings) as plane:
+        with_state(plane)
+    with doomed(settings, point) as client:
+        client.post("/v1/applications/flights/export", json={})
+    with living(settings) as plane:
+        done = finished(plane, "export")
+        assert done["state"] == "succeeded", done["error"]
+        with Client(settings.url, settings.admin_token_file.read_text().strip()) as client:
+            exports = client.application("flights").exports
+            exports.fetch(client.operations.get(done["id"]), tmp_path / "bundle")
+    assert [path.name for path in (settings.data / "exports").iterdir()] == [f"{done['id']}.epochal"]
+
+
+@pytest.mark.parametrize("point", IMPORTS)
+def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, point: str) -> None:
+    bundle = tmp_path / "bundle"
+    with living(settings) as plane:
+        with_state(plane)
+        with Client(settings.url, settings.admin_token_file.read_text().strip()) as client:
+            exports = client.application("flights").exports
+            exports.fetch(client.operations.wait(exports.create()), bundle)
+        wanted = SnapshotStore(settings.store_url).list("")
+    other = Settings(data=tmp_path / "other", port=free_port())
+    with living(other), Client(other.url, other.admin_token_file.read_text().strip()) as client:
+        upload = client.imports.upload(bundle)
+    with doomed(other, point) as http, suppress(httpx.TransportError):
+        http.post(f"/v1/imports/{upload.id}/application", json={"parameters": {"out": "/new"}})
+    with living(other) as plane:
+        done = finished(plane, "import")
+        assert done["state"] == "succeeded", done["error"]
+        assert plane.get("/v1/applications/flights")["head"]["epoch"] == 5
+        assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"]
+        assert SnapshotStore(other.store_url).list("") == wanted
+        deadline = time.monotonic() + SECONDS
+        while point != "import.registered" and plane.get("/v1/imports")["items"]:
+            assert time.monotonic() < deadline
