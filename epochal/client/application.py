@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from epochal.client.bundles import Exports
 from epochal.client.events import follow_events
-from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, read_lineage
+from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, draw_lineage, read_lineage
 from epochal.client.models import Application, Event, Lineage, StateTable
 from epochal.client.paths import path
 from epochal.client.rollback import Rollback
@@ -34,9 +35,18 @@ class ApplicationHandle:
     def get(self) -> Application:
         return read(Application, self._transport.get(path("applications", self.name)))
 
-    def lineage(self, limit: int | None = None) -> Lineage:
-        """The tree of snapshots around this application, newest first; at most ``limit`` snapshots, or all."""
-        return read_lineage(self._transport, self.name, limit)
+    def lineage(
+        self, limit: int | None = None, *, fold: bool = False, slices: bool = False, cursor: str | None = None
+    ) -> Lineage:
+        """The tree of snapshots around this application, newest first; at most ``limit`` nodes, or all.
+
+        ``fold``: runs of plain epochs are one node each. ``slices``: with what was read, on every edge.
+        """
+        return read_lineage(self._transport, self.name, limit, fold=fold, slices=slices, cursor=cursor)
+
+    def lineage_drawing(self, format: Literal["dot", "svg"], limit: int = 100) -> str:
+        """The newest ``limit`` nodes of the folded lineage: in the language of Graphviz, or as a picture."""
+        return draw_lineage(self._transport, self.name, format, limit)
 
     def state_tables(self) -> list[StateTable]:
         """The state tables, with schemas and row counts."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
+from urllib.parse import quote
 
 from epochal.client.models import Epoch, Execution, Lineage, Operation, Savepoint, Snapshot
+from epochal.client.past import DiffRow, SnapshotDiff
 from epochal.client.paths import path
 from epochal.client.transport import PAGE, Transport, read
+
+# Where the epochs between two snapshots have expired, whole states are compared.
+DIFF_SECONDS = 300.0
 
 
 class Epochs:
@@ -78,18 +84,53 @@ class Snapshots:
         manifest = {name: value for name, value in answer.items() if name != "reference"}
         return read(Snapshot, {**answer, "manifest": manifest})
 
+    def diff(self, before: int | str, after: int | str) -> SnapshotDiff:
+        """What is different in another snapshot: code, parameters, what was read between, keys of each state table.
 
-def read_lineage(transport: Transport, application: str, limit: int | None) -> Lineage:
-    """All pages of a lineage, up to ``limit`` snapshots, as one."""
+        A snapshot is an epoch, the name of a savepoint or tag, or ``head``; ``after`` may be another application's,
+        as ``"again:12"``.
+        """
+        return read(SnapshotDiff, self._transport.get(self._of_diff(before), {"to": after}, DIFF_SECONDS))
+
+    def diff_rows(
+        self, before: int | str, after: int | str, table: str, *, limit: int | None = None
+    ) -> Sequence[DiffRow]:
+        """The rows of one state table that are different, in key order: at most ``limit``, or all."""
+        target = f"{self._of_diff(before)}/{quote(table, safe='')}"
+        return self._transport.pages(target, DiffRow, limit, {"to": after}, DIFF_SECONDS)
+
+    def _of_diff(self, before: int | str) -> str:
+        return f"{self._path}/{quote(str(before), safe='')}/diff"
+
+
+def read_lineage(
+    transport: Transport,
+    application: str,
+    limit: int | None,
+    *,
+    fold: bool = False,
+    slices: bool = False,
+    cursor: str | None = None,
+) -> Lineage:
+    """Pages of a lineage, up to ``limit`` nodes, as one."""
     nodes: list[Any] = []
     edges: list[Any] = []
-    cursor: str | None = None
     while True:
         size = PAGE if limit is None else min(PAGE, limit - len(nodes))
-        query = {"format": "json", "limit": size, "cursor": cursor}
+        query = {"limit": size, "cursor": cursor, "fold": _flag(fold), "slices": _flag(slices)}
         answer = transport.get(path("applications", application, "lineage"), query)
         nodes.extend(answer["nodes"])
-        edges.extend(edge for edge in answer["edges"] if edge not in edges[-PAGE:])
+        edges.extend(answer["edges"])
         cursor = answer.get("next_cursor")
         if cursor is None or (limit is not None and len(nodes) >= limit):
             return read(Lineage, {**answer, "nodes": nodes, "edges": edges, "next_cursor": cursor})
+
+
+def draw_lineage(transport: Transport, application: str, format: Literal["dot", "svg"], limit: int) -> str:
+    """The newest nodes of a folded lineage as the text of a drawing."""
+    query = {"format": format, "limit": min(limit, PAGE)}
+    return transport.text(path("applications", application, "lineage"), query)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

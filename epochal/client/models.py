@@ -212,30 +212,50 @@ class LineageChange(Answer):
 
 
 class LineageNode(Answer):
-    """One snapshot of the tree."""
+    """One snapshot of the tree, or a folded run of ``epochs`` plain ones, from ``first`` to ``epoch``."""
 
     branch: str
     epoch: int
+    first: int | None = None
+    epochs: int = 1
     application: str
     state: str
     artifact: str | None = None
     parameters: dict[str, Any] | None = None
     changes: tuple[LineageChange, ...] = ()
     savepoints: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    message: str | None = None
     counts: LineageCounts | None = None
     committed_at: datetime | None = None
+    collected: bool = False
 
     @property
     def key(self) -> EpochKey:
         return EpochKey(self.branch, self.epoch)
 
 
+class LineageLabel(Answer):
+    """Who did it, when and why, and the code and parameters from then on."""
+
+    by: str | None = None
+    at: datetime | None = None
+    message: str | None = None
+    version: int | None = None
+    artifact: str | None = None
+    parameters: dict[str, Any] = {}
+
+
 class LineageEdge(Answer):
-    """From a snapshot to one built on it; ``kind`` is ``epoch``, ``fork``, or ``start`` (a new branch)."""
+    """From a snapshot to one built on it; ``kind`` is ``epoch``, or what was done: ``fork``, ``rollback``, ``import``,
+    ``start`` (a new branch), ``upgrade``, ``rescale``, ``parameters``, ``sinks``, ``configuration``, ``version``."""
 
     source: EpochKey = Field(alias="from")
     target: EpochKey = Field(alias="to")
     kind: str
+    label: LineageLabel | None = None
+    slices: dict[str, Any] | None = None
 
 
 class Lineage(Answer):

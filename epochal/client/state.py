@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from epochal.client.models import StateLookup, StateValue
+from epochal.client.past import Blame, KeyHistory, Scan, ScannedRow
 from epochal.client.paths import key_segment, path
-from epochal.client.transport import Transport, read
+from epochal.client.transport import PAGE, Transport, read
+from epochal.errors import InvalidInput
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 # What the control plane needs to answer, on top of the time it was asked to wait for an epoch.
 ANSWER_SECONDS = 30.0
+
+# A page of a history looks at two thousand epochs, perhaps on a store far away.
+HISTORY_SECONDS = 300.0
 
 
 class State:
@@ -27,19 +33,20 @@ class State:
         *key: Any,
         epoch: int | None = None,
         savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
         min_epoch: int | None = None,
         wait_seconds: float | None = None,
         isolation: Isolation | None = None,
     ) -> StateValue:
         """One key: its columns' values in order.
 
-        ``epoch`` or ``savepoint`` read an older snapshot. ``min_epoch`` waits, up to ``wait_seconds``, until that epoch
-        is committed. Raises ``NotFound`` (no such table or key), ``InvalidKey``, ``SnapshotExpired``,
-        ``NotYetCommitted``.
+        ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest state at that time) read an older snapshot.
+        ``min_epoch`` waits, up to ``wait_seconds``, until that epoch is committed. Raises ``NotFound`` (no such table
+        or key), ``InvalidKey``, ``SnapshotExpired``, ``NotYetCommitted``.
         """
         query = {
-            "epoch": epoch,
-            "savepoint": savepoint,
+            **_moment(epoch, savepoint, tag, at),
             "min_epoch": min_epoch,
             "wait_seconds": wait_seconds,
             "isolation": isolation,
@@ -53,15 +60,100 @@ class State:
         *,
         epoch: int | None = None,
         savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
         min_epoch: int | None = None,
         isolation: Isolation | None = None,
     ) -> StateLookup:
         """Many keys (at most 10,000), each an object by column name; all answered from one epoch, in the same order."""
         body = {
             "keys": [dict(key) for key in keys],
-            "epoch": epoch,
-            "savepoint": savepoint,
+            **_moment(epoch, savepoint, tag, at),
             "min_epoch": min_epoch,
             "isolation": isolation,
         }
         return read(StateLookup, self._transport.post(f"{self._path}/lookup", body))
+
+    def scan(
+        self,
+        *prefix: Any,
+        begins_with: bool = False,
+        limit: int = PAGE,
+        cursor: str | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        isolation: Isolation | None = None,
+    ) -> Scan:
+        """At most ``limit`` rows in key order: those whose key has these leading columns, or all.
+
+        ``begins_with``: the last of them is text, and only its beginning. A ``cursor`` is ``next_cursor`` of a page:
+        all pages are of one epoch.
+        """
+        query = {
+            "prefix": key_segment(prefix) + ("*" if begins_with else ""),
+            "limit": limit,
+            "cursor": cursor,
+            "isolation": isolation,
+            **_moment(epoch, savepoint, tag, at),
+        }
+        return read(Scan, self._transport.get(f"{self._path}/scan", query))
+
+    def scan_all(self, *prefix: Any, **options: Any) -> Iterator[ScannedRow]:
+        """All rows of a scan, page by page; options as those of :meth:`scan`."""
+        page = self.scan(*prefix, **options)
+        yield from page.items
+        while page.next_cursor is not None:
+            page = self.scan(*prefix, **{**options, "cursor": page.next_cursor})
+            yield from page.items
+
+    def history(
+        self,
+        *key: Any,
+        limit: int | None = 50,
+        cursor: str | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> KeyHistory:
+        """The changes of a key, newest first: at most ``limit``, or all. ``epoch``, ..: only up to that snapshot.
+
+        Of list and map state, the operator's key alone means all entries.
+        """
+        items: list[Any] = []
+        while True:
+            size = PAGE if limit is None else min(PAGE, limit - len(items))
+            query = {"key": key_segment(key), "limit": size, "cursor": cursor, **_moment(epoch, savepoint, tag, at)}
+            answer = self._transport.get(f"{self._path}/history", query, HISTORY_SECONDS)
+            items += answer["items"]
+            cursor = answer["next_cursor"]
+            if cursor is None or (limit is not None and len(items) >= limit):
+                return read(KeyHistory, {**answer, "items": items})
+
+    def blame(
+        self,
+        *key: Any,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> Blame:
+        """The epoch that last changed a key: its slices (files, offsets), code version, parameters and time.
+
+        Raises ``NotFound`` for a key that never was, ``SnapshotExpired`` when that epoch has expired.
+        """
+        query = {"key": key_segment(key), **_moment(epoch, savepoint, tag, at)}
+        return read(Blame, self._transport.get(f"{self._path}/blame", query, HISTORY_SECONDS))
+
+
+def _moment(epoch: int | None, savepoint: str | None, tag: str | None, at: datetime | None) -> dict[str, Any]:
+    return {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": None if at is None else zoned(at)}
+
+
+def zoned(at: datetime) -> str:
+    """ISO 8601 with its zone. Raises ``InvalidInput`` for a time without one: which moment would be meant?"""
+    if at.tzinfo is None:
+        raise InvalidInput(f"{at} has no time zone; give one, as in datetime.now(timezone.utc).")
+    return at.isoformat()

@@ -65,13 +65,24 @@ class Transport:
     def delete(self, path: str) -> None:
         self._send("DELETE", path, None)
 
-    def pages(self, path: str, model: type[Model], limit: int | None, query: Query | None = None) -> list[Model]:
+    def text(self, path: str, query: Query | None = None) -> str:
+        """The answer to a GET as text, where it is not JSON."""
+        return self._send("GET", path, query).text
+
+    def pages(
+        self,
+        path: str,
+        model: type[Model],
+        limit: int | None,
+        query: Query | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[Model]:
         """The items of a paged list, at most ``limit`` of them, or all."""
         items: list[Model] = []
         cursor: str | None = None
         while limit is None or len(items) < limit:
             size = PAGE if limit is None else min(PAGE, limit - len(items))
-            answer = self.get(path, {**(query or {}), "limit": size, "cursor": cursor})
+            answer = self.get(path, {**(query or {}), "limit": size, "cursor": cursor}, timeout_seconds)
             items.extend(read(model, item) for item in answer["items"])
             cursor = answer.get("next_cursor")
             if cursor is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import typer
 from rich.console import RenderableType
@@ -36,17 +38,39 @@ def epochs(
         session.output.result(records, epoch_table(records))
 
 
+class LineageFormat(StrEnum):
+    """``text`` draws in the terminal; ``dot`` is for Graphviz, ``svg`` a picture."""
+
+    text = "text"
+    json = "json"
+    dot = "dot"
+    svg = "svg"
+
+
 @app.command()
 def lineage(
     name: Name,
-    limit: Limit = 1000,
+    limit: Limit = 100,
     every: Annotated[bool, typer.Option("--all", help="Show each epoch; do not fold plain ones.")] = False,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on where a page ended, which its last line says.")
+    ] = None,
+    format: Annotated[
+        LineageFormat, typer.Option("--format", help="dot and svg are folded, and begin with the newest.")
+    ] = LineageFormat.text,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the tree of snapshots: epochs, savepoints, forks; runs of plain epochs are folded."""
-    with connected(url, as_json) as session:
-        tree = session.client.application(name).lineage(limit)
+    """Draw the tree of snapshots: epochs, savepoints, forks, rollbacks, upgrades; runs of plain epochs are folded."""
+    if format in (LineageFormat.dot, LineageFormat.svg):
+        if as_json or every or cursor:
+            raise typer.BadParameter(f"{format.value} goes without --json, --all and --cursor.", param_hint="--format")
+        with connected(url, as_json) as session:
+            kind: Literal["dot", "svg"] = "dot" if format is LineageFormat.dot else "svg"
+            sys.stdout.write(session.client.application(name).lineage_drawing(kind, limit))
+        return
+    with connected(url, as_json or format is LineageFormat.json) as session:
+        tree = session.client.application(name).lineage(limit, fold=not every, cursor=cursor)
         session.output.result(tree, LineageView(tree, fold=not every))
 
 

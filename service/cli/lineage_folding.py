@@ -25,7 +25,17 @@ class Entry:
 
     @property
     def folded(self) -> bool:
-        return len(self.nodes) > 1
+        return self.epochs > 1
+
+    @property
+    def epochs(self) -> int:
+        """How many; a node may be a folded run itself."""
+        return sum(node.epochs for node in self.nodes)
+
+    @property
+    def first(self) -> int:
+        """The number of its oldest epoch."""
+        return self.oldest.epoch if self.oldest.first is None else self.oldest.first
 
     @property
     def newest(self) -> LineageNode:
@@ -47,7 +57,8 @@ def entries(lineage: Lineage, fold: bool = True) -> list[Entry]:
 
     def plain(key: EpochKey) -> bool:
         node = nodes[key]
-        noted = node.savepoints or node.changes or node.state != "committed" or key == lineage.head or key in forks
+        named = node.savepoints or node.tags or node.pinned or node.message
+        noted = named or node.changes or node.state != "committed" or key == lineage.head or key in forks
         return not noted and key in parents and len(children[key]) == 1
 
     ordered = _depth_first(lineage, parents, {key: len(children[key]) for key in nodes})

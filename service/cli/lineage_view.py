@@ -10,9 +10,10 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import Lineage, LineageChange, LineageNode
+from epochal.client.models import Lineage, LineageNode
 from epochal.contracts.identity import EpochKey
 from epochal.service.cli import words
+from epochal.service.cli.lineage_changes import phrases
 from epochal.service.cli.lineage_folding import Entry, entries
 from epochal.service.cli.lineage_layout import Cell, Mark, Row, layout
 
@@ -38,7 +39,7 @@ ASCII: Mapping[Mark, str] = {
     Mark.TEE: "'",
     Mark.END: "'",
 }
-_SIGNS = str.maketrans("–→·", "->|")
+_SIGNS = str.maketrans("–→·“”", '->|""')
 _LEFT_OF_RUN = frozenset({Mark.JOIN, Mark.ACROSS, Mark.CROSS, Mark.TEE})
 _RUN = frozenset({Mark.ACROSS, Mark.CROSS, Mark.TEE, Mark.END})
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -59,6 +60,7 @@ class LineageView:
         self._now = now
         self._nodes = {node.key: node for node in lineage.nodes}
         self._parents = {edge.target: edge.source for edge in lineage.edges}
+        self._labels = {edge.target: edge.label for edge in lineage.edges}
         branches = dict.fromkeys(cell.branch for row in self._rows for cell in row.cells if cell.branch is not None)
         self._colours = {branch: _COLOURS[number % len(_COLOURS)] for number, branch in enumerate(branches)}
         self._tips = self._find_tips()
@@ -81,7 +83,8 @@ class LineageView:
             table.add_row(*cells)
         yield table
         if self._lineage.next_cursor is not None:
-            yield Text("Older snapshots are left out; --limit shows more.", style="dim")
+            more = f"Older ones: epochal lineage {self._lineage.application} --cursor {self._lineage.next_cursor}"
+            yield Text(more, style="dim", no_wrap=True, overflow="ignore")
 
     def _shown(self, row: Row, glyphs: Mapping[Mark, str], counted: bool, in_ascii: bool) -> tuple[Text, ...]:
         drawing = self._drawing(row.cells, glyphs)
@@ -105,30 +108,25 @@ class LineageView:
 
     def _text(self, entry: Entry) -> Text:
         if entry.folded:
-            return Text(f"{len(entry.nodes)} epochs", style="dim")
+            return Text(f"{entry.epochs:,} epochs", style="dim")
         node = entry.newest
         parts: list[Text] = []
         tip = self._tips.get(node.key)
         if tip is not None:
             parts.append(Text.assemble((tip, f"bold {self._colours[node.branch]}")))
         parts += [Text.assemble(("savepoint ", "yellow"), (name, "bold yellow")) for name in node.savepoints]
+        parts += [Text.assemble(("tag ", "yellow"), (name, "bold yellow")) for name in node.tags]
+        parts += [Text("pinned", style="yellow")] if node.pinned else []
         if node.state != "committed":
             parts.append(Text(node.state, style="bold"))
-        parts += [self._change(node, change) for change in node.changes]
+        parts += self._changes(node)
+        parts += [Text(f"“{node.message}”", style="italic")] if node.message else []
+        parts += [Text("files are gone", style="dim")] if node.collected else []
         return Text(" · ", style="dim").join(parts)
 
-    def _change(self, node: LineageNode, change: LineageChange) -> Text:
-        if change.kind == "transaction":
-            how = {"abort": "dropped", "commit": "committed by hand"}.get(change.detail["action"], change.kind)
-            return Text(f"sink {change.detail['sink']}: {how} by {change.detail['by']}", style="red")
-        kind = change.kind
+    def _changes(self, node: LineageNode) -> list[Text]:
         parent = self._nodes.get(self._parents.get(node.key, node.key))
-        before = parent if parent is not None and parent is not node else None
-        words_of_change = [_of_parameters(before, node)]
-        if before is None or before.artifact != node.artifact:
-            words_of_change.insert(0, words.code(node.artifact))
-        said = kind if before is None or before.branch == node.branch else f"{kind} of {before.application}"
-        return Text.assemble(said, (" ".join(["", *filter(None, words_of_change)]), "dim"))
+        return phrases(node, parent if parent is not node else None, self._labels.get(node.key))
 
     def _find_tips(self) -> dict[EpochKey, str]:
         """The latest snapshot of each application, and the application's name."""
@@ -150,7 +148,7 @@ def _in_ascii(text: Text) -> Text:
 
 def _epochs(entry: Entry) -> Text:
     if entry.folded:
-        return Text(f"{entry.oldest.epoch}–{entry.newest.epoch}", style="dim")
+        return Text(f"{entry.first}–{entry.newest.epoch}", style="dim")
     return Text(str(entry.newest.epoch), style="bold")
 
 
@@ -163,13 +161,3 @@ def _counts(entry: Entry) -> tuple[Text, Text]:
     changed = sum(counts.state_rows or 0 for counts in counted)
     style = "dim" if entry.folded else ""
     return Text(f"{rows:,} rows in", style=style), Text(f"{changed:,} changed", style=style)
-
-
-def _of_parameters(before: LineageNode | None, node: LineageNode) -> str:
-    """The parameters at the start; later, what is different: ``late_minutes 15 → 30``."""
-    now = node.parameters or {}
-    if before is None:
-        return words.values(now)
-    then = before.parameters or {}
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return ", ".join(f"{name} {then.get(name, 'unset')} → {now.get(name, 'unset')}" for name in names)

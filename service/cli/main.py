@@ -21,6 +21,7 @@ from epochal.service.cli import (
     logs,
     migrate,
     migration,
+    past,
     rollback,
     run,
     savepoints,
@@ -66,6 +67,7 @@ for group in (
     migration,
     state,
     history,
+    past,
     logs,
     migrate,
 ):

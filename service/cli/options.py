@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,13 @@ Url = Annotated[
     str | None, typer.Option("--url", help="The control plane.  [default: EPOCHAL_URL or http://127.0.0.1:8765]")
 ]
 Name = Annotated[str, typer.Argument(metavar="APP", help="The application's name.")]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="As it was at the snapshot with this tag.")]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="TIME", help="As it was then: 2030-01-01T00:00:00+00:00; without an offset, local time."
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the end; print the operation.")]
 Parameter = Annotated[
@@ -72,3 +80,13 @@ def _pair(pair: str, option: str) -> tuple[str, Any]:
         return name, json.loads(text)
     except ValueError:
         return name, text
+
+
+def moment(text: str | None, option: str = "--at") -> datetime | None:
+    """A time; one without an offset is local. Raises ``typer.BadParameter``."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time: 2030-01-01T00:00:00.", param_hint=option) from None

@@ -1,9 +1,10 @@
-"""``get``: point look-ups."""
+"""``get``: point look-ups, a key's history, and which epoch is to blame for its value."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 from urllib.parse import unquote
 
 import typer
@@ -13,7 +14,8 @@ from rich.text import Text
 
 from epochal.client import StateValue
 from epochal.service.cli.listing import Column, Listing
-from epochal.service.cli.options import Json, Name, Url
+from epochal.service.cli.options import At, Json, Name, Tag, Url, moment
+from epochal.service.cli.past_view import blame_view, history_view
 from epochal.service.cli.session import connected
 
 app = typer.Typer()
@@ -26,6 +28,15 @@ class IsolationName(StrEnum):
     read_uncommitted = "read_uncommitted"
 
 
+class Moment(TypedDict):
+    """Which snapshot of the past is meant, if any."""
+
+    epoch: int | None
+    savepoint: str | None
+    tag: str | None
+    at: datetime | None
+
+
 @app.command()
 def get(
     name: Name,
@@ -36,6 +47,15 @@ def get(
     ],
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
+    tag: Tag = None,
+    at: At = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every change of the key, newest first, up to then or now.")
+    ] = False,
+    blame: Annotated[
+        bool, typer.Option("--blame", help="The epoch that last changed it: slices, code, parameters, time.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="With --history: at most so many changes.")] = 50,
     min_epoch: Annotated[
         int | None, typer.Option("--min-epoch", min=0, help="Not older than this epoch; waits for it.")
     ] = None,
@@ -44,22 +64,30 @@ def get(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Look one key up in an application's state; also while it is stopped."""
+    """Look one key up in an application's state, or into its past; also while the application is stopped."""
     columns = [unquote(column) for column in key[0].split(",")] if len(key) == 1 else key
+    then: Moment = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment(at)}
+    if history and blame:
+        raise typer.BadParameter("give one of them.", param_hint="--history / --blame")
+    if (history or blame) and (min_epoch is not None or wait is not None or isolation is not None):
+        raise typer.BadParameter("looks back from a committed epoch.", param_hint="--history / --blame")
     with connected(url, as_json) as session:
-        answer = (
-            session.client.application(name)
-            .state(table)
-            .get(
+        state = session.client.application(name).state(table)
+        if history:
+            changes = state.history(*columns, limit=limit, **then)
+            session.output.result(changes, history_view(changes))
+        elif blame:
+            found = state.blame(*columns, **then)
+            session.output.result(found, blame_view(found))
+        else:
+            answer = state.get(
                 *columns,
-                epoch=epoch,
-                savepoint=savepoint,
                 min_epoch=min_epoch,
                 wait_seconds=wait,
                 isolation=None if isolation is None else isolation.value,
+                **then,
             )
-        )
-        session.output.result(answer, value_view(answer))
+            session.output.result(answer, value_view(answer))
 
 
 def value_view(answer: StateValue) -> RenderableType:
