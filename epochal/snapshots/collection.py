@@ -192,7 +192,7 @@ def _scratch(facts: StoreFacts, files: Sequence[StoredFile], oldest: datetime) -
     ages: dict[str, bool] = {}
     for file in files:
         folder = file.path.partition("/")[0]
-        if folder.startswith(layout.SCRATCH) and folder not in facts.branches:
+        if layout.is_scratch(folder) and folder not in facts.branches:
             ages[folder] = ages.get(folder, True) and _is_old(file, oldest) and layout.place_of(file.path) is not None
     return {folder for folder, old in ages.items() if old}
 

@@ -110,8 +110,12 @@ _PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("log", re.compile(rf"{LOGS}/[^/]+/(?P<epoch>\d{{10,}})/\d+-\d{{5,}}-{_UNIQUE}\.arrow")),
 )
 _UNFINISHED = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}")
-SCRATCH = "trial-"
-"""Branches that a trial of another version writes, and that no catalog knows, begin so."""
+_SCRATCH, _BRANCH_OF_AN_APPLICATION = re.compile("trial-.+"), re.compile(r".+-[0-9a-f]{8}")
+
+
+def is_scratch(branch: str) -> bool:
+    """A folder that a trial of another version wrote, and no catalog knows; never an application named ``trial-..``."""
+    return bool(_SCRATCH.fullmatch(branch)) and not _BRANCH_OF_AN_APPLICATION.fullmatch(branch)
 
 
 @dataclass(frozen=True, slots=True)

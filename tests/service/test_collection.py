@@ -1,0 +1,216 @@
+"""Garbage collection over a real socket: planned, asked for, by itself, refused while another is under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from epochal.contracts.catalog import EpochCounts
+from epochal.service.catalog.models import Operation
+from epochal.service.catalog.types import now
+from epochal.service.retention.collecting import Collection, CollectionRequest
+from epochal.service.retention.operations import GONE_AFTER
+from epochal.service.settings import Settings
+from epochal.snapshots import store as store_module
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+SNAPSHOTS = "/v1/applications/flights/snapshots"
+
+
+def store(plane: Plane) -> SnapshotStore:
+    return SnapshotStore(plane.settings.store_url)
+
+
+def running(plane: Plane, epochs: int, **configuration: object) -> Driver:
+    plane.application(configuration=configuration)
+    driver = plane.driver()
+    for _ in range(epochs):
+        epoch(plane, driver)
+    return driver
+
+
+def epoch(plane: Plane, driver: Driver) -> None:
+    """As ``Driver.epoch``, with the sources' checkpoints, so that nothing before it is needed."""
+    number, parent = driver._next, driver.head_key
+    driver.catalog.open_epoch(number, parent)
+    plain = store(plane).read_manifest(driver.manifest(number))
+    manifest = Manifest.model_validate({**plain.model_dump(), "source_checkpoints": {"in": {}}})
+    reference = store(plane).write_manifest(manifest)
+    driver.catalog.prepare_epoch(number, parent, reference, EpochCounts())
+    driver.catalog.commit_epoch(number)
+    driver.head, driver._next = reference, number + 1
+
+
+def collected(plane: Plane, **request: Any) -> dict[str, Any]:
+    operation = plane.post("/v1/collections", **request)
+    while operation["state"] == "running":
+        time.sleep(0.02)
+        operation = plane.get(f"/v1/operations/{operation['id']}")
+    assert operation["state"] == "succeeded", operation
+    assert (operation["kind"], operation["application"]) == ("collect", None)
+    return dict(operation["result"])
+
+
+def test_a_plan_says_what_and_why_and_changes_nothing(plane: Plane) -> None:
+    driver = running(plane, 5, retained_epochs=2)
+    before = store(plane).list("")
+    planned = plane.post("/v1/collections/plan", 200, grace_seconds=0)
+
+    assert [key["epoch"] for key in planned["snapshots"]] == [1, 2, 3]
+    assert planned["total"]["files"] == len(planned["files"]) == 3 + 5  # the plain manifests were never named
+    assert planned["reasons"]["of an expired snapshot"]["files"] == 8
+    assert planned["needed"]["files"] == 2
+    assert store(plane).list("") == before
+    assert plane.get(f"{SNAPSHOTS}/4")["branch"] == driver.point.branch
+
+
+def test_a_collection_deletes_what_has_expired_and_nothing_else(plane: Plane) -> None:
+    running(plane, 5, retained_epochs=2)
+    plane.post("/v1/applications/flights/savepoints", name="head")
+    result = collected(plane, grace_seconds=0)
+
+    assert (result["snapshots"], result["deleted"]["files"]) == (3, 8)
+    assert len(store(plane).list("")) == 2
+    assert plane.get(f"{SNAPSHOTS}/4")["epoch"] == 4
+    gone = plane.client.get(f"{SNAPSHOTS}/1")
+    assert (gone.status_code, gone.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
+    assert collected(plane, grace_seconds=0)["deleted"]["files"] == 0
+
+
+def test_within_the_grace_period_nothing_is_deleted(plane: Plane) -> None:
+    running(plane, 3, retained_epochs=1)
+    files = store(plane).list("")
+    result = collected(plane)
+    assert (result["snapshots"], result["deleted"]["files"]) == (2, 0)
+    assert result["spared"]["of a snapshot that expired within the grace period"]["files"] > 0
+    assert store(plane).list("") == files
+    assert plane.client.get(f"{SNAPSHOTS}/1").status_code == 410
+
+    later = Collection(plane.control.database, store(plane), lambda: now() + timedelta(hours=2))
+    _, deleted = later.run(CollectionRequest(timedelta(hours=1)))
+    assert deleted.files == len(files) - 1
+
+
+def test_a_pinned_snapshot_and_one_that_a_fork_stands_on_are_kept(plane: Plane) -> None:
+    driver = running(plane, 3, retained_epochs=2)
+    plane.post(f"{SNAPSHOTS}/2/pin", 201)
+    plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"}, epoch=3)
+    for _ in range(4):
+        epoch(plane, driver)
+    collected(plane, grace_seconds=0)
+    for held in (2, 3, 6, 7):
+        assert plane.get(f"{SNAPSHOTS}/{held}")["epoch"] == held
+    assert plane.client.get(f"{SNAPSHOTS}/4").status_code == 410
+
+
+def test_the_snapshots_of_a_deleted_application_go_but_not_what_a_fork_needs(plane: Plane) -> None:
+    driver = running(plane, 3)
+    plane.post("/v1/applications/flights/savepoints", name="named")
+    plane.post(
+        "/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"}, epoch=2, start=False
+    )
+    plane.post("/v1/applications/flights/stop")
+    driver.stop()
+    assert plane.client.delete("/v1/applications/flights").status_code == 204
+    collected(plane, grace_seconds=0)
+    assert plane.get("/v1/applications/copy/snapshots/2")["epoch"] == 2
+    assert len(store(plane).list("")) == 2  # epochs 1 and 2, which are the copy's lineage
+
+    assert plane.client.delete("/v1/applications/copy").status_code == 204
+    collected(plane, grace_seconds=0)
+    assert store(plane).list("") == []
+
+
+def test_orphans_of_every_kind_are_found_and_files_of_an_open_epoch_are_not(plane: Plane) -> None:
+    driver = running(plane, 2)
+    branch, unique = driver.point.branch, "0" * 32
+    orphans = [
+        f"{branch}/epochs/0000000001/t-00000-{unique}.parquet",
+        f"{branch}/logs/out/0000000002/1-00000-{unique}.arrow",
+        f"{branch}/epochs/0000000002/.t-00001-{unique}.parquet.0a0a0a0a.tmp",
+        f"trial-{unique}/epochs/0000000001/t-00000-{unique}.parquet",
+    ]
+    others = [
+        f"{branch}/epochs/0000000003/t-00000-{unique}.parquet",
+        f"{branch}/logs/out/0000000003/1-00000-{unique}.arrow",
+        f"{branch}/bases/t-0000000002-0-3-{unique}.parquet",
+        f"{branch}/notes.txt",
+        f"elsewhere-01234567/epochs/0000000001/t-00000-{unique}.parquet",
+        f"trial-run-01234567/epochs/0000000001/t-00000-{unique}.parquet",
+    ]
+    for path in orphans + others:
+        store(plane).write(path, b"x")
+    driver.catalog.open_epoch(3, driver.head_key)
+    result = collected(plane, grace_seconds=0)
+    assert {path for path in orphans + others if path in store(plane).list("")} == set(others)
+    assert set(result["foreign"]) == {branch, "elsewhere-01234567", "trial-run-01234567"}
+
+    asked = collected(plane, grace_seconds=0, foreign=["elsewhere-01234567", branch])
+    assert asked["reasons"]["foreign, asked for"]["files"] == 1
+    assert f"{branch}/notes.txt" in store(plane).list("")
+
+
+def test_a_second_collection_is_refused_until_the_first_is_over_or_its_process_gone(
+    plane: Plane, settings: Settings
+) -> None:
+    with plane.control.database.writing() as session:
+        arguments = {"process": "another", "beat": datetime.now(UTC).isoformat()}
+        at = now()
+        session.add(
+            Operation(
+                id="1", kind="collect", state="running", arguments=arguments, created_at=at, created_by="somebody"
+            )
+        )
+    refused = plane.client.post("/v1/collections", json={})
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:epochal:problem:conflict")
+    assert "collect 1" in refused.json()["detail"]
+    with plane.control.database.writing() as session:
+        row = session.get_one(Operation, "1")
+        row.arguments = {**row.arguments, "beat": (datetime.now(UTC) - 2 * GONE_AFTER).isoformat()}
+    collected(plane)
+    assert plane.get("/v1/operations/1")["error"]["detail"].startswith("The control plane that carried it out is gone")
+
+
+def test_only_administrators_collect_and_requests_are_checked(plane: Plane) -> None:
+    with plane.as_bearer(plane.token("operate")) as operator:
+        assert operator.post("/v1/collections", json={}).status_code == 403
+        assert operator.post("/v1/collections/plan", json={}).status_code == 403
+    for wrong in ({"grace_seconds": -1}, {"foreign": ["../x"]}, {"unknown": 1}, {"foreign": [""]}):
+        assert plane.client.post("/v1/collections", json=wrong).status_code == 422
+
+
+def test_a_missing_manifest_stops_the_deletion_of_its_line_alone(plane: Plane) -> None:
+    driver = running(plane, 4, retained_epochs=2)
+    plane.application("other", configuration={"retained_epochs": 1})
+    other = plane.driver("other")
+    for _ in range(3):
+        epoch(plane, other)
+    assert driver.head is not None
+    (Path(plane.settings.store_url) / driver.head.path).unlink()
+    fresh = SnapshotStore(plane.settings.store_url)
+    store_module._manifests.clear()
+    plan, _ = Collection(plane.control.database, fresh).run(CollectionRequest(timedelta(0)))
+    assert driver.head.path in plan.problems[0]
+    assert {key.branch for key in plan.snapshots} == {other.point.branch}
+    assert len(fresh.list(driver.point.branch)) == 7
+
+
+def test_a_control_plane_collects_by_itself(settings: Settings, serve: Callable[..., Any]) -> None:
+    often = settings.model_copy(update={"collect_every_seconds": 0.05, "grace_seconds": 0.0})
+    with serve(often) as (control, _):
+        deadline = time.monotonic() + 20
+        found: list[Operation] = []
+        while not found and time.monotonic() < deadline:
+            with control.database.reading() as session:
+                found = list(session.scalars(select(Operation).where(Operation.state == "succeeded")))
+            time.sleep(0.02)
+    assert found and {(row.kind, row.created_by) for row in found} == {("collect", "epochal")}
