@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.catalog import Change
+from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.state import StateBackend
 from epochal.engine.job import Participants
@@ -18,6 +18,7 @@ from epochal.engine.settings import ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.revived import revived_columns
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import TableChange, compare
 
@@ -49,8 +50,11 @@ def assemble(orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: 
     return Program(orders, graph, plan, participants)
 
 
-def check_continues(head: Manifest, orders: ExecutionOrders, participants: Participants) -> tuple[TableChange, ...]:
-    """What becomes of each state table after ``head``. Raises ``IncompatibleState`` when it cannot be gone on from."""
+def check_continues(
+    store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
+) -> tuple[TableChange, ...]:
+    """What becomes of each state table after a snapshot. Raises ``IncompatibleState`` when nothing can go on from it."""
+    head = store.read_manifest(reference)
     wanted = orders.configuration.max_parallelism
     if head.max_parallelism != wanted:
         raise IncompatibleState(
@@ -59,6 +63,7 @@ def check_continues(head: Manifest, orders: ExecutionOrders, participants: Parti
         )
     changes = compare(head.tables, participants.tables, orders.configuration.allow_dropped_state)
     problems = [problem for change in changes for problem in change.problems]
+    problems += revived_columns(store, reference, participants.tables)
     if problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(problems)}")
     return changes

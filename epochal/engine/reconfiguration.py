@@ -127,7 +127,7 @@ class Reconfigurations:
         store, head = self.coordinator.store, self.coordinator.position.head
         if head is not None:
             manifest = store.read_manifest(head)
-            check_continues(manifest, program.orders, program.participants)
+            check_continues(store, head, program.orders, program.participants)
             self.coordinator.changes += changes_since(manifest, program.orders, program.participants)
         self.coordinator.changes += configured(self.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)

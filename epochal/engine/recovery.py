@@ -71,7 +71,7 @@ class Recovery:
     def _find(self, point: RecoveryPoint) -> Position:
         """R2: the latest prepared snapshot, its chains, and the sources' positions."""
         if point.head is not None:
-            check_continues(self.store.read_manifest(point.head), self.orders, self.participants)
+            check_continues(self.store, point.head, self.orders, self.participants)
         begun = point.begun if point.head and point.head.branch != point.branch else None
         restore_sources(self.store, point.head, self.participants.sources, begun)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, self.participants.tables)

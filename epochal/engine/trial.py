@@ -76,7 +76,7 @@ def run_trial(
     base = told[0].parent
     program = _counting(assemble(orders.model_copy(update={"shadow": True}), graph, spark, store))
     if base is not None:
-        check_continues(store.read_manifest(base), orders, program.participants)
+        check_continues(store, base, orders, program.participants)
     branch = f"{BRANCHES}{uuid4().hex[:12]}"
     try:
         tried = _Trial(program, spark, branch, store, base)

@@ -25,6 +25,7 @@ from epochal.service.ports import Builder
 from epochal.service.preflight.comparison import Comparison, compared
 from epochal.service.settings import Settings
 from epochal.service.versions.repository import VersionRepository
+from epochal.snapshots.revived import revived_columns
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -86,7 +87,11 @@ class Proposals:
         """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
         graph = self._builder.analyse(wanted.location, wanted.parameters, wanted.configuration)
         tables = None if snapshot is None else self._store.read_manifest(snapshot).tables
-        return Proposal(wanted, graph, compared(made_by, graph, tables, wanted.configuration.allow_dropped_state))
+        comparison = compared(made_by, graph, tables, wanted.configuration.allow_dropped_state)
+        if snapshot is not None:
+            revived = tuple(revived_columns(self._store, snapshot, graph.tables or ()))
+            comparison = comparison.model_copy(update={"problems": (*comparison.problems, *revived)})
+        return Proposal(wanted, graph, comparison)
 
     def tried(self, application: str, wanted: Wanted, head: ManifestReference, epochs: int) -> TrialAnswer:
         """Run the last ``epochs`` epochs again with it, in shadow."""

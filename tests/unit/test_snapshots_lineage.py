@@ -14,6 +14,7 @@ from epochal.errors import FileMissing
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.revived import revived_columns
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
 
@@ -30,6 +31,11 @@ def _file(name: str) -> FileReference:
     return FileReference(path=name, sha256="0" * 64, bytes=1, rows=1)
 
 
+def table_of(id: str, *values: str) -> StateTable:
+    columns = tuple(Column(name=name, type="int") for name in values)
+    return StateTable(id=id, operator=id, kind=StateKind.VALUE, key=(Column(name="k", type="int"),), value=columns)
+
+
 class Line:
     """Manifests of one branch, written one after another; the chains of ``t`` and ``u`` are extended alongside."""
 
@@ -39,7 +45,12 @@ class Line:
         self.chains: dict[str, Chain] = {"t": EMPTY, "u": EMPTY}
 
     def add(
-        self, epoch: int, *tables: str, bases: EpochKey | None = None, declared: Sequence[str] = ("t", "u")
+        self,
+        epoch: int,
+        *changed: str,
+        bases: EpochKey | None = None,
+        declared: Sequence[str] = ("t", "u"),
+        tables: Sequence[StateTable] | None = None,
     ) -> EpochKey:
         manifest = Manifest(
             application="a",
@@ -51,11 +62,8 @@ class Line:
             artifact="0" * 64,
             parallelism=1,
             max_parallelism=16,
-            tables=tuple(
-                StateTable(id=id, operator=id, kind=StateKind.VALUE, key=(Column(name="k", type="int"),), value=())
-                for id in declared
-            ),
-            deltas=tuple(delta(table, f"{table} {self.branch} {epoch}") for table in tables),
+            tables=tuple(tables if tables is not None else map(table_of, declared)),
+            deltas=tuple(delta(table, f"{table} {self.branch} {epoch}") for table in changed),
             bases=() if bases is None else (base("t", bases), base("u", bases)),
             created_at=datetime(2013, 1, 1, tzinfo=UTC),
         )
@@ -177,3 +185,16 @@ def test_a_table_that_was_dropped_and_declared_anew_begins_empty(line: Line) -> 
     assert [len(link.deltas) for link in chains["t"].links] == [0, 1]
     assert [len(link.deltas) for link in chains["u"].links] == [1, 1]
     assert len(chains["u"].bases) == 1
+
+
+def test_a_column_that_was_dropped_does_not_come_back_while_its_files_are_read(line: Line) -> None:
+    with_note, without = table_of("t", "note"), table_of("t", "n")
+    line.add(1, "t", tables=[with_note])
+    line.add(2, "t", tables=[without])
+    assert line.head is not None
+    (problem,) = revived_columns(line.store, line.head, [table_of("t", "n", "note")])
+    assert "'note' was dropped after epoch 1" in problem
+    assert list(revived_columns(line.store, line.head, [table_of("t", "n", "other")])) == []
+
+    line.add(3, "t", bases=EpochKey("main", 2), tables=[without])
+    assert list(revived_columns(line.store, line.head, [table_of("t", "n", "note")])) == []

@@ -1,0 +1,47 @@
+"""Columns that are declared again after they were dropped, while files that are still read hold their old values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.snapshots.lineage import history
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
+
+
+def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Iterable[StateTable]) -> Iterator[str]:
+    """What stands against going on from ``head`` with these tables: a sentence for each such column.
+
+    Bases that were written after the column was dropped have no trace of it, and end the search.
+    """
+    wanted = {table.id: table for table in tables}
+    added = {
+        id: _names(wanted[id]) - before for id, before in _declared(store.read_manifest(head)).items() if id in wanted
+    }
+    base_at = None
+    for manifest in history(store, head):
+        if base_at is None and manifest.bases:
+            base_at = manifest.bases[0].at
+        declared = _declared(manifest)
+        for id in list(added):
+            if id not in declared:
+                del added[id]
+                continue
+            for name in sorted(added[id] & declared[id]):
+                added[id].discard(name)
+                yield (
+                    f"State table {id!r}: column {name!r} was dropped after epoch {manifest.epoch}, and its old values are "
+                    "still in files that are read. Give the new column another name, or wait for new bases."
+                )
+        if not any(added.values()) or manifest.key == base_at:
+            return
+
+
+def _declared(manifest: Manifest) -> dict[str, set[str]]:
+    return {table.id: _names(table) for table in manifest.tables}
+
+
+def _names(table: StateTable) -> set[str]:
+    return {column.name for column in table.value}
