@@ -53,7 +53,7 @@ def assemble(orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: 
 def check_continues(
     store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
 ) -> tuple[TableChange, ...]:
-    """What becomes of each state table after a snapshot. Raises ``IncompatibleState`` when nothing can go on from it."""
+    """What becomes of each state table after a snapshot. Raises ``IncompatibleState``: nothing can go on from it."""
     head = store.read_manifest(reference)
     wanted = orders.configuration.max_parallelism
     if head.max_parallelism != wanted:

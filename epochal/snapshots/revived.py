@@ -32,8 +32,8 @@ def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Itera
             for name in sorted(added[id] & declared[id]):
                 added[id].discard(name)
                 yield (
-                    f"State table {id!r}: column {name!r} was dropped after epoch {manifest.epoch}, and its old values are "
-                    "still in files that are read. Give the new column another name, or wait for new bases."
+                    f"State table {id!r}: column {name!r} was dropped after epoch {manifest.epoch}, and its old values "
+                    "are still in files that are read. Give the new column another name, or wait for new bases."
                 )
         if not any(added.values()) or manifest.key == base_at:
             return
