@@ -33,6 +33,7 @@ MEASURES = (
     "lookups",
     "recovery",
     "fork",
+    "rescale",
     "state_size",
     "dbms",
     "kafka",
