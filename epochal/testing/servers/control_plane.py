@@ -53,11 +53,15 @@ class ControlPlane:
             check=False,
         )
 
-    def restart(self, kill: bool = False) -> None:
-        """End the process (``kill``: without asking) and start another on the same data and port. Drivers go on."""
+    def restart(self, kill: bool = False, wait: bool = True) -> None:
+        """End the process (``kill``: without asking) and start another on the same data and port. Drivers go on.
+
+        The new one sees what ``environment`` says then. ``wait`` False: it may not live long enough to become ready.
+        """
         self.process.stop(signal.SIGKILL if kill else signal.SIGTERM, STOP_SECONDS)
         self.process = self._start()
-        self.wait_until_ready()
+        if wait:
+            self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
         """Raises ``ServerUnavailable`` with the end of its log."""

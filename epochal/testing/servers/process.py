@@ -88,6 +88,13 @@ class ServerProcess:
                 raise ServerUnavailable(f"{self.name} did not answer within {seconds:.0f} s. Its log: {self.log_end()}")
             time.sleep(0.05)
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Return once it has ended, however. Raises ``ServerUnavailable`` when it does not."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise ServerUnavailable(f"{self.name} did not end within {seconds:.0f} s.") from None
+
     def wait_for_success(self, seconds: float) -> None:
         """Return once it ended with exit code 0. Raises ``ServerUnavailable`` with the log's end otherwise."""
         try:
