@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -47,7 +47,8 @@ class KafkaBackend(SinkBackend):
 
     def __init__(self, place: SinkPlace, settings: KafkaSinkSettings) -> None:
         self._place = place
-        self._settings = settings
+        named = replace(settings.connection, who=f"Kafka sink {place.sink!r}")
+        self._settings = replace(settings, connection=named)
         self._log = WriteAheadLog(place)
         self._largest: dict[str, int] = {}
         self._shards: _Shards | None = None
@@ -141,21 +142,22 @@ class KafkaBackend(SinkBackend):
         owner = (epoch.branch, epoch.attempt)
         if self._shards is None or self._shards.owner != owner:
             self._close()
-            settings = self._settings
-            places = [
-                ShardPlace(
-                    connection=settings.connection,
-                    transactional_id=f"{epoch.branch}.{self._place.sink}.{shard}",
-                    marker_topic=self._marker_topic(epoch),
-                    shards=settings.shards,
-                    largest_record=self._largest.get(settings.shape.topic or ""),
-                    timeout_seconds=settings.transaction_timeout_seconds,
-                    limit=settings.transaction_records,
-                )
-                for shard in range(settings.shards)
-            ]
+            ids = [f"{epoch.branch}.{self._place.sink}.{shard}" for shard in range(self._settings.shards)]
+            places = [self._shard_place(id, epoch) for id in ids]
             self._shards = _Shards(owner, tuple(ShardCommitter(place, epoch.attempt) for place in places))
         return self._shards.committers
+
+    def _shard_place(self, transactional_id: str, epoch: EpochScope) -> ShardPlace:
+        settings = self._settings
+        return ShardPlace(
+            connection=replace(settings.connection, who=f"Kafka sink {transactional_id}"),
+            transactional_id=transactional_id,
+            marker_topic=self._marker_topic(epoch),
+            shards=settings.shards,
+            largest_record=self._largest.get(settings.shape.topic or ""),
+            timeout_seconds=settings.transaction_timeout_seconds,
+            limit=settings.transaction_records,
+        )
 
     def _marker_topic(self, epoch: EpochScope) -> str:
         return self._settings.marker_topic or f"epochal.{epoch.application}.markers"

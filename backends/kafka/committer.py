@@ -264,8 +264,7 @@ class ShardCommitter:
                 f"{self._where()}: could not {what}: Kafka refused {producer.refused}. Nothing of the epoch is "
                 "visible. Raise the topic's max.message.bytes, or see the broker's log; the commit is tried again."
             )
-        translated = self._place.connection.translate(error, what, producer.complaints.last if producer else None)
-        return type(translated)(f"{self._where()}: {translated.message}")
+        return self._place.connection.translate(error, what, producer.complaints.last if producer else None)
 
     def _where(self) -> str:
         return f"Kafka sink {self._place.transactional_id}"

@@ -96,16 +96,17 @@ _log.setLevel(logging.CRITICAL + 1)
 class Connection:
     """``servers``: ``host:port,host:port``. ``options``: of the allow-list, with ``_`` for ``.``; secrets by reference.
 
-    Serialisable. ``error`` is what a failure is raised as: ``SinkError`` or ``SourceError``.
+    Serialisable. ``error``: what a failure is raised as, ``SinkError`` or ``SourceError``. ``who`` begins its message.
     """
 
     servers: str
     options: Mapping[str, Any] = field(default_factory=dict)
     error: type[SinkError] | type[SourceError] = SinkError
+    who: str = ""
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """For a client of confluent-kafka, secrets looked up; ``more`` (with ``_`` for ``.``) come first."""
-        given = {"bootstrap_servers": self.servers, **revealed(self.options), **more}
+        given = {"bootstrap_servers": self.servers, **revealed({**self.options, **more})}
         # Without a callback of its own, a client writes its errors to standard error.
         settings: dict[str, Any] = {"logger": _log, "error_cb": _ignored}
         return {**settings, **{name.replace("_", ".") if name not in settings else name: given[name] for name in given}}
@@ -135,7 +136,8 @@ class Connection:
         kind = self.error
         if code in PASSING:
             kind = SinkUnavailable if self.error is SinkError else BrokersAway
-        return kind(f"Kafka at {self.servers}: could not {what}: {text}. {fix}")
+        who = f"{self.who}: " if self.who else ""
+        return kind(f"{who}Kafka at {self.servers}: could not {what}: {text}. {fix}")
 
     @contextmanager
     def translated(self, what: str, complaints: Complaints | None = None) -> Iterator[None]:

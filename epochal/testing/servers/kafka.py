@@ -10,13 +10,15 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from epochal.testing.servers.kafka_security import LISTENER, SecuredListener, secured_listener
 from epochal.testing.servers.maven import artifacts, class_path, java
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
 from epochal.testing.servers.proxy import TcpProxy
@@ -34,9 +36,10 @@ class KafkaServer:
     :attr:`bootstrap_through_proxy`.
     """
 
-    def __init__(self, folder: Path, jars: Path, port: int, proxy: TcpProxy) -> None:
+    def __init__(self, folder: Path, jars: Path, port: int, proxy: TcpProxy, secured: SecuredListener | None) -> None:
         self.port = port
         self.proxy = proxy
+        self._secured = secured
         self._folder = folder
         self._jars = jars
         self._process: ServerProcess | None = None
@@ -50,6 +53,13 @@ class KafkaServer:
     def bootstrap_through_proxy(self) -> str:
         """The same, for clients whose every connection goes through :attr:`proxy`."""
         return f"{LOOPBACK}:{self.proxy.port}"
+
+    @property
+    def secured(self) -> SecuredListener:
+        """The listener with TLS and passwords, of a broker that was started with one."""
+        if self._secured is None:
+            raise ServerUnavailable("This Kafka broker has no secured listener: start it with kafka(secured=True).")
+        return self._secured
 
     @property
     def process(self) -> ServerProcess:
@@ -116,6 +126,9 @@ class KafkaServer:
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
+    def producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
     def _has(self, admin: AdminClient, topic: str) -> bool:
         """Whether clients are told of the topic: a moment after it was made."""
         try:
@@ -133,20 +146,22 @@ class KafkaServer:
 
 
 @contextmanager
-def kafka(**settings: str) -> Iterator[KafkaServer]:
+def kafka(secured: bool = False, **settings: str) -> Iterator[KafkaServer]:
     """A broker with an empty data folder; stopped and removed at the end.
 
-    ``settings`` are the broker's, with ``_`` for ``.``, over those that a test needs. Raises ``ServerUnavailable``
-    where Java, Maven or the network is missing.
+    ``secured``: with one more listener, see :class:`SecuredListener`. ``settings`` are the broker's, with ``_`` for
+    ``.``, over those that a test needs. Raises ``ServerUnavailable`` where Java, Maven or the network is missing.
     """
     jars = artifacts(f"kafka-{VERSION}", COORDINATES)
     folder = Path(tempfile.mkdtemp(prefix="epochal-kafka-"))
-    behind_proxy = free_port()
-    server = KafkaServer(folder, jars, free_port(), TcpProxy(behind_proxy))
+    listener = secured_listener(folder) if secured else None
+    ports = _Ports(free_port(), behind_proxy=free_port(), controller=free_port())
+    server = KafkaServer(folder, jars, ports.plain, TcpProxy(ports.behind_proxy), listener)
     try:
         given = {key.replace("_", "."): value for key, value in settings.items()}
-        _write_settings(folder, server.port, (behind_proxy, server.proxy.port), given)
-        _format(folder, jars)
+        given = {**_addresses(ports, server.proxy.port, listener), **(listener.settings() if listener else {}), **given}
+        _write_settings(folder, given)
+        _format(folder, jars, listener.format_arguments() if listener else [])
         server.start()
         yield server
     finally:
@@ -156,19 +171,35 @@ def kafka(**settings: str) -> Iterator[KafkaServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_settings(folder: Path, port: int, proxied: tuple[int, int], settings: dict[str, str]) -> None:
-    """``proxied``: the port of the second listener, and the one that clients are told."""
-    controller = free_port()
+@dataclass(frozen=True)
+class _Ports:
+    plain: int
+    behind_proxy: int
+    controller: int
+
+
+def _addresses(ports: _Ports, proxy: int, secured: SecuredListener | None) -> dict[str, str]:
+    """Where the broker listens, and what it tells its clients: of the listener behind the proxy, the proxy's port."""
+    clients = {"PLAINTEXT": (ports.plain, ports.plain), "PROXIED": (ports.behind_proxy, proxy)}
+    protocols = {"PLAINTEXT": "PLAINTEXT", "PROXIED": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+    if secured is not None:
+        clients[LISTENER] = secured.port, secured.port
+        protocols[LISTENER] = "SASL_SSL"
+    listening = [f"{name}://{LOOPBACK}:{port}" for name, (port, _) in clients.items()]
+    return {
+        "listeners": ",".join([*listening, f"CONTROLLER://{LOOPBACK}:{ports.controller}"]),
+        "advertised.listeners": ",".join(f"{name}://{LOOPBACK}:{port}" for name, (_, port) in clients.items()),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{ports.controller}",
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+    }
+
+
+def _write_settings(folder: Path, settings: dict[str, str]) -> None:
     needed = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},PROXIED://{LOOPBACK}:{proxied[0]},"
-        f"CONTROLLER://{LOOPBACK}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},PROXIED://{LOOPBACK}:{proxied[1]}",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(folder / "data"),
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": "1",
@@ -189,10 +220,10 @@ def _write_settings(folder: Path, port: int, proxied: tuple[int, int], settings:
     (folder / "server.properties").write_text("".join(lines))
 
 
-def _format(folder: Path, jars: Path) -> None:
+def _format(folder: Path, jars: Path, more: Sequence[str]) -> None:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # Said with "=": an id that begins with "-" would be taken for an option.
-    arguments = ["format", f"--cluster-id={cluster}", "-c", str(folder / "server.properties")]
+    arguments = ["format", f"--cluster-id={cluster}", "-c", str(folder / "server.properties"), *more]
     formatting = ServerProcess(
         "Kafka's storage tool",
         _command(jars, "kafka.tools.StorageTool", *arguments),
