@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from epochal.pipeline.state import ListState, MapState, ValueState
     from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
     from epochal.secrets import Secret, secret
+    from epochal.snapshots.frame import read_state
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _HOME = {
     "StaticTable": "epochal.pipeline.stream",
     "Stream": "epochal.pipeline.stream",
     "ValueState": "epochal.pipeline.state",
+    "read_state": "epochal.snapshots.frame",
     "Secret": "epochal.secrets",
     "secret": "epochal.secrets",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "StaticTable",
     "Stream",
     "ValueState",
+    "read_state",
     "secret",
 ]
 

@@ -78,9 +78,12 @@ class Snapshots:
         """Newest first."""
         return self._transport.pages(self._path, Epoch, limit)
 
-    def get(self, epoch: int) -> Snapshot:
-        """One snapshot, with its whole manifest. Raises ``SnapshotExpired`` past the retention."""
-        answer = self._transport.get(f"{self._path}/{epoch:d}")
+    def get(self, epoch: int | str) -> Snapshot:
+        """One snapshot, with its whole manifest: an epoch, a savepoint, a tag, or ``head``.
+
+        Raises ``SnapshotExpired`` past the retention.
+        """
+        answer = self._transport.get(f"{self._path}/{quote(str(epoch), safe='')}")
         manifest = {name: value for name, value in answer.items() if name != "reference"}
         return read(Snapshot, {**answer, "manifest": manifest})
 

@@ -6,8 +6,9 @@ neighbouring epoch reads nothing. Many small files are read at once, by a few th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -65,14 +66,16 @@ def read_rows(
     """
     of = f"state {table.id!r}"
     wanted = None if groups is None else np.unique(groups)
-    try:
+    with _damage(store, file, of):
         rows = _read(store, file, wanted, of, keep)
         return _conformed(rows if wanted is None else _of_groups(rows, wanted), table)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise FileCorrupt(
-            f"{store.location(file.path)}, of {of}, is damaged: {error}. "
-            "Restore the file from a copy, or read a snapshot that does not need it."
-        ) from error
+
+
+def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -> frozenset[str]:
+    """The columns that the file has. Raises ``FileMissing``, ``FileCorrupt``."""
+    of = f"state {table.id!r}"
+    with _damage(store, file, of):
+        return frozenset(_opened(store, file, of).schema_arrow.names)
 
 
 def at_once(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterable[Output]:
@@ -89,6 +92,17 @@ def forget() -> None:
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="snapshot-parts")
+
+
+@contextmanager
+def _damage(store: SnapshotStore, file: FileReference, of: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise FileCorrupt(
+            f"{store.location(file.path)}, of {of}, is damaged: {error}. "
+            "Restore the file from a copy, or read a snapshot that does not need it."
+        ) from error
 
 
 def _read(store: SnapshotStore, file: FileReference, wanted: Groups | None, of: str, keep: bool) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from epochal.service.context import control_plane
 from epochal.service.pagination import Paging
@@ -13,6 +13,7 @@ from epochal.service.security import Scope, requires
 from epochal.service.snapshots.diff_schemas import DiffRows, SnapshotDiff
 from epochal.service.snapshots.diffs import DiffService
 from epochal.service.snapshots.names import LONGEST_NAME
+from epochal.service.snapshots.schemas import Named
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots/{snapshot}/diff", tags=["snapshots"])
 
@@ -23,7 +24,6 @@ def _diffs(request: Request) -> DiffService:
 
 
 Comparing = Annotated[DiffService, Depends(_diffs)]
-From = Annotated[str, Path(max_length=LONGEST_NAME, description="An epoch, a savepoint, a tag, or `head`.")]
 To = Annotated[
     str,
     Query(
@@ -36,7 +36,7 @@ To = Annotated[
 
 @router.get("", summary="What is different in another snapshot")
 @requires(Scope.READ)
-def diff(name: Name, snapshot: From, to: To, diffs: Comparing) -> SnapshotDiff:
+def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
     """Code, parameters, what was read between, and how many keys of each state table are different; also across forks
     and rollbacks."""
     return diffs.summary(name, snapshot, to)
@@ -44,6 +44,6 @@ def diff(name: Name, snapshot: From, to: To, diffs: Comparing) -> SnapshotDiff:
 
 @router.get("/{table}", summary="The rows of a state table that are different")
 @requires(Scope.READ)
-def diff_rows(name: Name, snapshot: From, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
+def diff_rows(name: Name, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
     """In key order, with the values in both snapshots."""
     return diffs.rows(name, snapshot, to, table, page)

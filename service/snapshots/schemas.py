@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+from typing import Annotated
+
+from fastapi import Path
 from pydantic import ConfigDict
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.service.schema import Answer
+from epochal.service.snapshots.names import LONGEST_NAME
+
+Named = Annotated[
+    str, Path(max_length=LONGEST_NAME, description="An epoch, a savepoint, a tag, or `head`.", examples=["12"])
+]
 
 
 class SnapshotAnswer(Answer):

@@ -18,7 +18,9 @@ from epochal.service.catalog.records import epoch_record
 from epochal.service.pagination import PageRequest
 from epochal.service.ports import ApplicationHead, Making
 from epochal.service.schema import Page
+from epochal.service.snapshots.expiry import expiring
 from epochal.service.snapshots.makings import read_makings
+from epochal.service.snapshots.names import named_snapshot
 from epochal.service.snapshots.repository import SNAPSHOTS, SnapshotRepository
 from epochal.service.snapshots.schemas import SnapshotAnswer
 from epochal.snapshots.store import SnapshotStore
@@ -85,10 +87,12 @@ class SnapshotService:
             part = SnapshotRepository(session).page(row, page, SNAPSHOTS)
             return Page(items=[epoch_record(item) for item in part.rows], next_cursor=part.next_cursor)
 
-    def get(self, application: str, epoch: int) -> SnapshotAnswer:
+    def get(self, application: str, name: str) -> SnapshotAnswer:
         """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
-        reference = self._directory.resolve(application, epoch=epoch)
-        manifest = self._store.read_manifest(reference)
+        with self._database.reading() as session:
+            reference = named_snapshot(session, application, name)
+        with expiring(self._directory, reference.key):
+            manifest = self._store.read_manifest(reference)
         return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference)
 
 

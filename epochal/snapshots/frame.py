@@ -1,0 +1,180 @@
+"""State as a DataFrame: one state table at any epoch, read by Spark from the files of the snapshot store.
+
+Base and deltas together, of each key the newest row, without those that were deleted. Nothing is read before an action,
+and only the columns that it needs; filters on key columns reach the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Protocol
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import InvalidInput, NotFound
+from epochal.snapshots import layout
+from epochal.snapshots.lineage import history
+from epochal.snapshots.manifest import FileReference, Manifest
+from epochal.snapshots.parts import at_once, column_names
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.json_form import from_json
+from epochal.state.table import Column, StateTable
+
+_EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"
+_OLDEST = -1
+"""In place of the epoch of a base's rows: every delta that is read beside them is newer."""
+
+
+class ControlPlaneClient(Protocol):
+    """As much of :class:`epochal.Client` as is needed to ask which manifest an epoch has."""
+
+    def application(self, name: str) -> Any: ...
+
+
+def read_state(
+    spark: SparkSession,
+    store: str,
+    table: str,
+    *,
+    epoch: int | str | None = None,
+    application: str | None = None,
+    client: ControlPlaneClient | None = None,
+    branch: str | None = None,
+) -> DataFrame:
+    """A state table at a snapshot: its key, sub-key and value columns, one row per key.
+
+    ``store`` is the snapshot store's path or URL, as Spark reaches it, too. Which snapshot:
+
+    - with ``client`` and ``application``: a committed epoch of its lineage, the name of a savepoint or a tag, or (left
+      out) the latest committed epoch. The control plane answers; it refuses what has expired.
+    - without: ``epoch`` on ``branch``, from the store alone; left out, the newest there is. Of the very newest epoch a
+      store does not know whether it was decided: ask the control plane where that matters. A store with one branch
+      needs no ``branch``.
+
+    Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``; ``FileMissing`` when a manifest is gone.
+    """
+    files = SnapshotStore(store)
+    if client is not None:
+        if application is None or branch is not None:
+            raise InvalidInput("With a client, say which application is meant, and no branch.")
+        wanted = "head" if epoch is None else epoch
+        reference: ManifestReference = client.application(application).snapshots.get(wanted).reference
+    elif isinstance(epoch, str) or application is not None:
+        raise InvalidInput("Names and applications are known to the control plane: give a client, or branch and epoch.")
+    else:
+        reference = _in_store(files, branch, epoch)
+    return _frame(spark, SnapshotReader(files, reference), table)
+
+
+def _in_store(store: SnapshotStore, branch: str | None, epoch: int | None) -> ManifestReference:
+    newest = _newest(store, branch or _only_branch(store))
+    if epoch is None:
+        return newest
+    reference: ManifestReference | None = newest
+    for manifest in history(store, newest):
+        if manifest.epoch == epoch:
+            assert reference is not None  # it has led to this manifest
+            return reference
+        reference = manifest.parent
+        if manifest.epoch < epoch:
+            break
+    raise NotFound(f"Store {store.url} has no epoch {epoch} on the way back from {newest.key}.")
+
+
+def _only_branch(store: SnapshotStore) -> str:
+    branches = sorted({path.partition("/")[0] for path in store.list("") if "/manifests/" in path})
+    if len(branches) != 1:
+        raise InvalidInput(f"Store {store.url} has the branches {', '.join(branches) or 'none'}: say which is meant.")
+    return branches[0]
+
+
+def _newest(store: SnapshotStore, branch: str) -> ManifestReference:
+    by_epoch = layout.manifests_by_epoch(
+        path for path in store.list(layout.manifests(branch)) if not path.endswith(layout.TEMPORARY)
+    )
+    if not by_epoch:
+        raise NotFound(f"Store {store.url} has no snapshot of branch {branch!r}.")
+    # Of several for one epoch at most one was decided: the last attempt's.
+    path = max(by_epoch[max(by_epoch)], key=_attempt)
+    data = store.read(path)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return ManifestReference(branch=branch, epoch=Manifest.decode(data).epoch, path=path, sha256=sha256)
+
+
+def _attempt(path: str) -> int:
+    return int(path.rpartition("/")[2].split("-")[1])
+
+
+def _frame(spark: SparkSession, reader: SnapshotReader, id: str) -> DataFrame:
+    table, chain = reader.table(id), reader.chain(id)
+    deltas = [delta.file for link in chain.links for delta in link.deltas]
+    frames = _read(spark, reader.store, table, [base.file for base in chain.bases], delta=False)
+    frames += _read(spark, reader.store, table, deltas, delta=True)
+    keys, values = [column.name for column in table.full_key], [column.name for column in table.value]
+    if not frames:
+        return _shown(spark.createDataFrame([], _ddl((*table.full_key, *table.value))), table)
+    rows = reduce(lambda left, right: left.unionByName(right), frames)
+    newest = F.max_by(F.struct(_OPERATION, *map(_quoted, values)), _EPOCH).alias(_ROW)
+    state = rows.groupBy(*map(_quoted, keys)).agg(newest).where(F.col(f"{_ROW}.{_OPERATION}") == "put")
+    selected: list[SparkColumn | str] = [*map(_quoted, keys)]
+    selected += [F.col(f"{_ROW}.{_quoted(value)}").alias(value) for value in values]
+    return _shown(state.select(*selected), table)
+
+
+def _read(
+    spark: SparkSession, store: SnapshotStore, table: StateTable, files: Sequence[FileReference], *, delta: bool
+) -> list[DataFrame]:
+    """Frames with the columns of a delta and the epoch; files that lack columns with defaults are read apart."""
+    columns = (*table.full_key, *table.value)
+    if delta:
+        columns = (Column(name=_OPERATION, type="string"), *columns)
+    frames = []
+    for absent, some in _by_absent_columns(store, table, files).items():
+        paths = [store.location(file.path) for file in some]
+        frame = spark.read.schema(_ddl(columns)).parquet(*paths)
+        for column in table.value:
+            if column.name in absent:
+                frame = frame.withColumn(column.name, F.lit(from_json(column.default, column)).cast(column.type))
+        if delta:
+            epoch: SparkColumn = F.regexp_extract("_metadata.file_path", r"/epochs/(\d+)/[^/]+$", 1).cast("bigint")
+            frames.append(frame.withColumn(_EPOCH, epoch))
+        else:
+            frames.append(frame.withColumn(_OPERATION, F.lit("put")).withColumn(_EPOCH, F.lit(_OLDEST).cast("bigint")))
+    return frames
+
+
+def _by_absent_columns(
+    store: SnapshotStore, table: StateTable, files: Sequence[FileReference]
+) -> dict[frozenset[str], list[FileReference]]:
+    """Spark reads null where a file has no such column; only a default needs to know which files those are."""
+    defaults = frozenset(column.name for column in table.value if column.default is not None)
+    found: dict[frozenset[str], list[FileReference]] = defaultdict(list)
+    if not defaults:
+        return {frozenset(): list(files)} if files else {}
+    present = at_once(lambda file: column_names(store, table, file), files)
+    for file, names in zip(files, present, strict=True):
+        found[defaults - names].append(file)
+    return found
+
+
+def _shown(state: DataFrame, table: StateTable) -> DataFrame:
+    """With the columns that look-ups show beside the kept ones."""
+    for quotient in table.shown:
+        dividend, divisor = F.col(_quoted(quotient.dividend)), F.col(_quoted(quotient.divisor))
+        state = state.withColumn(quotient.name, F.when(divisor != 0, dividend.cast("double") / divisor))
+    return state
+
+
+def _ddl(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{_quoted(column.name)} {column.type}" for column in columns)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

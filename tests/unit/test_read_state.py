@@ -1,0 +1,96 @@
+"""State as a DataFrame at any epoch: equal to what the snapshot's reader says, also over bases and changed schemas."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import epochal
+from epochal.errors import InvalidInput, NotFound
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column, Quotient, StateTable
+from tests.unit.snapshot_tree import TOTALS, VISITS, Branch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def branch(tmp_path: Path) -> Branch:
+    """Nine epochs of puts and deletes; bases after the fourth."""
+    chance = random.Random(7)
+    branch = Branch(SnapshotStore(str(tmp_path / "a store")))
+    for number in range(9):
+        changes: list[Any] = []
+        for day in chance.sample(range(12), 5):
+            row = {"count": number, "worst": chance.choice([None, 1.5])} if chance.random() < 0.7 else None
+            changes.append((TOTALS, ("JFK", day), row))
+        if number == 2:
+            changes.append((VISITS, ("N1", "A"), {"late": 5}))
+        branch.epoch(*changes)
+        if number == 3:
+            branch.compact()
+    return branch
+
+
+def test_state_at_every_kind_of_epoch(spark: SparkSession, branch: Branch) -> None:
+    for epoch in (1, 4, 6, None):
+        state = epochal.read_state(spark, branch.store.url, "totals", epoch=epoch)
+        assert state.columns == ["city", "day", "count", "worst"]
+        found = {(row.city, row.day): (row["count"], row.worst) for row in state.collect()}
+        model = branch.models[branch.epochs[(epoch or 9) - 1].key]["totals"]
+        assert found == {key: (row["count"], row["worst"]) for key, row in model.items()}
+    visits = epochal.read_state(spark, branch.store.url, "visits.places", branch="main")
+    assert [row.asDict() for row in visits.collect()] == [{"tail": "N1", "airport": "A", "late": 5}]
+
+
+def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession, tmp_path: Path) -> None:
+    branch = Branch(SnapshotStore(str(tmp_path)), tables=(TOTALS,))
+    branch.epoch((TOTALS, ("JFK", 1), {"count": 4, "worst": 2.0}))
+    evolved = StateTable.model_validate(
+        {
+            **TOTALS.model_dump(),
+            "value": (
+                Column(name="count", type="bigint"),
+                Column(name="worst", type="double"),
+                Column(name="note", type="string", default="none"),
+                Column(name="more", type="int"),
+            ),
+            "shown": (Quotient(name="mean", dividend="worst", divisor="count"),),
+        }
+    )
+    branch.tables = (evolved,)
+    branch.epoch((evolved, ("JFK", 2), {"count": 0, "worst": 1.0, "note": None, "more": 3}))
+    rows = epochal.read_state(spark, branch.store.url, "totals").orderBy("day").collect()
+    assert [tuple(row) for row in rows] == [("JFK", 1, 4, 2.0, "none", None, 0.5), ("JFK", 2, 0, 1.0, None, 3, None)]
+
+
+def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    branch = Branch(SnapshotStore(str(tmp_path)))
+    branch.epoch()
+    state = epochal.read_state(spark, branch.store.url, "totals")
+    assert state.columns == ["city", "day", "count", "worst"]
+    assert state.count() == 0
+
+
+def test_what_cannot_be_read(spark: SparkSession, branch: Branch, tmp_path: Path) -> None:
+    url = branch.store.url
+    with pytest.raises(NotFound, match="no epoch 99"):
+        epochal.read_state(spark, url, "totals", epoch=99)
+    with pytest.raises(NotFound, match="it has: totals"):
+        epochal.read_state(spark, url, "nothing")
+    with pytest.raises(NotFound, match="branch 'other'"):
+        epochal.read_state(spark, url, "totals", branch="other")
+    with pytest.raises(InvalidInput, match="control plane"):
+        epochal.read_state(spark, url, "totals", epoch="monday")
+    with pytest.raises(InvalidInput, match="branches none"):
+        epochal.read_state(spark, str(tmp_path / "empty"), "totals")
+    branch.fork("fork").epoch()
+    with pytest.raises(InvalidInput, match="fork, main"):
+        epochal.read_state(spark, url, "totals")
+    assert epochal.read_state(spark, url, "totals", branch="fork", epoch=3).count() == len(
+        branch.models[branch.epochs[2].key]["totals"]
+    )
