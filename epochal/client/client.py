@@ -10,6 +10,7 @@ from epochal.client.artifacts import Artifacts
 from epochal.client.bundles import Imports
 from epochal.client.location import locate
 from epochal.client.operations import Operations
+from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
 from epochal.client.transport import Transport
 from epochal.errors import CatalogUnavailable
@@ -38,6 +39,7 @@ class Client:
         self.imports = Imports(self._transport)
         self.tokens = Tokens(self._transport)
         self.audit = Audit(self._transport)
+        self.store = Store(self._transport)
 
     @property
     def url(self) -> str:

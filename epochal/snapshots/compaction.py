@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
@@ -117,10 +118,15 @@ class TableCompaction:
         changes = self._changes_of(groups)
         if changes.num_rows == 0:
             for base in self.chain.bases:
-                if (base.first_group, base.last_group) == (groups.first, groups.last):
+                if (base.first_group, base.last_group) == (groups.first, groups.last) and self._is_as_declared(base):
                     return base.model_copy(update={"at": self.at})
         rows = applied(self.table, base_rows(self.store, self.table, self.chain, groups.first, groups.last), changes)
         return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
+
+    def _is_as_declared(self, base: BaseFile) -> bool:
+        """Whether the file has the columns that the table is declared with now: it may have evolved since."""
+        with self.store.open(base.file, f"state {self.table.id!r} at {base.at}") as source:
+            return bool(pq.read_schema(source).remove_metadata().equals(base_schema(self.table)))
 
     def _changes_of(self, groups: KeyGroupRange) -> pa.Table:
         if self._changes is None and self._fits():
@@ -144,18 +150,23 @@ def write_base(
     store: SnapshotStore, table: StateTable, at: EpochKey, groups: KeyGroupRange, rows: pa.Table
 ) -> BaseFile:
     """One range's rows, sorted by (key group, key), as a file. Durable when this returns; raises ``StorageFull``."""
+    data = encoded_base(table, at, groups.first, groups.last, rows)
+    path = layout.base(at, table.id, groups.first, groups.last)
+    file = store.write_file(path, data, rows.num_rows)
+    return BaseFile(table=table.id, at=at, first_group=groups.first, last_group=groups.last, file=file)
+
+
+def encoded_base(table: StateTable, at: EpochKey, first_group: int, last_group: int, rows: pa.Table) -> pa.Buffer:
+    """A base as a file. The same rows give the same bytes, as long as the same libraries write them."""
     about: dict[str, object] = {
         "format": 1,
         "table": table.id,
         "branch": at.branch,
         "epoch": at.epoch,
-        "first_group": groups.first,
-        "last_group": groups.last,
+        "first_group": first_group,
+        "last_group": last_group,
     }
-    data = encode_parquet(table, rows.select(base_schema(table).names), about)
-    path = layout.base(at, table.id, groups.first, groups.last)
-    file = store.write_file(path, data, rows.num_rows)
-    return BaseFile(table=table.id, at=at, first_group=groups.first, last_group=groups.last, file=file)
+    return encode_parquet(table, rows.select(base_schema(table).names), about)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ DataNodes, which write them to disk at once only where ``dfs.datanode.synconclos
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
@@ -80,7 +80,7 @@ class RemoteFiles:
             ]
         return [path.removeprefix(prefix) for path in found]
 
-    def entries(self, folder: str) -> list[tuple[str, int, Any]]:
+    def entries(self, folder: str) -> Sequence[tuple[str, int, Any]]:
         """As :meth:`list`, with the bytes of each file, and when it was written as far as the file system says so."""
         prefix = self._filesystem._strip_protocol(self._root).rstrip("/") + "/"
         with _system_errors(folder):

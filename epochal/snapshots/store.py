@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -145,7 +145,7 @@ class SnapshotStore:
         except OSError as error:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
-    def entries(self, folder: str = "") -> list[StoredFile]:
+    def entries(self, folder: str = "") -> Sequence[StoredFile]:
         """As :meth:`list`, with what the file system says of each file. One that vanishes meanwhile is left out."""
         if self._root is not None:
             found = [(path, _status(self._root / path)) for path in self.list(folder)]
@@ -235,6 +235,12 @@ def storage_errors(location: str) -> Iterator[None]:
                 f"There is no space left for {location}. Nothing is lost: free some space, and the epoch is run again."
             ) from error
         raise SnapshotError(f"{location} cannot be written: {error}.") from error
+
+
+def remembered(sha256: str) -> Manifest | None:
+    """A manifest that this process has read or written lately, whose bytes have this checksum."""
+    with _manifests_lock:
+        return _manifests.get(sha256)
 
 
 def _remember(sha256: str, manifest: Manifest) -> None:

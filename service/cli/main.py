@@ -19,6 +19,7 @@ from epochal.service.cli import (
     check,
     history,
     logs,
+    marks,
     migrate,
     migration,
     past,
@@ -26,6 +27,7 @@ from epochal.service.cli import (
     run,
     savepoints,
     state,
+    store,
     submit,
     tokens,
     transactions,
@@ -69,6 +71,8 @@ for group in (
     history,
     past,
     logs,
+    marks,
+    store,
     migrate,
 ):
     app.add_typer(group.app)

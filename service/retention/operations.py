@@ -80,8 +80,6 @@ def _end_those_gone(session: Session) -> None:
     for row in session.scalars(_running()).all():
         if datetime.fromisoformat(row.arguments["beat"]) < now() - GONE_AFTER:
             row.state, row.finished_at = "failed", now()
-            gone = EpochalError(
-                "The control plane that carried it out is gone; what it left, the next one does."
-            )
+            gone = EpochalError("The control plane that carried it out is gone; what it left, the next one does.")
             row.error = problem_of(gone).model_dump(mode="json", exclude_none=True)
     session.flush()

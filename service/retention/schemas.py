@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from epochal.contracts.identity import EpochKey
 from epochal.service.schema import Answer, Body
 from epochal.snapshots.collection import Amount, CollectionPlan
+from epochal.snapshots.verification import Report
 
 FILES_SHOWN = 1000
+_HARMED_SHOWN = 100
 
 GraceSeconds = Annotated[float, Field(ge=0, le=10 * 365 * 86400, description="What is younger stays.")]
 Folder = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^/\x00]+$")]
@@ -93,3 +95,65 @@ def _reasons(plan: CollectionPlan) -> dict[str, AmountAnswer]:
     for file in plan.files:
         amounts[file.why.value] = amounts.get(file.why.value, Amount()).plus(file.bytes)
     return {why: amount_answer(amount) for why, amount in sorted(amounts.items())}
+
+
+class Verify(Body):
+    """``application`` left out: every snapshot that is retained. ``quick``: sizes only, no checksums."""
+
+    application: str | None = Field(default=None, max_length=63)
+    quick: bool = False
+    repair: bool = False
+
+
+class FindingAnswer(Answer):
+    """``harms``: the snapshots that need the file, oldest first, at most a hundred of ``harmed``."""
+
+    path: str
+    trouble: Literal["missing", "corrupt"]
+    detail: str
+    harms: list[EpochKey]
+    harmed: int
+    repaired: bool
+    remedy: str
+
+
+class VerificationAnswer(Answer):
+    """The result of an operation of kind ``verify``. ``sound``: nothing is damaged, or everything was repaired.
+
+    ``intact``: the newest snapshot of each branch that nothing harms. ``unreferenced``: what no snapshot needs, which
+    garbage collection looks at.
+    """
+
+    sound: bool
+    snapshots: int
+    files: AmountAnswer
+    findings: list[FindingAnswer]
+    found: int
+    unreferenced: AmountAnswer
+    unreferenced_files: list[str]
+    intact: list[EpochKey]
+
+
+def verification_answer(report: Report) -> VerificationAnswer:
+    lost = report.unreferenced
+    return VerificationAnswer(
+        sound=report.is_sound,
+        snapshots=report.snapshots,
+        files=AmountAnswer(files=report.files, bytes=report.bytes),
+        findings=[
+            FindingAnswer(
+                path=finding.path,
+                trouble=finding.trouble.value,
+                detail=finding.detail,
+                harms=list(finding.harms[:_HARMED_SHOWN]),
+                harmed=len(finding.harms),
+                repaired=finding.repaired,
+                remedy=finding.remedy,
+            )
+            for finding in report.findings[:FILES_SHOWN]
+        ],
+        found=len(report.findings),
+        unreferenced=AmountAnswer(files=len(lost), bytes=sum(file.bytes for file in lost)),
+        unreferenced_files=[file.path for file in lost[:FILES_SHOWN]],
+        intact=[report.intact[branch] for branch in sorted(report.intact)],
+    )

@@ -1,19 +1,35 @@
-"""What the endpoints of garbage collection answer."""
+"""What the endpoints of garbage collection and verification answer."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy import select
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Branch
+from epochal.service.catalog.types import now
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
 from epochal.service.retention.collecting import Collection, CollectionRequest
 from epochal.service.retention.operations import StoreOperations
 from epochal.service.retention.part import Report, StoreWorker, Work
-from epochal.service.retention.schemas import Collect, CollectionPlanAnswer, collection_answer, plan_answer
+from epochal.service.retention.policy import horizon_of
+from epochal.service.retention.repository import RetentionRepository
+from epochal.service.retention.schemas import (
+    Collect,
+    CollectionPlanAnswer,
+    Verify,
+    collection_answer,
+    plan_answer,
+    verification_answer,
+)
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.verification import Verification
 
 
 class CollectionService:
@@ -38,6 +54,27 @@ class CollectionService:
             return collection_answer(plan, deleted).model_dump(mode="json")
 
         return work
+
+    def verify(self, request: Verify, by: str) -> OperationAnswer:
+        """Raises ``NotFound`` for the application, ``Conflict`` while the store is being worked on."""
+        self._roots(request.application)
+
+        def work(report: Report) -> dict[str, Any]:
+            roots = self._roots(request.application)
+            verification = Verification(self._store, roots, quick=request.quick, progress=report)
+            return verification_answer(verification.run(repair=request.repair)).model_dump(mode="json")
+
+        return operation_answer(self.worker.begin("verify", request.model_dump(mode="json"), work, by), None)
+
+    def _roots(self, application: str | None) -> list[ManifestReference]:
+        with self._database.reading() as session:
+            kept = RetentionRepository(session).known(now()).kept
+            if application is None:
+                return list(kept.values())
+            row = ApplicationRepository(session).named(application)
+            own = select(Branch.id).where(Branch.application == row.id)
+            branches = {*session.scalars(own), *horizon_of(session, row).lineage}
+            return [reference for key, reference in kept.items() if key.branch in branches]
 
     def _request(self, request: Collect) -> CollectionRequest:
         given = request.grace_seconds

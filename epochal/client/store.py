@@ -1,0 +1,31 @@
+"""The store as a whole: garbage collection and verification. Both are for administrators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from epochal.client.models import Operation
+from epochal.client.store_models import CollectionPlan
+from epochal.client.transport import Transport, read
+
+
+class Store:
+    """``client.store``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def plan_collection(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> CollectionPlan:
+        """What a collection would delete now, and why. Changes nothing."""
+        body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
+        return read(CollectionPlan, self._transport.post("/v1/collections/plan", body))
+
+    def collect(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> Operation:
+        """Delete what no retained snapshot needs; the operation's result says what went. Raises ``Conflict``."""
+        body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
+        return read(Operation, self._transport.post("/v1/collections", body))
+
+    def verify(self, application: str | None = None, *, quick: bool = False, repair: bool = False) -> Operation:
+        """Check every file that retained snapshots need; the operation's result is the report."""
+        body = {"application": application, "quick": quick, "repair": repair}
+        return read(Operation, self._transport.post("/v1/verifications", body))

@@ -1,0 +1,273 @@
+"""Verifying a store: every file that snapshots need is there and is what its manifest says, or is named.
+
+A finding says which snapshots it harms: a damaged delta that is older than an intact base harms those from before the
+base, and not the head. What can be repaired is what can be written again byte for byte, so that it has the checksum
+that a manifest or the catalog recorded: a base from the one before it and the deltas between, and a manifest that this
+process still knows. Nothing is ever guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import EpochalError, SnapshotError
+from epochal.faults import declare
+from epochal.snapshots import layout
+from epochal.snapshots.base import merged
+from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.compaction import encoded_base
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
+
+V1_REPAIRED = declare("V1.repaired", "one damaged file was written again, others were not")
+
+
+class Trouble(StrEnum):
+    MISSING = "missing"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A file that snapshots need and that is not as it should be. ``harms``: those snapshots, oldest first."""
+
+    path: str
+    trouble: Trouble
+    detail: str
+    harms: tuple[EpochKey, ...]
+    repaired: bool = False
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """``intact``: of each branch the newest snapshot that nothing harms. ``unreferenced``: what no snapshot needs."""
+
+    snapshots: int
+    files: int
+    bytes: int
+    findings: tuple[Finding, ...]
+    unreferenced: tuple[StoredFile, ...]
+    intact: Mapping[str, EpochKey]
+    cut_off: int = 0
+    """Offline: manifests from before what was collected; they are remains, and no damage."""
+
+    @property
+    def is_sound(self) -> bool:
+        return all(finding.repaired for finding in self.findings)
+
+
+@dataclass
+class _Need:
+    """A file, by whom it is needed, and what a repair has to know of it."""
+
+    path: str
+    sha256: str
+    bytes: int | None
+    harms: set[EpochKey] = field(default_factory=set)
+    base: BaseFile | None = None
+    manifest: ManifestReference | None = None
+
+
+class Verification:
+    """One look at a store. ``roots``: the snapshots that shall be readable."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        roots: Iterable[ManifestReference],
+        *,
+        quick: bool = False,
+        progress: Callable[[str], None] = lambda said: None,
+    ) -> None:
+        self._store = store
+        self._roots = sorted(roots, key=lambda reference: reference.key)
+        self._quick = quick
+        self._progress = progress
+        self._needs: dict[str, _Need] = {}
+        self._manifests: dict[str, Manifest | None] = {}
+        self._found: dict[str, tuple[Trouble, str]] = {}
+
+    def run(self, *, repair: bool = False) -> Report:
+        """Walk, check, and, when asked to, repair. Raises ``SnapshotError`` when the store cannot be listed."""
+        files = {file.path: file for file in self._store.entries()}
+        self._progress(f"{len(files)} files: reading manifests")
+        for root in self._roots:
+            self._walk(root)
+        for number, need in enumerate(list(self._needs.values())):
+            self._progress(f"{number} of {len(self._needs)} files checked")
+            if need.path not in self._found:
+                self._check(need, files)
+        repaired = self._repair() if repair else set()
+        findings = tuple(self._finding(path, path in repaired) for path in sorted(self._found))
+        harmed = {key for finding in findings if not finding.repaired for key in finding.harms}
+        intact: dict[str, EpochKey] = {}
+        for root in self._roots:
+            if root.key not in harmed:
+                intact[root.branch] = root.key
+        return Report(
+            snapshots=len(self._roots),
+            files=len(self._needs),
+            bytes=sum(files[path].bytes for path in self._needs if path in files),
+            findings=findings,
+            unreferenced=tuple(file for path, file in files.items() if path not in self._needs),
+            intact=intact,
+        )
+
+    def _walk(self, root: ManifestReference) -> None:
+        """As a reader of all its state tables, and a recovery from it, would."""
+        base_at: EpochKey | None = None
+        tables: set[str] | None = None
+        state = slices = True
+        reference: ManifestReference | None = root
+        while reference is not None and (state or slices):
+            self._need(root, reference.path, reference.sha256).manifest = reference
+            manifest = self._manifest(reference)
+            if manifest is None:
+                return
+            if tables is None:
+                tables = {table.id for table in manifest.tables}
+                state = bool(tables)
+            if state:
+                if base_at is None and manifest.bases:
+                    base_at = manifest.bases[0].at
+                    for base in manifest.bases:
+                        self._need_file(root, base.file).base = base
+                if manifest.key == base_at:
+                    state = False
+                else:
+                    for delta in manifest.deltas:
+                        self._need_file(root, delta.file)
+                    state = bool(tables & {table.id for table in manifest.tables})
+            slices = slices and not manifest.source_checkpoints
+            reference = manifest.parent
+
+    def _need_file(self, root: ManifestReference, file: FileReference) -> _Need:
+        need = self._need(root, file.path, file.sha256)
+        need.bytes = file.bytes
+        return need
+
+    def _need(self, root: ManifestReference, path: str, sha256: str) -> _Need:
+        need = self._needs.setdefault(path, _Need(path, sha256, None))
+        need.harms.add(root.key)
+        return need
+
+    def _manifest(self, reference: ManifestReference) -> Manifest | None:
+        """``None`` when it is damaged, which is noted. Never from memory: this is about what lies in the store."""
+        if reference.sha256 not in self._manifests:
+            self._manifests[reference.sha256] = self._read_manifest(reference)
+        return self._manifests[reference.sha256]
+
+    def _read_manifest(self, reference: ManifestReference) -> Manifest | None:
+        try:
+            data = self._store.read(reference.path, f"snapshot {reference.key}")
+            if hashlib.sha256(data).hexdigest() != reference.sha256:
+                self._found[reference.path] = (Trouble.CORRUPT, "another checksum than the one that is recorded")
+                return None
+            return Manifest.decode(data)
+        except SnapshotError as error:
+            self._found[reference.path] = (Trouble.MISSING, error.message)
+        except ValueError as error:
+            self._found[reference.path] = (Trouble.CORRUPT, f"no manifest that this version can read: {error}")
+        return None
+
+    def _check(self, need: _Need, files: Mapping[str, StoredFile]) -> None:
+        file = files.get(need.path)
+        if file is None:
+            self._found[need.path] = (Trouble.MISSING, "it is not in the store")
+        elif need.bytes is not None and file.bytes != need.bytes:
+            self._found[need.path] = (Trouble.CORRUPT, f"{file.bytes} bytes instead of {need.bytes}")
+        elif not self._quick and need.manifest is None:
+            try:
+                found = hashlib.sha256(self._store.read(need.path)).hexdigest()
+            except SnapshotError as error:
+                self._found[need.path] = (Trouble.MISSING, error.message)
+            else:
+                if found != need.sha256:
+                    self._found[need.path] = (Trouble.CORRUPT, "another checksum than its manifest names")
+
+    def _repair(self) -> set[str]:
+        """Manifests first: a base is rebuilt from what they name."""
+        repaired: set[str] = set()
+        for path in sorted(self._found, key=lambda path: (self._needs[path].manifest is None, path)):
+            need = self._needs[path]
+            data = _manifest_again(need) if need.manifest is not None else self._base_again(need)
+            if data is not None and hashlib.sha256(data).hexdigest() == need.sha256:
+                self._store.write(path, data)
+                repaired.add(path)
+                V1_REPAIRED.hit()
+        return repaired
+
+    def _base_again(self, need: _Need) -> bytes | None:
+        """From the base before it and the deltas between, when the snapshot that it was made at can still be read."""
+        if need.base is None:
+            return None
+        place = layout.place_of(need.path)
+        made_at = EpochKey(place.branch, place.epoch) if place is not None else need.base.at
+        chain = self._chain_at(made_at, need.base.table, need.path)
+        manifest = self._at(made_at)
+        if chain is None or manifest is None:
+            return None
+        table = next((table for table in manifest.tables if table.id == need.base.table), None)
+        if table is None:
+            return None
+        try:
+            rows = merged(self._store, table, chain, need.base.first_group, need.base.last_group)
+        except EpochalError:
+            return None
+        return bytes(encoded_base(table, made_at, need.base.first_group, need.base.last_group, rows))
+
+    def _at(self, key: EpochKey) -> Manifest | None:
+        return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)
+
+    def _chain_at(self, key: EpochKey, table: str, without: str) -> Chain | None:
+        """The chain of a state table at a snapshot, which must not need the file ``without``."""
+        links: list[Link] = []
+        bases: tuple[BaseFile, ...] = ()
+        base_at: EpochKey | None = None
+        manifest = self._at(key)
+        while manifest is not None:
+            if base_at is None and manifest.bases:
+                bases, base_at = manifest.bases, manifest.bases[0].at
+            if manifest.key == base_at or not any(declared.id == table for declared in manifest.tables):
+                break
+            links.append(Link(manifest.key, _of(manifest.deltas, table)))
+            if manifest.parent is None:
+                break
+            manifest = self._manifest(manifest.parent)
+        if manifest is None:
+            return None
+        of_table = tuple(base for base in bases if base.table == table)
+        if any(base.file.path == without for base in of_table):
+            return None
+        return Chain(base_at, of_table, tuple(reversed(links)))
+
+    def _finding(self, path: str, repaired: bool) -> Finding:
+        trouble, detail = self._found[path]
+        need = self._needs[path]
+        return Finding(path, trouble, detail, tuple(sorted(need.harms)), repaired, _remedy(need, repaired))
+
+
+def _manifest_again(need: _Need) -> bytes | None:
+    known = remembered(need.sha256)
+    return None if known is None else known.encode()
+
+
+def _of(deltas: Iterable[DeltaFile], table: str) -> tuple[DeltaFile, ...]:
+    return tuple(delta for delta in deltas if delta.table == table)
+
+
+def _remedy(need: _Need, repaired: bool) -> str:
+    if repaired:
+        return "It was written again, with the checksum that is recorded."
+    restore = "Restore the file from a copy"
+    if need.base is not None:
+        return f"{restore}; it cannot be rebuilt, since the base before it or deltas between are gone or damaged, too."
+    if need.manifest is not None:
+        return f"{restore}, or go back to a snapshot that does not need it."
+    return f"{restore}, or go back to a snapshot that does not need it; a new base makes it needless for later ones."

@@ -1,0 +1,184 @@
+"""Damage is found, and whom it harms; a base and a known manifest are written again, byte for byte or not at all."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import StorageFull
+from epochal.snapshots import store as store_module
+from epochal.snapshots.compaction import compact
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.discovery import discover
+from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.verification import Finding, Report, Trouble, Verification
+from epochal.testing.state_world import COUNTS, GROUPS, changes_of, counted
+
+
+class Line:
+    """Epochs 1 to 9 of one branch, with bases at 3, named by 5, and at 6, named by 7."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = SnapshotStore(str(folder))
+        self.references: list[ManifestReference] = []
+        self.bases: dict[int, tuple[BaseFile, ...]] = {}
+        for epoch in range(1, 10):
+            named = {5: self.bases.get(3, ()), 7: self.bases.get(6, ())}.get(epoch, ())
+            self._epoch(epoch, named)
+            if epoch in (3, 6):
+                chain = read_chains(self.store, self.references[-1], ["counts"])["counts"]
+                self.bases[epoch] = compact(self.store, COUNTS, chain, GROUPS)
+
+    def _epoch(self, epoch: int, bases: tuple[BaseFile, ...]) -> None:
+        key = EpochKey("main", epoch)
+        rows = changes_of(COUNTS, counted(*range(20), count=epoch))
+        self.references.append(
+            self.store.write_manifest(
+                Manifest(
+                    application="test",
+                    branch="main",
+                    epoch=epoch,
+                    parent=self.references[-1] if self.references else None,
+                    execution="one",
+                    attempt=1,
+                    artifact="none",
+                    parallelism=1,
+                    max_parallelism=GROUPS,
+                    tables=(COUNTS,),
+                    deltas=(write_delta(self.store, sort_changes(COUNTS, rows), key, 0, 1),),
+                    bases=bases,
+                    source_checkpoints={"in": {}} if bases else {},
+                    created_at=datetime.now(UTC),
+                )
+            )
+        )
+
+    def delta(self, epoch: int) -> str:
+        return self.store.read_manifest(self.references[epoch - 1]).deltas[0].file.path
+
+    def base(self, epoch: int) -> str:
+        return self.bases[epoch][0].file.path
+
+    def verify(self, *, quick: bool = False, repair: bool = False) -> Report:
+        return Verification(self.store, self.references, quick=quick).run(repair=repair)
+
+    def finding(self, **how: bool) -> Finding:
+        (found,) = self.verify(**how).findings
+        return found
+
+    def damage(self, path: str) -> None:
+        data = bytearray(self.store.read(path))
+        data[len(data) // 2] ^= 0xFF
+        self.store.write(path, bytes(data))
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(tmp_path / "store")
+
+
+def epochs(finding: Finding) -> list[int]:
+    return [key.epoch for key in finding.harms]
+
+
+def test_a_sound_store_has_no_findings(line: Line) -> None:
+    line.store.write("main/epochs/0000000001/counts-00000-" + "0" * 32 + ".parquet", b"lost")
+    report = line.verify()
+    assert (report.findings, report.is_sound, report.snapshots) == ((), True, 9)
+    assert report.files == 9 + 9 + len(line.bases[3]) + len(line.bases[6])
+    assert [file.path[-15:] for file in report.unreferenced] == ["0000000.parquet"]
+    assert report.intact == {"main": EpochKey("main", 9)}
+
+
+def test_a_damaged_delta_harms_the_snapshots_up_to_the_next_base(line: Line) -> None:
+    line.damage(line.delta(4))
+    finding = line.finding(repair=True)
+    assert (finding.path, finding.trouble, finding.repaired) == (line.delta(4), Trouble.CORRUPT, False)
+    assert epochs(finding) == [4, 5, 6]
+    assert line.verify().intact == {"main": EpochKey("main", 9)}
+    assert line.verify(quick=True).is_sound
+
+
+def test_a_missing_delta_of_the_head_harms_all_after_it(line: Line) -> None:
+    line.store.delete(line.delta(8))
+    finding = line.finding(quick=True)
+    assert (finding.trouble, epochs(finding)) == (Trouble.MISSING, [8, 9])
+    assert line.verify().intact == {"main": EpochKey("main", 7)}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_base_is_written_again_from_the_one_before_it(line: Line, gone: bool) -> None:
+    path = line.base(6)
+    whole = line.store.read(path)
+    line.store.delete(path) if gone else line.damage(path)
+    assert epochs(line.finding()) == [7, 8, 9]
+    finding = line.finding(repair=True)
+    assert finding.repaired
+    assert line.store.read(path) == whole
+    assert line.verify().is_sound
+    assert SnapshotReader(line.store, line.references[-1]).read("counts").num_rows == 20
+
+
+def test_a_base_is_not_guessed_when_a_delta_that_it_was_made_of_is_damaged(line: Line) -> None:
+    line.damage(line.base(6))
+    line.damage(line.delta(6))
+    found = {finding.path: finding.repaired for finding in line.verify(repair=True).findings}
+    assert found == {line.base(6): False, line.delta(6): False}
+
+
+def test_bases_are_repaired_one_after_the_other(line: Line) -> None:
+    line.store.delete(line.base(3))
+    line.store.delete(line.base(6))
+    report = line.verify(repair=True)
+    assert report.is_sound
+    assert len(report.findings) == 2
+    assert line.verify().findings == ()
+
+
+def test_a_manifest_is_written_again_while_it_is_known(line: Line) -> None:
+    path = line.references[7].path
+    line.damage(path)
+    assert epochs(line.finding()) == [8, 9]
+    assert line.finding(repair=True).repaired
+    assert line.verify().is_sound
+    line.store.delete(path)
+    store_module._manifests.clear()
+    finding = line.finding(repair=True)
+    assert (finding.trouble, finding.repaired) == (Trouble.MISSING, False)
+
+
+def test_a_full_store_ends_a_repair_and_harms_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    line.store.delete(line.base(6))
+    before = line.store.list("")
+
+    def full(store: SnapshotStore, path: str, data: object) -> None:
+        raise StorageFull(f"There is no space left for {path}.")
+
+    monkeypatch.setattr(SnapshotStore, "write", full)
+    with pytest.raises(StorageFull):
+        line.verify(repair=True)
+    assert line.store.list("") == before
+
+
+def test_without_a_catalog_the_manifests_tell_what_there_is(line: Line) -> None:
+    line.store.write_manifest(line.store.read_manifest(line.references[-1]).model_copy(update={"attempt": 2}))
+    for reference in line.references[:2]:
+        line.store.delete(reference.path)
+    found = discover(line.store)
+    assert sorted(reference.epoch for reference in found.roots) == [5, 6, 7, 8, 9]
+    assert (found.cut_off, found.unreadable) == (10 - 2 - 5, ())
+    assert Verification(line.store, found.roots).run().is_sound
+
+
+def test_what_is_no_manifest_is_found_offline(line: Line) -> None:
+    line.store.write(line.references[4].path, b"{}")
+    found = discover(line.store)
+    assert found.unreadable == (line.references[4].path,)
+    assert sorted(reference.epoch for reference in found.roots) == [1, 2, 3, 7, 8, 9]
