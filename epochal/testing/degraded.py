@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import EpochalError, Fenced
@@ -137,6 +138,9 @@ class DegradedSink(SinkBackend):
             self._sent = cloudpickle.dumps(backend)  # type: ignore[no-untyped-call]
 
         self._again("recover", recover)
+
+    def succeed(self, epoch: EpochScope, succession: Succession) -> None:
+        self._again("succeed", lambda backend: backend.succeed(epoch, succession))
 
     def start(self, task: TaskScope) -> SinkTransaction:
         return _DegradedTransaction(self, task)

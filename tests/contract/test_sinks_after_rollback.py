@@ -23,7 +23,14 @@ from tests.contract.test_postgresql_two_phase import TwoPhaseDatabase
 from tests.databases import DbmsDatabase
 
 FIRST, SECOND, THIRD = "main", "second", "third"
-STEPS = ("R1.files.inherited", "R1.files.moved-aside", "R1.files.moved-back")
+STEPS = [
+    ("files", "R1.files.inherited"),
+    ("files", "R1.files.moved-aside"),
+    ("files", "R1.files.moved-back"),
+    pytest.param("hdfs", "R1.hdfs.inherited", marks=pytest.mark.server),
+    pytest.param("hdfs", "R1.hdfs.moved-aside", marks=pytest.mark.server),
+    pytest.param("hdfs", "R1.hdfs.moved-back", marks=pytest.mark.server),
+]
 
 Make = Callable[[], SinkHarness]
 
@@ -170,9 +177,8 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-@pytest.mark.parametrize("harness", ["files"], indirect=True)
+@pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarness, step: str, times: int) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3, aside=True))
@@ -216,3 +222,22 @@ def test_a_folder_that_is_further_than_every_branch_is_refused(tmp_path: Path) -
     first_branch(harness)
     with pytest.raises(SinkError, match="already holds epoch 3"):
         taken_over(harness, SECOND, left_behind(FIRST, first=2, last=2))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("harness", ["two-phase"], indirect=True)
+def test_a_crash_after_a_branch_was_swept_is_made_good_by_the_next_attempt(harness: SinkHarness) -> None:
+    first = first_branch(harness)
+    pre_commit(first, at(FIRST, 4, EpochKey(FIRST, 3)), rows(99))
+    assert harness.leftovers() != []
+
+    def crash(point: FaultPoint, _epoch: int | None) -> None:
+        if point.name == "R1.postgresql.swept-branch":
+            raise Crash
+
+    with injected(crash), suppress(Crash):
+        taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
+    second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3), attempt=2)
+    assert harness.leftovers() == []
+    committed(second, at(SECOND, 4, EpochKey(FIRST, 1), attempt=2), 4)
+    assert same(harness.visible(), rows(1, 2, 3, 4))

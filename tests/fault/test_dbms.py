@@ -11,9 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, Literal
 
 import psycopg
@@ -22,36 +20,26 @@ import sqlalchemy as sa
 
 import epochal.backends.dbms
 import epochal.backends.postgresql_two_phase
-from epochal.faults import Fault, FaultPoint
+from epochal.faults import Fault
 from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.oracle import slices
 from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from tests.fault.conftest import ROWS_PER_FILE, FaultyApplication
+from tests.fault.points import OF_THE_LOG, points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 LONG = pytest.mark.long
 
 PIPELINE = Path(__file__).with_name("dbms_application.py")
-SHARED = ("T3.log.segment-durable", "E5.log.removed")
-"""Of the write-ahead log, which other sinks use as well."""
 FILES_AHEAD = 3
 ROWS, CHECKED, TOTALS = "rows_of_epochs", "checked_rows", "totals"
 
 
-def points() -> list[str]:
-    """Every point of the two protocols."""
-    found = set(SHARED)
-    for package in (epochal.backends.dbms, epochal.backends.postgresql_two_phase):
-        for module in iter_modules(package.__path__, f"{package.__name__}."):
-            values = vars(import_module(module.name)).values()
-            found |= {value.name for value in values if isinstance(value, FaultPoint)}
-    return sorted(found)
-
-
-DRIVER_POINTS = [point for point in points() if not point.startswith("T")]
-TASK_POINTS = [point for point in points() if point.startswith("T")]
+POINTS = sorted([*points_of(epochal.backends.dbms, epochal.backends.postgresql_two_phase), *OF_THE_LOG])
+DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
+TASK_POINTS = [point for point in POINTS if point.startswith("T")]
 
 
 class DatabaseApplication(FaultyApplication):

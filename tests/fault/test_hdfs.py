@@ -12,21 +12,20 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, Literal
 
 import pytest
 from hdfs import InsecureClient
 
 import epochal.backends.hdfs
-from epochal.faults import Fault, FaultPoint
+from epochal.faults import Fault
 from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
 from epochal.testing.invariants import History, violations, visible_rows
 from epochal.testing.oracle import Row, multiset, slices
 from epochal.testing.servers.hdfs import HdfsServer
 from tests.fault.conftest import ORACLES, FaultyApplication
+from tests.fault.points import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -34,17 +33,9 @@ PIPELINE = Path(__file__).with_name("hdfs_application.py")
 AHEAD = 3
 
 
-def points() -> list[str]:
-    """Every point of the protocol."""
-    found = set()
-    for module in iter_modules(epochal.backends.hdfs.__path__, f"{epochal.backends.hdfs.__name__}."):
-        values = vars(import_module(module.name)).values()
-        found |= {value.name for value in values if isinstance(value, FaultPoint)}
-    return sorted(found)
-
-
-DRIVER_POINTS = [point for point in points() if not point.startswith("T")]
-TASK_POINTS = [point for point in points() if point.startswith("T")]
+POINTS = points_of(epochal.backends.hdfs)
+DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
+TASK_POINTS = [point for point in POINTS if point.startswith("T")]
 
 
 class HdfsApplication(FaultyApplication):

@@ -10,40 +10,29 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, Literal
 
 import pytest
 
 import epochal.backends.kafka
-from epochal.faults import Fault, FaultPoint
+from epochal.faults import Fault
 from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
 from tests.fault.conftest import FaultyApplication
+from tests.fault.points import OF_THE_LOG, points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
 PIPELINE = Path(__file__).with_name("kafka_application.py")
-SHARED = ("T3.log.segment-durable", "E5.log.removed")
-"""Of the write-ahead log, which other sinks use as well."""
 AHEAD = 3
 
 
-def points() -> list[str]:
-    """Every point of the protocol."""
-    found = set(SHARED)
-    for module in iter_modules(epochal.backends.kafka.__path__, f"{epochal.backends.kafka.__name__}."):
-        values = vars(import_module(module.name)).values()
-        found |= {value.name for value in values if isinstance(value, FaultPoint)}
-    return sorted(found)
-
-
-DRIVER_POINTS = [point for point in points() if not point.startswith("T")]
+POINTS = sorted([*points_of(epochal.backends.kafka), *OF_THE_LOG])
+DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 
 
 class KafkaApplication(FaultyApplication):

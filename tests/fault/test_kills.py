@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -28,6 +26,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.cuts import Mark, Trace, cut_violations
 from epochal.testing.invariants import violations, visible_epochs, visible_rows, wrongly_visible
 from epochal.testing.oracle import slices
+from tests.fault.points import points_of
 
 if TYPE_CHECKING:
     from tests.fault.conftest import FaultyApplication, NewApplication
@@ -38,8 +37,6 @@ STEPS = [*(f"E{n}" for n in range(1, 8)), *(f"T{n}" for n in range(1, 4)), *(f"R
 FILES_AHEAD = 10
 OTHER_SINKS = ("log", "kafka", "hdfs", "dbms", "postgresql")
 """Their points are met in test_kafka.py, test_hdfs.py and test_dbms.py, with their servers."""
-ELSEWHERE = ("E5.given-up",)
-"""Only an administrator brings an epoch there: tests/unit/test_engine_transactions.py."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +102,8 @@ def task_points() -> list[str]:
 
 def all_points() -> set[str]:
     """Every point that the engine, its tasks, the state backends and the files sink declare."""
-    found = set()
-    for package in (epochal.engine, epochal.engine.tasks, epochal.backends):
-        for module in iter_modules(package.__path__, f"{package.__name__}."):
-            values = vars(import_module(module.name)).values()
-            found |= {value.name for value in values if isinstance(value, FaultPoint)}
-    return {name for name in found if name not in ELSEWHERE and name.split(".")[1] not in OTHER_SINKS}
+    found = points_of(epochal.engine, epochal.engine.tasks, epochal.backends)
+    return {name for name in found if name.split(".")[1] not in OTHER_SINKS}
 
 
 @dataclass

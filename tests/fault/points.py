@@ -1,0 +1,79 @@
+"""Which fault points there are, and where each is met: a point that no test comes to promises what nobody has seen.
+
+Most are met here, where drivers and tasks are killed at them with real servers; the rest where :data:`ELSEWHERE` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules, walk_packages
+from types import ModuleType
+
+from epochal.faults import FaultPoint, declared
+
+AFTER_A_ROLLBACK = "tests/contract/test_sinks_after_rollback.py"
+RECONFIGURATION = "tests/reconfiguration/test_killed.py"
+MOVING = "tests/fault/test_going_back_and_moving.py"
+CONTROL_PLANE = "tests/fault/test_control_plane.py"
+
+ELSEWHERE: Mapping[str, str] = {
+    # Only an administrator brings an epoch there.
+    "E5.given-up": "tests/unit/test_engine_transactions.py",
+    "E1.assembled": RECONFIGURATION,
+    "E1.drained": RECONFIGURATION,
+    "E1.taken-over": RECONFIGURATION,
+    "E1.switched": RECONFIGURATION,
+    "E1.decided": RECONFIGURATION,
+    "E1.reverted": RECONFIGURATION,
+    "R1.files.inherited": AFTER_A_ROLLBACK,
+    "R1.files.moved-aside": AFTER_A_ROLLBACK,
+    "R1.files.moved-back": AFTER_A_ROLLBACK,
+    "R1.hdfs.inherited": AFTER_A_ROLLBACK,
+    "R1.hdfs.moved-aside": AFTER_A_ROLLBACK,
+    "R1.hdfs.moved-back": AFTER_A_ROLLBACK,
+    "R1.postgresql.swept-branch": AFTER_A_ROLLBACK,
+}
+"""Point -> the test that kills or crashes there."""
+BY_PREFIX: Mapping[str, str] = {
+    "catalog.": CONTROL_PLANE,
+    "export.": MOVING,
+    "import.": MOVING,
+    "rollback.": MOVING,
+}
+
+OF_THE_LOG = ("T3.log.segment-durable", "E5.log.removed")
+"""Of the write-ahead log, which Kafka's sink and the DBMS's share."""
+
+
+def points_of(*packages: ModuleType) -> list[str]:
+    """The points that the packages' own modules declare, without what is met elsewhere."""
+    found = set()
+    for package in packages:
+        for module in iter_modules(package.__path__, f"{package.__name__}."):
+            values = vars(import_module(module.name)).values()
+            found |= {value.name for value in values if isinstance(value, FaultPoint)}
+    return sorted(name for name in found if where(name) is None)
+
+
+def where(name: str) -> str | None:
+    """The file that meets a point, when it is not met by a driver or a task that is killed there."""
+    by_prefix = (file for prefix, file in BY_PREFIX.items() if name.startswith(prefix))
+    return ELSEWHERE.get(name) or next(by_prefix, None)
+
+
+def all_declared(*packages: ModuleType) -> set[str]:
+    """Every point that is declared below the packages."""
+    for package in packages:
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    return set(declared())
+
+
+def is_named_in(name: str, file: str) -> bool:
+    """Whether the file says the point's name, or the constant that holds it."""
+    text = Path(file).read_text()
+    step, _, rest = name.partition(".")
+    constant = f"{step}_{rest}".replace("-", "_").replace(".", "_").upper()
+    return name in text or constant in text
