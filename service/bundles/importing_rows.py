@@ -88,6 +88,8 @@ class ImportedRows:
                 self._add_epoch(epoch, reference, key in whole)
             elif row.manifest_sha256 != reference.sha256:
                 raise Conflict(f"Snapshot {key} is here, and is another one than the bundle's.")
+            elif key in whole:
+                row.collected_at = None  # the bundle has brought its files back
 
     def add_application(self, order: Mapping[str, Any]) -> Application:
         """The new application, on a branch of its own at the bundle's snapshot."""

@@ -30,6 +30,7 @@ from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
 from epochal.service.ports import Builder
+from epochal.service.retention.operations import check_not_collecting
 from epochal.service.settings import Limits, Settings
 from epochal.snapshots.bundle_format import BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
@@ -100,6 +101,7 @@ class ImportService:
         with self._database.writing() as session:
             operations = OperationRepository(session)
             ApplicationRepository(session).check_free(plan.application)
+            check_not_collecting(session)
             self._check_unused(operations, id)
             rows = ImportedRows(session, header, by)
             rows.check_since()

@@ -16,6 +16,7 @@ from epochal.service.catalog.lines import Line
 from epochal.service.catalog.models import Application, Attempt, Branch, Execution, Version
 from epochal.service.catalog.records import json_of
 from epochal.service.catalog.types import now
+from epochal.service.retention.holding import stand_on
 
 ENDED = ("stopped", "failed")
 
@@ -32,8 +33,13 @@ class BranchOrigin:
 def add_branch(
     session: Session, application: Application, origin: BranchOrigin, by: str, id: str | None = None
 ) -> Branch:
-    """A new line, which is the application's from now on. Its head is its parent; no state is copied."""
+    """A new line, which is the application's from now on. Its head is its parent; no state is copied.
+
+    Raises ``SnapshotExpired`` when the parent was collected meanwhile.
+    """
     parent = origin.parent
+    if parent is not None:
+        stand_on(session, parent)
     branch = Branch(
         id=id or new_branch_id(application.name),
         application=application.id,

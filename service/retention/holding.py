@@ -21,6 +21,13 @@ def hold(session: Session, key: EpochKey) -> Epoch:
     return row
 
 
+def stand_on(session: Session, key: EpochKey) -> None:
+    """As :func:`hold`, for a new branch; also of a snapshot that the catalog has no row of (yet)."""
+    row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
+    if row is not None:
+        check_not_collected(row)
+
+
 def check_not_collected(row: Epoch) -> None:
     """Raises ``SnapshotExpired``."""
     if row.collected_at is not None:

@@ -36,12 +36,9 @@ class StoreOperations:
         """Raises ``Conflict`` naming the one under way."""
         with self._database.writing() as session:
             _end_those_gone(session)
-            running = session.scalars(_running().limit(1)).first()
-            if running is not None:
-                raise Conflict(
-                    f"The store is being worked on: operation {running.kind} {running.id}, since "
-                    f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for its end."
-                )
+            _check_none(session, _running())
+            if kind == "collect":  # an import writes files that nothing names yet, some of which may be there already
+                _check_none(session, select(Operation).where(Operation.kind == "import", Operation.state == "running"))
             arguments = {**request, "process": self._process, "beat": now().isoformat()}
             return OperationRepository(session).add(kind, None, None, arguments, by, "waiting for its turn")
 
@@ -70,6 +67,21 @@ class StoreOperations:
             for name, value in values.items():
                 setattr(row, name, value)
             row.arguments = {**row.arguments, "beat": now().isoformat()}
+
+
+def check_not_collecting(session: Session) -> None:
+    """Raises ``Conflict``. For what writes to the store beside epochs: an import."""
+    _end_those_gone(session)
+    _check_none(session, select(Operation).where(Operation.kind == "collect", Operation.state == "running"))
+
+
+def _check_none(session: Session, query: Any) -> None:
+    running = session.scalars(query.limit(1)).first()
+    if running is not None:
+        raise Conflict(
+            f"The store is being worked on: operation {running.kind} {running.id}, since "
+            f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for its end."
+        )
 
 
 def _running() -> Any:
