@@ -35,6 +35,7 @@ MEASURES = (
     "fork",
     "rescale",
     "state_size",
+    "past",
     "dbms",
     "kafka",
     "hdfs",

@@ -6,6 +6,7 @@ neighbouring epoch reads nothing. Many small files are read at once, by a few th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from epochal.snapshots.kept import KeptInMemory
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import as_declared
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import subtask_of
 from epochal.state.table import StateTable
 
@@ -45,8 +47,28 @@ class _Footer:
     last: Groups
 
 
+@dataclass
+class Part:
+    """A row group, sorted by (key group, key). ``keys``: its encoded full keys, made when it is searched again."""
+
+    rows: pa.Table
+    groups: Groups
+    keys: pa.BinaryArray | None = None
+
+    def rows_of(self, codec: KeyCodec, group: int, beginning: bytes) -> pa.Table:
+        """The rows of a key group whose key begins with these bytes."""
+        if self.keys is None:
+            self.keys = codec.encode_array(self.rows)
+        first, end = (int(place) for place in np.searchsorted(self.groups, [group, group + 1]))
+        start = bisect_left(self.keys, beginning, first, end, key=_python)
+        after = start
+        while after < end and _python(self.keys[after]).startswith(beginning):
+            after += 1
+        return self.rows.slice(start, after - start)
+
+
 _footers: KeptInMemory[_Footer] = KeptInMemory(_FOOTER_BYTES)
-_parts: KeptInMemory[pa.Table] = KeptInMemory(_PART_BYTES)
+_parts: KeptInMemory[Part] = KeptInMemory(_PART_BYTES)
 
 
 def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_]:
@@ -68,7 +90,7 @@ def read_rows(
     wanted = None if groups is None else np.unique(groups)
     with _damage(store, file, of):
         rows = _read(store, file, wanted, of, keep)
-        return _conformed(rows if wanted is None else _of_groups(rows, wanted), table)
+        return conformed(rows if wanted is None else _of_groups(rows, wanted), table)
 
 
 def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -> frozenset[str]:
@@ -76,6 +98,23 @@ def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -
     of = f"state {table.id!r}"
     with _damage(store, file, of):
         return frozenset(_opened(store, file, of).schema_arrow.names)
+
+
+def kept_parts(file: FileReference, group: int) -> list[Part] | None:
+    """The parts that can hold a key group; ``None`` when they are not all in memory."""
+    footer = _footers.get(file.sha256)
+    if footer is None:
+        return None
+    bounds = enumerate(zip(footer.first.tolist(), footer.last.tolist(), strict=True))
+    found = [_parts.get((file.sha256, part)) for part, (first, last) in bounds if first <= group <= last]
+    kept = [part for part in found if part is not None]
+    return kept if len(kept) == len(found) else None
+
+
+def conformed(rows: pa.Table, table: StateTable) -> pa.Table:
+    """The columns that the table declares; a file may be older than some, and narrower in others. A base has no op."""
+    fields = [field for field in table.delta_schema if field.name != "_op" or "_op" in rows.column_names]
+    return as_declared(rows, fields, table)
 
 
 def at_once(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterable[Output]:
@@ -113,14 +152,16 @@ def _read(store: SnapshotStore, file: FileReference, wanted: Groups | None, of: 
         footer = _footer(source.metadata)
         _footers.put(file.sha256, footer, 2000 + 1000 * footer.metadata.num_row_groups)
     parts = range(footer.metadata.num_row_groups) if wanted is None else _with_groups(footer, wanted)
-    known = {part: rows for part in parts if (rows := _parts.get((file.sha256, part))) is not None}
+    known = {part: kept.rows for part in parts if (kept := _parts.get((file.sha256, part))) is not None}
     missing = [part for part in parts if part not in known]
     if missing:
         source = source or _opened(store, file, of, footer.metadata)
         for part in missing:
             known[part] = source.read_row_group(part, use_threads=False)
             if keep:
-                _parts.put((file.sha256, part), known[part], known[part].nbytes + 1000)
+                # Half as much again is for the keys, which are made when they are needed.
+                size = 1000 + known[part].nbytes * 3 // 2
+                _parts.put((file.sha256, part), Part(known[part], known[part].column("_kg").to_numpy()), size)
     if not known:
         return footer.metadata.schema.to_arrow_schema().remove_metadata().empty_table()
     return pa.concat_tables([known[part] for part in parts])
@@ -162,7 +203,6 @@ def _of_groups(rows: pa.Table, wanted: Groups) -> pa.Table:
     return pa.concat_tables(slices) if slices else rows.slice(0, 0)
 
 
-def _conformed(rows: pa.Table, table: StateTable) -> pa.Table:
-    """The columns that the table declares; a file may be older than some, and narrower in others. A base has no op."""
-    fields = [field for field in table.delta_schema if field.name != "_op" or "_op" in rows.column_names]
-    return as_declared(rows, fields, table)
+def _python(key: pa.BinaryScalar) -> bytes:
+    value: bytes = key.as_py()
+    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,20 @@ import pyarrow.compute as pc
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
-from epochal.snapshots.parts import THREADS, Groups, at_once, can_hold, read_rows
+from epochal.snapshots.parts import THREADS, Groups, at_once, can_hold, conformed, kept_parts, read_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
+from epochal.state.column_bytes import as_list
 from epochal.state.keygroups import key_groups
 from epochal.state.table import StateTable
+
+Job: TypeAlias = "tuple[DeltaFile | BaseFile, Groups]"
+"""A file, and the positions of the wanted keys that it can hold."""
+Match: TypeAlias = "tuple[Groups, pa.Table]"
+"""Rows of a file, and the position of the wanted key that each belongs to."""
+
+_FEW_KEYS = 16
+"""With so few keys a file that is kept in memory is searched faster than a thread begins."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,11 @@ class Wanted:
         schema = pa.schema([table.key_schema.field(name) for name in keys.column_names])
         groups = key_groups(keys.select(names), owner, max_parallelism)
         return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
+
+    @cached_property
+    def texts(self) -> list[bytes]:
+        """The keys as Python bytes, where they are few."""
+        return as_list(self.keys)
 
     def some(self, positions: Groups) -> Wanted:
         return Wanted(self.keys.take(pa.array(positions)), self.groups[positions], self.columns)
@@ -74,23 +89,30 @@ class TableSearch:
     def find(self, wanted: Wanted) -> FoundRows:
         """The rows of all wanted keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
         whole = wanted.columns == len(self._table.full_key)
-        pending: Groups = np.arange(len(wanted.keys), dtype=np.int32)
+        searching = np.ones(len(wanted.keys), bool)
         parts, owners = [self._nothing], [np.zeros(0, np.int32)]
         for wave in _waves(self.files):
+            pending: Groups = np.flatnonzero(searching).astype(np.int32)
             if not len(pending):
                 break
             jobs = [(file, here) for file in wave if len(here := pending[can_hold(file, wanted.groups[pending])])]
-            matches = at_once(lambda job: self._matches(wanted, job[0], job[1]), jobs)
-            for (_, here), (place, rows) in zip(jobs, matches, strict=True):
-                owners.append(here[place])
+            for owner, rows in self._matches_of(wanted, jobs):
+                if not len(owner):
+                    continue
+                if whole:
+                    # Of the same wave an older file may have it, too.
+                    newer = searching[owner]
+                    owner, rows = owner[newer], rows if newer.all() else rows.filter(pa.array(newer))
+                    searching[owner] = False
+                owners.append(owner)
                 parts.append(rows)
-            if whole and jobs:
-                pending = np.setdiff1d(pending, np.concatenate(owners))
-        rows, owner = pa.concat_tables(parts), np.concatenate(owners)
-        newest = self._newest(rows)
-        rows, owner = rows.take(newest), owner[newest]
-        there = pc.equal(rows.column("_op"), PUT).to_numpy()
-        return FoundRows(owner[there], rows.filter(pa.array(there)).select(self._columns))
+        found = pa.concat_tables(parts) if len(parts) > 1 else self._nothing
+        owner = np.concatenate(owners)
+        if not whole and found.num_rows:
+            newest = self._newest(found)
+            found, owner = found.take(newest), owner[newest]
+        there = pc.equal(found.column("_op"), PUT).to_numpy()
+        return FoundRows(owner[there], found.filter(pa.array(there)).select(self._columns))
 
     def of_groups(self, groups: Groups | None) -> pa.Table:
         """All rows of some key groups, or of all: key group, full key and value columns, in no particular order."""
@@ -104,25 +126,57 @@ class TableSearch:
     def _nothing(self) -> pa.Table:
         return self._table.delta_schema.empty_table()
 
-    def _matches(self, wanted: Wanted, file: DeltaFile | BaseFile, here: Groups) -> tuple[Groups, pa.Table]:
-        """Where in ``here`` each of the file's matching rows belongs, and these rows."""
+    def _matches_of(self, wanted: Wanted, jobs: Sequence[Job]) -> Iterator[Match]:
+        """Of each file in their order. What is kept in memory is searched here, the rest by several threads."""
+        kept = [self._kept(wanted, *job) if len(job[1]) <= _FEW_KEYS else None for job in jobs]
+        others = iter(at_once(lambda job: self._matches(wanted, *job), _without(jobs, kept)))
+        for match in kept:
+            yield next(others) if match is None else match
+
+    def _kept(self, wanted: Wanted, file: DeltaFile | BaseFile, here: Groups) -> Match | None:
+        """The matches in a file that is in memory; ``None`` when it is not."""
+        owners: list[int] = []
+        found: list[pa.Table] = []
+        for place in here.tolist():
+            group = int(wanted.groups[place])
+            parts = kept_parts(file.file, group)
+            if parts is None:
+                return None
+            for part in parts:
+                rows = part.rows_of(self._codec, group, wanted.texts[place])
+                if rows.num_rows:
+                    found.append(self._tagged(conformed(rows, self._table)))
+                    owners += [place] * rows.num_rows
+        return np.array(owners, np.int32), pa.concat_tables(found) if found else self._nothing
+
+    def _matches(self, wanted: Wanted, file: DeltaFile | BaseFile, here: Groups) -> Match:
         sought = wanted.some(here)
         rows = self._rows(file.file, sought.groups)
         names = self._table.key_schema.names[: wanted.columns]
         leading = KeyCodec(pa.schema([self._table.key_schema.field(name) for name in names]))
         place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
         hits = place.is_valid()
-        return place.filter(hits).to_numpy(zero_copy_only=False), rows.filter(hits)
+        return here[place.filter(hits).to_numpy(zero_copy_only=False)], rows.filter(hits)
 
     def _rows(self, file: FileReference, groups: Groups | None) -> pa.Table:
-        rows = read_rows(self._store, self._table, file, groups)
+        return self._tagged(read_rows(self._store, self._table, file, groups))
+
+    def _tagged(self, rows: pa.Table) -> pa.Table:
         if "_op" not in rows.column_names:
             rows = rows.append_column(pa.field("_op", pa.string(), nullable=False), pa.repeat(PUT, rows.num_rows))
         return rows.select(self._table.delta_schema.names)
 
     def _newest(self, rows: pa.Table) -> Groups:
         """The positions of each full key's first row: files come newest first."""
-        return first_of_each(KeyCodec(self._table.key_schema).encode_array(rows))
+        return first_of_each(self._codec.encode_array(rows))
+
+    @cached_property
+    def _codec(self) -> KeyCodec:
+        return KeyCodec(self._table.key_schema)
+
+
+def _without(jobs: Sequence[Job], done: Sequence[Match | None]) -> list[Job]:
+    return [job for job, match in zip(jobs, done, strict=True) if match is None]
 
 
 def first_of_each(keys: pa.BinaryArray) -> Groups:
