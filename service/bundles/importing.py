@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from epochal.errors import CatalogUnavailable, Conflict, EpochalError, FileMissing
+from epochal.errors import CatalogUnavailable, Conflict, FileMissing
 from epochal.faults import declare
 from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.uploads import Uploads
@@ -88,7 +88,7 @@ class Importing:
                 finish(session, row, result)
         except CatalogUnavailable:
             raise  # It is tried again, and finds what it has brought.
-        except EpochalError:
+        except Exception:
             for path in written:
                 self._store.delete(path)
             raise

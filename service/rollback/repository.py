@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.service.catalog.lineage import segments
@@ -44,10 +45,15 @@ class RollbackRepository:
             sum(count for count, _, _ in counts), min(numbers, default=None), max(numbers, default=None), stretches
         )
 
-    def rows(self, left: LeftBehind) -> Iterator[Epoch]:
-        """The epochs themselves."""
-        for stretch in left.stretches:
-            yield from self._session.scalars(_in(stretch, select(Epoch)).order_by(Epoch.epoch))
+    def manifests(self, left: LeftBehind) -> list[ManifestReference]:
+        """Those of the epochs that are left behind."""
+        columns = select(Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
+        rows = (row for stretch in left.stretches for row in self._session.execute(_in(stretch, columns)))
+        return [
+            ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
+            for branch, epoch, path, sha256 in rows
+            if path is not None
+        ]
 
     def _stretches(self, branch: Branch, target: EpochKey) -> Iterator[Stretch]:
         """Down the current lineage, to where it meets the target's."""

@@ -10,6 +10,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
 from epochal.faults import declare
@@ -22,7 +23,6 @@ from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Epoch, Execution
 from epochal.service.catalog.outcomes import succeed
-from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.rollbacks import check_committed, roll_back
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
@@ -32,8 +32,10 @@ from epochal.service.rollback.repository import LeftBehind, RollbackRepository
 from epochal.service.rollback.rules import explanation, rule_of
 from epochal.service.rollback.schemas import RollBack, RollbackPlan, SinkPlan, SnapshotName
 from epochal.service.rollback.targets import target_of
+from epochal.service.snapshots.repository import SnapshotRepository
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore
 
 ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is told to stop")
@@ -77,9 +79,16 @@ class RollbackService:
                 sinks=[],
                 confirm=_digest(session, application, execution, target, left, request),
             )
-            references = [manifest_of(row) for row in repository.rows(left)]
-        manifests = (self._store.read_manifest(reference) for reference in references if reference is not None)
+            references = repository.manifests(left)
+            snapshot = SnapshotRepository(session).reference(_key(target))
+        self._check_whole(snapshot)
+        manifests = (self._store.read_manifest(reference) for reference in references)
         return plan.model_copy(update={"sinks": _sinks(manifests, request.move_aside)})
+
+    def _check_whole(self, snapshot: ManifestReference) -> None:
+        """Raises ``FileMissing`` or ``FileCorrupt``, naming the file without which nothing can go on from there."""
+        for path in References(self._store).needed(snapshot):
+            self._store.size(path, f"snapshot {snapshot.key}")
 
     def roll_back(self, name: str, request: RollBack, by: str) -> OperationAnswer:
         """Raises ``NotConfirmed``, ``Conflict`` when something else is going on, and what :meth:`plan` raises."""
@@ -90,6 +99,7 @@ class RollbackService:
             target = target_of(session, application, request)
             execution = repository.execution(application)
             left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
+            self._store.read_manifest(SnapshotRepository(session).reference(_key(target)))
             _check_confirmed(request, _digest(session, application, execution, target, left, request))
             arguments = {
                 "branch": target.branch,

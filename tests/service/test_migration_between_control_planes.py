@@ -14,8 +14,11 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from epochal.errors import StorageFull
+from epochal.faults import FaultPoint, injected
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
+from epochal.testing.servers.hdfs import HdfsServer
 from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
 from tests.service.lookups import DELAYS, StateDriver, route
 
@@ -243,6 +246,37 @@ def test_a_taken_name_is_refused_before_anything_is_done(plane: Plane, other: Pl
     id = uploaded(other, exported(plane))
     answer = other.client.post(f"/v1/imports/{id}/application", json={"shadow": True})
     assert answer.json()["type"] == "urn:epochal:problem:name-taken"
+
+
+def test_a_store_that_is_full_leaves_nothing_behind(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+
+    def fill(point: FaultPoint, _epoch: int | None) -> None:
+        if point.name == "import.member-stored" and len(files(other)) == 3:
+            raise StorageFull("There is no space left.")
+
+    with injected(fill):
+        assert refused(other, bundle)[1] == "storage-full"
+    assert imported(other, bundle)["state"] == "succeeded"
+
+
+@pytest.mark.server
+def test_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
+    with_state(plane)
+    address = hdfs_server.url.removeprefix("http://")
+    store = f"webhdfs://{hdfs_server.user}@{address}{hdfs_server.create_folder()}"
+    settings = Settings(data=tmp_path / "far", port=free_port(), store=store)
+    with serving(settings, StandInSupervisor()) as (control, token):
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=60) as client:
+            far = Plane(control, client, settings, StandInSupervisor(), [])
+            done = imported(far, exported(plane), start=True)
+            assert done["state"] == "succeeded", done["error"]
+            assert value(far, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
+            successor = StateDriver(far, tables=(DELAYS,))
+            assert successor.epoch((DELAYS, [route("JFK", "LAX", 8, 1.0)])) == 4
+            assert value(far, "flights", "JFK", "LAX", min_epoch=4) == {"flights": 8, "worst": 1.0}
 
 
 def test_truncated_bundles_are_refused(plane: Plane, other: Plane) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from epochal.contracts.catalog import EpochRange, Failure
 from epochal.contracts.identity import EpochKey
@@ -201,6 +203,19 @@ def test_bad_input(plane: Plane) -> None:
     assert problem(plane.client.post("/v1/applications/nobody/rollback", json={"epoch": 1})) == (404, "not-found")
     driver.epoch(commit=False)
     assert problem(plane.client.post(ROLLBACK, json={"epoch": 6})) == (404, "not-found")
+
+
+def test_a_snapshot_that_is_half_deleted_is_refused(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
+    driver = running(plane)
+    stop(plane, driver)
+    confirm = plan(plane, epoch=2)["confirm"]
+    manifest = plane.get("/v1/applications/flights/snapshots/2")["reference"]["path"]
+    (Path(plane.settings.store_url) / manifest).unlink()
+    for body in ({"epoch": 2, "dry_run": True}, {"epoch": 2, "confirm": confirm}):
+        answer = plane.client.post(ROLLBACK, json=body)
+        assert problem(answer)[1] == "file-missing" and manifest in answer.json()["detail"]
+    assert plane.get("/v1/applications/flights")["branch"] == driver.point.branch
 
 
 def test_one_operation_at_a_time(plane: Plane) -> None:
