@@ -9,7 +9,7 @@ import lmdb
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import StorageFull
+from epochal.errors import FileMissing, StorageFull
 from epochal.service.replicas.changes import EncodedRows, RowEncoder, manifests_between
 from epochal.service.replicas.replica import LONGEST_KEY, Replica, join_long, short_form
 from epochal.snapshots.base import read_base
@@ -57,10 +57,14 @@ class _Writer:
         if manifests is None or not all(declares(manifest, self._table.id) for manifest in manifests):
             self._build(head)
             return "built anew"
-        for manifest in manifests:
-            for delta in manifest.deltas:
-                if delta.table == self._table.id:
-                    self._write(self._encoder.delta(self._store, delta))
+        try:
+            for manifest in manifests:
+                for delta in manifest.deltas:
+                    if delta.table == self._table.id:
+                        self._write(self._encoder.delta(self._store, delta))
+        except FileMissing:
+            self._build(head)  # what lies between may have been collected
+            return "built anew"
         return f"{len(manifests)} epochs"
 
     def _build(self, head: ManifestReference) -> None:

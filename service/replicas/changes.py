@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.errors import FileMissing
 from epochal.snapshots.delta import DELETE, read_delta
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import DeltaFile, Manifest
@@ -30,14 +31,18 @@ CHUNK_ROWS = 1024
 
 
 def manifests_between(store: SnapshotStore, head: ManifestReference, mark: EpochKey | None) -> list[Manifest] | None:
-    """The manifests after ``mark`` up to ``head``, oldest first; ``None`` when ``mark`` is not on the way back."""
+    """The manifests after ``mark`` up to ``head``, oldest first; ``None`` when ``mark`` is not on the way back, or
+    something between was collected."""
     found: list[Manifest] = []
-    for manifest in islice(history(store, head), LONGEST_WALK):
-        if manifest.key == mark:
-            return found[::-1]
-        found.append(manifest)
-        if manifest.parent is None and mark is None:
-            return found[::-1]
+    try:
+        for manifest in islice(history(store, head), LONGEST_WALK):
+            if manifest.key == mark:
+                return found[::-1]
+            found.append(manifest)
+            if manifest.parent is None and mark is None:
+                return found[::-1]
+    except FileMissing:
+        return None
     return None
 
 

@@ -21,6 +21,7 @@ from epochal.service.replicas.changes import manifests_between
 from epochal.service.replicas.follower import Follower
 from epochal.service.replicas.replica import LONGEST_KEY, Replica
 from epochal.service.replicas.row_format import RowFormat
+from epochal.snapshots import store as store_module
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
@@ -142,6 +143,25 @@ def test_a_replica_follows_over_a_compaction_by_deltas_alone(line: Line, replica
     line.epoch([("LGA", "ATL", 2, 0.0)], bases=True)
     between = manifests_between(line.store, line.head, mark)
     assert between is not None and [manifest.epoch for manifest in between] == [2, 3]
+    catch_up(replica, line.store, line.head, DELAYS)
+    assert held(replica) == (line.head.key, line.expected[line.head.key])
+
+
+@pytest.mark.parametrize("gone", ["manifest", "deltas"])
+def test_a_replica_that_was_away_while_what_it_lacks_was_collected_is_built_anew(
+    line: Line, replica: Replica, gone: str
+) -> None:
+    line.epoch([("JFK", "LAX", 1, 0.0)])
+    catch_up(replica, line.store, line.head, DELAYS)
+    for number in range(4):
+        line.epoch([("LGA", "ATL", number, 0.0)])
+    line.epoch([("B", "B", 1, 1.0)], bases=True)
+    lacking = line.store.read_manifest(line.heads[1])
+    if gone == "manifest":
+        store_module._manifests.clear()
+        line.store.delete(line.heads[1].path)
+    for delta in lacking.deltas:
+        line.store.delete(delta.file.path)
     catch_up(replica, line.store, line.head, DELAYS)
     assert held(replica) == (line.head.key, line.expected[line.head.key])
 

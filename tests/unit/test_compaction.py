@@ -1,0 +1,289 @@
+"""Compaction: when it is due, what it writes and keeps, and that nobody waits for it or is harmed by its failure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.engine.background import Background
+from epochal.engine.bases import PendingBases
+from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
+from epochal.engine.compaction_job import SparkRangeWriter
+from epochal.engine.position import Position
+from epochal.errors import StorageFull
+from epochal.faults import FaultPoint, injected
+from epochal.snapshots import compaction as compaction_module
+from epochal.snapshots.base import merged
+from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.compaction import CompactionPolicy, compact, jobs_of, ranges_of
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.lineage import EMPTY
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column, StateTable
+from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
+
+
+class Line:
+    """Epochs of one branch with the real manifests, and the position that a driver would have."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self.store = store
+        self.position = Position("main", 1, None, {COUNTS.id: EMPTY})
+        self.bases = PendingBases()
+
+    @property
+    def chain(self) -> Chain:
+        return self.position.chains[COUNTS.id]
+
+    def epoch(self, changes: list[Change]) -> Manifest:
+        key = EpochKey("main", self.position.next_epoch)
+        rows = sort_changes(COUNTS, changes_of(COUNTS, changes))
+        bases = self.bases.take()
+        manifest = Manifest(
+            application="test",
+            branch="main",
+            epoch=key.epoch,
+            parent=self.position.head,
+            execution="one",
+            attempt=1,
+            artifact="none",
+            parallelism=1,
+            max_parallelism=GROUPS,
+            tables=(COUNTS,),
+            deltas=(write_delta(self.store, rows, key, 0, 1),) if changes else (),
+            bases=bases,
+            source_checkpoints={"in": {}} if bases or self.bases.checkpoint_wanted else {},
+            created_at=datetime.now(UTC),
+        )
+        reference: ManifestReference = self.store.write_manifest(manifest)
+        self.position.advance(manifest, reference)
+        self.position.next_epoch += 1
+        self.bases.published(manifest)
+        return manifest
+
+    def rows(self) -> list[Change]:
+        return merged(self.store, COUNTS, self.chain, 0, GROUPS - 1).drop_columns(["_kg"]).to_pylist()
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(SnapshotStore(str(tmp_path / "store")))
+
+
+def a_chain(base_bytes: int, delta_bytes: list[int]) -> dict[str, Chain]:
+    def file(number: int, size: int) -> FileReference:
+        return FileReference(path=str(number), sha256="0", bytes=size, rows=size)
+
+    at = EpochKey("main", 0)
+    base = BaseFile(table="t", at=at, first_group=0, last_group=15, file=file(0, base_bytes))
+    links = tuple(
+        Link(EpochKey("main", n + 1), (DeltaFile(table="t", subtask=0, parallelism=1, file=file(n + 1, size)),))
+        for n, size in enumerate(delta_bytes)
+    )
+    return {"t": Chain(at, (base,), links)}
+
+
+@pytest.mark.parametrize(
+    ("base", "deltas", "due"),
+    [
+        (1000, [300, 300], True),  # by size
+        (1000, [200, 200], False),
+        (100, [40, 40], False),  # by size, but not worth it
+        (1000, [600], False),  # nothing to fold
+        (1000, [10] * 9, False),
+        (1000, [10] * 10, True),  # by length
+        (100_000, [10] * 10, False),  # by length, of a large state of which little changes
+        (100_000, [10] * 99, False),
+        (100_000, [10] * 100, True),
+        (0, [1] * 10, True),
+    ],
+)
+def test_when_a_compaction_is_due(base: int, deltas: list[int], due: bool) -> None:
+    policy = CompactionPolicy(epochs=10, share=0.5, least_bytes=100)
+    assert policy.is_due(a_chain(base, deltas)) is due
+
+
+def test_without_state_nothing_is_due() -> None:
+    assert not CompactionPolicy(epochs=2).is_due({})
+    assert not CompactionPolicy(epochs=2).is_due({"t": EMPTY})
+
+
+def test_ranges_cover_all_key_groups_once_and_grow_by_doubling() -> None:
+    for size in (0, 10, 5 << 20, 100 << 20):
+        chain = a_chain(size, [])["t"]
+        ranges = ranges_of(chain, 128)
+        assert [group for part in ranges for group in range(part.first, part.last + 1)] == list(range(128))
+        assert len(ranges) in (4, 8, 16, 32, 64, 128)
+    assert len(ranges_of(a_chain(100 << 20, [])["t"], 128)) == 128
+    assert len(ranges_of(a_chain(0, [])["t"], 3)) == 3
+
+
+def test_a_range_that_nothing_changed_keeps_its_file(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    first = compact(line.store, COUNTS, line.chain, GROUPS)
+    line.bases.offer(first)
+    line.epoch([])
+    line.epoch(counted(1, count=9))
+    second = compact(line.store, COUNTS, line.chain, GROUPS)
+    assert len(first) == len(second) == 4
+    assert {base.at.epoch for base in second} == {3}
+    assert len({base.file.path for base in first} & {base.file.path for base in second}) == 3
+    expected = line.rows()
+    line.bases.offer(second)
+    line.epoch([])
+    assert line.chain.base_at == EpochKey("main", 3)
+    assert line.rows() == expected
+
+
+def test_a_range_is_written_anew_when_the_tables_columns_have_changed(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    first = compact(line.store, COUNTS, line.chain, GROUPS)
+    evolved = StateTable(**{**COUNTS.model_dump(), "value": (*COUNTS.value, Column(name="more", type="int"))})
+    again = compact(line.store, evolved, Chain(EpochKey("main", 1), first, ()), GROUPS)
+    assert not {base.file.path for base in first} & {base.file.path for base in again}
+
+
+@pytest.mark.parametrize("folded_rows", [0, 1 << 20])
+def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPatch, folded_rows: int) -> None:
+    monkeypatch.setattr(compaction_module, "FOLDED_ROWS", folded_rows)
+    for number in range(1, 7):
+        line.epoch(counted(*range(0, 100, number), count=number) + uncounted(101, 200 + number))
+        line.epoch(uncounted(*range(0, 20, number)))
+        expected = line.rows()
+        line.bases.offer(compact(line.store, COUNTS, line.chain, GROUPS))
+        line.epoch([])
+        assert line.rows() == expected
+
+
+def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
+    background = Background("compaction")
+    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2), background)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold_up(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E7.base-written":
+            begun.set()
+            go_on.wait(20)
+
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(10), count=2))
+    with injected(hold_up):
+        compaction.consider(2)
+        assert begun.wait(20)
+        line.epoch(counted(60))
+        compaction.consider(3)  # returns at once: one is under way
+        go_on.set()
+        assert background.wait(20)
+    expected = line.rows()
+    assert {base.at.epoch for base in line.bases.take()} == {2}
+    line.epoch([])
+    assert line.bases.take() == ()
+    assert (line.chain.base_at, len(line.chain.links)) == (EpochKey("main", 2), 2)
+    assert line.rows() == expected
+    compaction.finish()
+
+
+def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
+    background = Background("compaction")
+    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2), background)
+    stopping = threading.Thread(target=compaction.finish)
+
+    def end_now(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E7.base-written" and not stopping.is_alive():
+            stopping.start()
+            while not background.stopping:
+                pass
+
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    before = line.store.list("")
+    with injected(end_now):
+        compaction.consider(2)
+        assert background.wait(20)
+    stopping.join(20)
+    assert (line.store.list(""), line.bases.take()) == (before, ())
+
+
+def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named_before(line: Line) -> None:
+    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2))
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(1))
+    compaction.consider(2)
+    line.epoch(counted(1))
+    line.epoch(counted(1))
+    named = set(line.store.list("main/bases"))
+    compaction.consider(4)
+    assert len(line.bases.take()) == 4 and len(line.store.list("main/bases")) == 5  # three are only named again
+    compaction.finish()
+    assert set(line.store.list("main/bases")) == named
+
+
+def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = 0.0
+    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2), clock=lambda: time)
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    before, real, writes = line.store.list(""), SnapshotStore.write, 0
+
+    def full_after_two(store: SnapshotStore, path: str, data: bytes) -> None:
+        nonlocal writes
+        writes += 1
+        if writes > 2:
+            raise StorageFull(f"There is no space left for {path}.")
+        real(store, path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SnapshotStore, "write", full_after_two)
+        with pytest.raises(StorageFull):
+            compaction.consider(2)
+        compaction.consider(2)  # not yet
+        assert writes == 3
+    assert line.store.list("") == before
+    time = FIRST_PAUSE_SECONDS
+    compaction.consider(2)
+    assert len(line.bases.take()) == 4
+    assert line.epoch(counted(3)).bases
+
+
+def test_an_application_without_state_asks_for_checkpoints(line: Line) -> None:
+    line.position.chains.clear()
+    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=3))
+    asked = []
+    for number in range(1, 8):
+        compaction.consider(number)
+        asked.append(bool(line.epoch([]).source_checkpoints))
+    assert asked == [True, False, False, True, False, False, True]
+
+
+@pytest.mark.timeout(300)
+def test_ranges_are_written_by_spark_as_in_the_driver(line: Line, spark: SparkSession) -> None:
+    line.epoch(counted(*range(200)))
+    line.epoch(uncounted(*range(50)))
+    here = compact(line.store, COUNTS, line.chain, GROUPS)
+    there = list(SparkRangeWriter(spark, line.store, 2)(jobs_of(COUNTS, line.chain, GROUPS)))
+    assert [base.file.sha256 for base in there] == [base.file.sha256 for base in here]
+    assert [base.first_group for base in there] == [0, 4, 8, 12]
+
+
+def test_large_state_is_compacted_by_the_job(line: Line) -> None:
+    asked: list[int] = []
+
+    def on_spark(jobs: object) -> Iterator[BaseFile]:
+        asked.append(len(list(jobs)))  # type: ignore[call-overload]
+        yield from compact(line.store, COUNTS, line.chain, GROUPS)
+
+    policy = CompactionPolicy(epochs=2)
+    compaction = Compaction(line.store, line.position, line.bases, policy, on_spark=on_spark, on_spark_bytes=1)
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    compaction.consider(2)
+    assert asked == [4]
+    assert len(line.bases.take()) == 4
