@@ -21,9 +21,8 @@ from epochal.service.catalog.models import Application, Branch, Epoch, Operation
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
-from epochal.service.rollback.schemas import RollBack
-from epochal.service.rollback.targets import check_there, target_of
 from epochal.service.settings import Settings
+from epochal.service.snapshots.repository import SnapshotRepository
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,10 @@ class ExportService:
 
 
 def _target(session: Session, application: Application, request: CreateExport) -> Epoch:
-    if any((request.savepoint, request.tag)) or request.epoch is not None:
-        chosen = RollBack(epoch=request.epoch, savepoint=request.savepoint, tag=request.tag)
-        return target_of(session, application, chosen)
+    if (request.epoch, request.savepoint, request.tag) != (None, None, None):
+        repository = SnapshotRepository(session)
+        key = repository.resolve(application, request.epoch, request.savepoint, request.tag).key
+        return session.get_one(Epoch, (key.branch, key.epoch))
     head = committed_head(session, ApplicationRepository(session).branch(application))
     if head is None:
         raise Conflict(f"Application {application.name!r} has not committed an epoch yet; there is nothing to export.")
@@ -92,6 +92,6 @@ def _ancestor(session: Session, application: Application, target: Epoch, since: 
         last = target.epoch if segment.branch.id == target.branch else segment.last
         row = session.get(Epoch, (segment.branch.id, since))
         if row is not None and (last is None or since <= last) and since < target.epoch:
-            check_there(session, application, row)
+            SnapshotRepository(session).readable(application, row)
             return EpochKey(row.branch, row.epoch)
     raise InvalidInput(f"Epoch {since} is no ancestor of epoch {target.epoch} of application {application.name!r}.")

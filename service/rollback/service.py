@@ -31,7 +31,6 @@ from epochal.service.ports import ApplicationState
 from epochal.service.rollback.repository import LeftBehind, RollbackRepository
 from epochal.service.rollback.rules import explanation, rule_of
 from epochal.service.rollback.schemas import RollBack, RollbackPlan, SinkPlan, SnapshotName
-from epochal.service.rollback.targets import target_of
 from epochal.service.snapshots.repository import SnapshotRepository
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots.manifest import Manifest
@@ -57,7 +56,7 @@ class RollbackService:
         """What would happen. Reads the manifests of what is left behind. ``NotFound``, ``SnapshotExpired``."""
         with self._database.reading() as session:
             application = ApplicationRepository(session).named(name)
-            target = target_of(session, application, request)
+            target = _target(session, application, request)
             branch = ApplicationRepository(session).branch(application)
             repository = RollbackRepository(session)
             left = repository.left_behind(branch, _key(target))
@@ -96,7 +95,7 @@ class RollbackService:
             application = ApplicationRepository(session).locked(name)
             repository, operations = ApplicationRepository(session), OperationRepository(session)
             operations.check_none_running(application)
-            target = target_of(session, application, request)
+            target = _target(session, application, request)
             execution = repository.execution(application)
             left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
             self._store.read_manifest(SnapshotRepository(session).reference(_key(target)))
@@ -121,6 +120,13 @@ class RollbackService:
             ASKED.hit()
         self._lifecycle.announce(events, waiting)
         return answer
+
+
+def _target(session: Session, application: Application, request: RollBack) -> Epoch:
+    """Any snapshot that is retained, also of a branch that an earlier rollback left."""
+    repository = SnapshotRepository(session)
+    key = repository.resolve(application, request.epoch, request.savepoint, request.tag, request.at).key
+    return session.get_one(Epoch, (key.branch, key.epoch))
 
 
 def _sinks(manifests: Iterable[Manifest], move_aside: bool) -> list[SinkPlan]:
