@@ -1,0 +1,107 @@
+"""Where sources go on: at the snapshot, or where an import has moved them to; also later, also on later branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.contracts.catalog import Change, ManifestReference
+from epochal.contracts.source import Slice
+from epochal.engine.recovery import restore_sources
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+MOVED = {"at": "2030-01-01T00:00:00+00:00"}
+IMPORT = Change(kind="import", detail={"origin": {"sources": {"kafka": MOVED}}})
+
+
+class Remembering:
+    """What a source is told; all that matters here."""
+
+    def __init__(self) -> None:
+        self.checkpoint: dict[str, Any] | None = None
+        self.ends: list[int] = []
+
+    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
+        self.checkpoint, self.ends = checkpoint, [slice.end["n"] for slice in slices]
+
+
+class Line:
+    """A lineage in a store, epoch after epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = SnapshotStore(str(folder))
+        self.head: ManifestReference | None = None
+
+    def epoch(self, branch: str, number: int, *sources: str, **more: Any) -> None:
+        manifest = Manifest(
+            application="moved",
+            branch=branch,
+            epoch=number,
+            parent=self.head,
+            execution="e",
+            attempt=1,
+            artifact="0" * 64,
+            parallelism=1,
+            max_parallelism=8,
+            slices={name: Slice(start={"n": number - 1}, end={"n": number}) for name in sources},
+            created_at=datetime.now(UTC),
+            **more,
+        )
+        self.head = self.store.write_manifest(manifest)
+
+    def restored(self, begun: Change | None = None) -> dict[str, tuple[dict[str, Any] | None, list[int]]]:
+        sources = {"kafka": Remembering(), "files": Remembering()}
+        restore_sources(self.store, self.head, sources, begun)  # type: ignore[arg-type]
+        return {name: (source.checkpoint, source.ends) for name, source in sources.items()}
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    line = Line(tmp_path)
+    line.epoch("first", 1, "kafka", "files", source_checkpoints={"kafka": {"c": 1}, "files": {"c": 2}})
+    line.epoch("first", 2, "kafka", "files")
+    return line
+
+
+def test_without_an_import_all_slices_count(line: Line) -> None:
+    assert line.restored() == {"kafka": ({"c": 1}, [1, 2]), "files": ({"c": 2}, [1, 2])}
+
+
+def test_before_the_first_epoch_a_moved_source_is_where_it_was_moved_to(line: Line) -> None:
+    assert line.restored(IMPORT) == {"kafka": (MOVED, []), "files": ({"c": 2}, [1, 2])}
+
+
+def test_an_import_that_moves_nothing_changes_nothing(line: Line) -> None:
+    assert line.restored(Change(kind="import", detail={"origin": {"sources": {}}})) == line.restored()
+    assert line.restored(Change(kind="rollback", detail={"branch": "first"})) == line.restored()
+
+
+def test_an_epoch_without_new_input_does_not_undo_the_move(line: Line) -> None:
+    line.epoch("second", 3, "files", changes=(IMPORT,))
+    assert line.restored() == {"kafka": (MOVED, []), "files": ({"c": 2}, [1, 2, 3])}
+
+
+def test_what_was_read_since_counts(line: Line) -> None:
+    line.epoch("second", 3, "kafka", changes=(IMPORT,))
+    line.epoch("second", 4, "kafka", "files")
+    line.epoch("third", 5, "kafka", changes=(Change(kind="rollback"),))
+    assert line.restored() == {"kafka": (MOVED, [3, 4, 5]), "files": ({"c": 2}, [1, 2, 4])}
+
+
+def test_a_later_checkpoint_is_all_that_counts(line: Line) -> None:
+    line.epoch("second", 3, "kafka", changes=(IMPORT,))
+    line.epoch("second", 4, "kafka", source_checkpoints={"kafka": {"c": 9}, "files": {"c": 8}})
+    line.epoch("second", 5, "kafka")
+    assert line.restored() == {"kafka": ({"c": 9}, [4, 5]), "files": ({"c": 8}, [])}
+
+
+def test_of_two_moves_the_later_one_counts(line: Line) -> None:
+    line.epoch("second", 3, "kafka", changes=(IMPORT,))
+    again = Change(kind="import", detail={"origin": {"sources": {"kafka": {"at": "2031-01-01T00:00:00+00:00"}}}})
+    line.epoch("third", 4, "files", changes=(again,))
+    assert line.restored()["kafka"] == ({"at": "2031-01-01T00:00:00+00:00"}, [])
