@@ -110,6 +110,7 @@ class History:
     def __init__(self, seed: int, folder: Path, servers: Servers) -> None:
         self.chance = random.Random(seed)
         self.folder, self.servers, self.told = folder, servers, Told()
+        self.configuration = dict(CONFIGURATION)
         for name in ("run", "flags"):
             (folder / name).mkdir(parents=True)
         self.input = servers.kafka.create_topic(partitions=PARTITIONS, prefix="events")
@@ -128,11 +129,11 @@ class History:
         """So many disturbed lives, then one without, then everything is compared with the oracle."""
         try:
             for _ in range(lives):
-                self._feed(EPOCHS_A_LIFE * ROWS_AN_EPOCH)
+                self.feed(EPOCHS_A_LIFE * ROWS_AN_EPOCH)
                 self._life()
-            self._feed(ROWS_AN_EPOCH)
-            self._rest()
-            self.told.violations += self._violations()
+            self.feed(ROWS_AN_EPOCH)
+            self.rest()
+            self.told.violations += self.violations()
         finally:
             self.watcher.stop()
         return self.told
@@ -142,7 +143,7 @@ class History:
         if kind == "server":
             self._with_server_trouble(self.chance.choice(DISTURBANCES))
         elif kind == "moment":
-            driver = self._start()
+            driver = self.start()
             driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), 180)
             time.sleep(self.chance.uniform(0, 6))
             driver.kill()
@@ -151,22 +152,22 @@ class History:
             tasks = [point for point in all_points() if point.startswith("T")]
             others = [point for point in all_points() if not point.startswith("T")]
             point = self.chance.choice(tasks if kind == "task" else others)
-            fault = self._fault(point)
-            driver = self._start(task_faults=[fault]) if kind == "task" else self._start(faults=[fault])
+            fault = self.fault(point)
+            driver = self.start(task_faults=[fault]) if kind == "task" else self.start(faults=[fault])
             if driver.wait(180) not in (0, -signal.SIGKILL):
                 self.told.violations.append(f"{point}: the driver ended otherwise: {driver.log_end(600)}")
             self.told.fired[point] += fault.once is not None and Path(fault.once).exists()
 
     def _with_server_trouble(self, what: str) -> None:
-        driver = self._start()
+        driver = self.start()
         time.sleep(self.chance.uniform(2, 6))
         self.servers.disturb(what)
         self.told.fired[what] += 1
         driver.wait(180)
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """A life to the end of the input, ended in order."""
-        driver = self._start(epochs=0)
+        driver = self.start(epochs=0)
         try:
             driver.wait_until(self._at_the_end, 240)
             driver.send(signal.SIGINT)
@@ -183,7 +184,7 @@ class History:
         end = kept.snapshots[-1][1].slices["events"].end["offsets"][self.input]
         return all(end.get(str(partition), 0) == len(log) for partition, log in self.log.items())
 
-    def _start(
+    def start(
         self, faults: Sequence[Fault] = (), task_faults: Sequence[Fault] = (), epochs: int = EPOCHS_A_LIFE
     ) -> DriverProcess:
         self.servers.jvm.end_context()
@@ -202,17 +203,17 @@ class History:
                 "hdfs": self.hdfs,
                 "folder": self.folder / "streaks",
             },
-            configuration=CONFIGURATION,
+            configuration=self.configuration,
             epochs=epochs or None,
             faults=faults,
             task_faults=task_faults,
         )
         return DriverProcess(plan, self.folder / f"driver-{self.told.lives}.log", self.servers.jvm)
 
-    def _fault(self, point: str) -> Fault:
+    def fault(self, point: str) -> Fault:
         return Fault(point, "kill", once=str(self.folder / "flags" / f"{self.told.lives}-{point}"))
 
-    def _feed(self, rows: int) -> None:
+    def feed(self, rows: int) -> None:
         producer = Producer({"bootstrap.servers": self.servers.kafka.bootstrap, "enable.idempotence": True})
         for _ in range(rows):
             partition = self.chance.randrange(PARTITIONS)
@@ -246,7 +247,7 @@ class History:
         ]
         return {"events": rows}
 
-    def _violations(self) -> list[str]:
+    def violations(self) -> list[str]:
         kept = self._kept
         found = [*unfinished_epochs(kept), *broken_lineage(kept), *wrongly_visible(kept), *orphans(kept)]
         read = 0

@@ -1,13 +1,17 @@
-"""The application under fault, from the tests beside these, for a cluster."""
+"""A cluster, and the application under fault from the tests beside these."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from epochal.testing.servers import ServerUnavailable
+from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +23,14 @@ def fault_kit() -> ModuleType:
     module = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def cluster() -> Iterator[StandaloneCluster]:
+    try:
+        context = standalone_cluster(workers=2, cores=2)
+        running = context.__enter__()
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    yield running
+    context.__exit__(None, None, None)

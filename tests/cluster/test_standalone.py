@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from epochal.testing.invariants import violations
-from epochal.testing.servers import ServerUnavailable
-from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
+from epochal.testing.servers.spark_standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -34,17 +32,6 @@ def event(number: int) -> dict[str, object]:
     return {"event": number, "sensor": f"s{number % 50}", "value": number * 37 % 100}
 
 
-@pytest.fixture
-def cluster() -> Iterator[StandaloneCluster]:
-    try:
-        context = standalone_cluster(workers=2, cores=2)
-        running = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield running
-    context.__exit__(None, None, None)
-
-
 def test_a_task_runs_twice_and_an_executor_is_killed(
     cluster: StandaloneCluster, fault_kit: ModuleType, tmp_path: Path
 ) -> None:
@@ -58,7 +45,7 @@ def test_a_task_runs_twice_and_an_executor_is_killed(
     try:
         driver.wait_until(lambda: application.fired(interrupted))
         took_part = {call.executor for call in application.calls}
-        os.kill(executors(cluster)[0], signal.SIGKILL)
+        os.kill(cluster.executors()[0], signal.SIGKILL)
         assert driver.wait() == 0, driver.log_end()
     finally:
         driver.kill()
@@ -71,17 +58,3 @@ def test_a_task_runs_twice_and_an_executor_is_killed(
     application.feed_rows([event(number) for number in range(EPOCHS * ROWS, (EPOCHS + 1) * ROWS)])
     application.finish()
     assert violations(application.history, application.oracles) == []
-
-
-def executors(cluster: StandaloneCluster) -> list[int]:
-    """The process ids of the cluster's executors: what its workers, each the leader of a session, have started."""
-    sessions = {worker.pid for worker in cluster.workers}
-    running = (entry for entry in Path("/proc").iterdir() if b"CoarseGrainedExecutorBackend" in _command(entry))
-    return sorted(int(entry.name) for entry in running if os.getsid(int(entry.name)) in sessions)
-
-
-def _command(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -36,6 +36,12 @@ class StandaloneCluster:
     folder: Path
     """Where the workers keep their executors' folders and logs."""
 
+    def executors(self) -> list[int]:
+        """The process ids of the executors: what the workers, each the leader of a session, have started."""
+        sessions = {worker.pid for worker in self.workers}
+        running = (entry for entry in Path("/proc").iterdir() if b"CoarseGrainedExecutorBackend" in _command(entry))
+        return sorted(int(entry.name) for entry in running if os.getsid(int(entry.name)) in sessions)
+
 
 @contextmanager
 def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[StandaloneCluster]:
@@ -94,3 +100,10 @@ def _alive_workers(page: int) -> int | None:
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return None
     return states.count("ALIVE")
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
