@@ -71,6 +71,8 @@ def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: Spar
     expected = _spent(spark, 30_000)
     assert sorted(tuple(row) for row in names["state"].collect()) == expected
     assert sorted(names["rows"]) == expected
+    rows_now = names["rows_now"].select("customer", "orders", "total").collect()
+    assert sorted(tuple(row) for row in rows_now) == expected
 
 
 def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
