@@ -8,7 +8,7 @@ store is at that step's epoch, and may be marked so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +25,42 @@ from epochal.state.keygroups import groups_of
 from epochal.state.table import StateTable
 
 
+class Bases:
+    """A state table's rows at the last bases, as far as they are the scope's subtask's. Reads a file when it is needed,
+    and keeps the one that was needed last: a store may be larger than the memory of its worker."""
+
+    def __init__(self, store: SnapshotStore, scope: StateTaskScope, table: StateTable) -> None:
+        self._store = store
+        self._scope = scope
+        self._table = table
+        self._last: tuple[BaseFile, EncodedChanges] | None = None
+
+    def of_group(self, group: int) -> Iterator[EncodedChanges]:
+        """The files that hold rows of a key group. Raises ``FileMissing``, ``FileCorrupt``."""
+        for base in self._scope.chains[self._table.id].bases:
+            if base.first_group <= group <= base.last_group:
+                if self._last is None or self._last[0] != base:
+                    self._last = None  # the memory of the one before is free before the next is read
+                    rows = read_base(self._store, self._table, base)
+                    self._last = base, _encoded_base(self._table, rows, self._scope)
+                yield self._last[1]
+
+
 @dataclass(frozen=True)
 class Step:
-    """``changes`` by state table; ``afresh``: the store is emptied first. Afterwards it is at ``key``."""
+    """``changes`` or ``bases``, by state table; ``afresh``: the store is emptied first. Afterwards it is at ``key``."""
 
     key: EpochKey | None
     afresh: bool
-    changes: Mapping[str, tuple[EncodedChanges, ...]]
+    changes: Mapping[str, tuple[EncodedChanges, ...]] = field(default_factory=dict)
+    bases: Mapping[str, Bases] = field(default_factory=dict)
 
     def of_group(self, table: str, group: int) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-        """Keys, ascending, and values of one key group; a value is ``None`` where the key is to be deleted."""
-        for changes in self.changes.get(table, ()):
+        """Keys, ascending, and values of one key group; a value is ``None`` where the key is to be deleted.
+
+        Of a base asked for group after group, in ascending order: one file is in memory at a time.
+        """
+        for changes in self.bases[table].of_group(group) if table in self.bases else self.changes.get(table, ()):
             first, end = np.searchsorted(changes.groups, [group, group + 1]).tolist()
             if first < end:
                 yield changes.keys[first:end], changes.values[first:end]
@@ -51,21 +76,11 @@ def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None) ->
     any_chain = next(iter(scope.chains.values()))
     missing = any_chain.after(mark)
     if missing is None:
-        bases = {table.id: _bases(store, scope, table) for table in scope.tables}
-        yield Step(any_chain.base_at, True, bases)
+        yield Step(any_chain.base_at, True, bases={table.id: Bases(store, scope, table) for table in scope.tables})
         missing = any_chain.links
     for position in range(len(any_chain.links) - len(missing), len(any_chain.links)):
         changes = {table.id: _deltas(store, scope, table, position) for table in scope.tables}
         yield Step(any_chain.links[position].key, False, changes)
-
-
-def _bases(store: SnapshotStore, scope: StateTaskScope, table: StateTable) -> tuple[EncodedChanges, ...]:
-    mine = groups(scope)
-    parts = []
-    for base in scope.chains[table.id].bases:
-        if _holds_some(base, mine):
-            parts.append(_encoded_base(table, read_base(store, table, base), scope))
-    return tuple(parts)
 
 
 def _encoded_base(table: StateTable, rows: pa.Table, scope: StateTaskScope) -> EncodedChanges:
@@ -78,10 +93,6 @@ def _encoded_base(table: StateTable, rows: pa.Table, scope: StateTaskScope) -> E
 def _deltas(store: SnapshotStore, scope: StateTaskScope, table: StateTable, link: int) -> tuple[EncodedChanges, ...]:
     deltas = scope.chains[table.id].links[link].deltas
     return tuple(changes_of(store, table, delta) for delta in deltas if _shares_groups(delta, scope))
-
-
-def _holds_some(base: BaseFile, mine: range) -> bool:
-    return any(base.first_group <= group <= base.last_group for group in mine)
 
 
 def _shares_groups(delta: DeltaFile, scope: StateTaskScope) -> bool:
