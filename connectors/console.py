@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from epochal.connectors.options import check_options, check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.pipeline.definitions import SinkDefinition
+from epochal.pipeline.options import check_options, check_positive
 
 
 def sink(rows: int = 20, **options: Any) -> SinkDefinition:

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from epochal.connectors.options import check_choice, check_options
 from epochal.errors import MalformedRecord, OptionError, SchemaError
+from epochal.pipeline.options import check_choice, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

@@ -23,11 +23,11 @@ from epochal.connectors.file_reading import (
     estimated_rows,
 )
 from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
-from epochal.connectors.options import check_choice, check_options, check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import OptionError, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
+from epochal.pipeline.options import check_choice, check_options, check_positive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

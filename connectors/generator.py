@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from epochal.connectors.options import check_options, check_positive
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import OptionError, SchemaError
 from epochal.pipeline.definitions import SourceDefinition
+from epochal.pipeline.options import check_options, check_positive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from epochal.errors import EpochalError, OptionError, SinkError, SinkUnavailable, SourceError
-from epochal.pipeline.names import closest, listed
+from epochal.pipeline.options import check_options
 from epochal.secrets import Secret, revealed, without_secrets
 
 ANSWER_SECONDS = 15.0
@@ -184,11 +184,8 @@ def connection(
     """A connection for ``kafka.source`` or ``kafka.sink``. Raises ``OptionError`` for what cannot be one."""
     if not str(servers).strip():
         raise OptionError(f"{what} needs the brokers' addresses: 'host:9092,other:9092'.")
+    check_options(what, options, allowed)
     for name, value in options.items():
-        if name not in allowed:
-            raise OptionError(
-                f"{what} has no option {name!r}.{closest(name, allowed)} Options are {listed(sorted(allowed))}."
-            )
         if name in SECRET_OPTIONS and not isinstance(value, Secret):
             raise OptionError(f"{what}: {name} is given by reference: {name}=secret('env:NAME').")
     return Connection(servers, dict(options), error)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from epochal.connectors.options import check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
+from epochal.pipeline.options import check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.file_reading import FORMATS, Format, Malformed, Reader, checked_reader
-from epochal.connectors.options import check_choice, check_options, check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
+from epochal.pipeline.options import check_choice, check_options, check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:

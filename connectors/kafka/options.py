@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Literal
 
 from epochal.connectors.kafka.cluster import Selection
-from epochal.connectors.options import check_choice
 from epochal.errors import OptionError
+from epochal.pipeline.options import check_choice
 
 Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
 

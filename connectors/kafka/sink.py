@@ -11,10 +11,10 @@ from epochal.backends.kafka.backend import KafkaBackend, KafkaSinkSettings
 from epochal.backends.kafka.connection import PRODUCER_OPTIONS, connection
 from epochal.backends.kafka.encoding import FORMATS, ColumnEncoder, Encoder, JsonEncoder
 from epochal.backends.kafka.records import RecordShape, names_of
-from epochal.connectors.options import check_choice, check_positive
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.errors import OptionError, SinkError
 from epochal.pipeline.definitions import SinkDefinition
+from epochal.pipeline.options import check_choice, check_positive
 from epochal.secrets import redacted
 
 Format = Literal["json", "string", "raw", "avro"]

@@ -1,4 +1,4 @@
-"""Options of connectors: by allow-list, and a misspelt one is answered with the name that was meant."""
+"""Options of connectors and backends: by allow-list, and a misspelt one is answered with the name that was meant."""
 
 from __future__ import annotations
 
