@@ -27,7 +27,7 @@ from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.kafka import KafkaServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(1800)]
 
 SECONDS = 180
 NAME = "counts"
