@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, String, Table
 from sqlalchemy.dialects import mysql
 
+from epochal.backends.earlier_manifests import manifests_of
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import Fenced, SinkError
-from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
 
 TABLE = "_epochal_fence"
@@ -74,7 +74,7 @@ class Fence:
     def advance(self, connection: Connection, epoch: EpochScope) -> bool:
         """E5.1: the compare-and-set. ``False``: the epoch has been applied before. Raises ``Fenced``, ``SinkError``."""
         row = self.table.c
-        expected = parent_in_branch(epoch)
+        expected = epoch.parent_in_branch or 0
         follows = (row.epoch == expected) & (row.attempt == epoch.attempt)
         if self._update(connection, epoch, follows, {"epoch": epoch.epoch}):
             return True
@@ -138,20 +138,8 @@ class Fence:
         )
 
 
-def parent_in_branch(epoch: EpochScope) -> int:
-    """The epoch of this branch on which it follows; 0 for the branch's first."""
-    return epoch.parent.epoch if epoch.parent is not None and epoch.parent.branch == epoch.branch else 0
-
-
 def _manifests(key: EpochKey, place: SinkPlace) -> list[Manifest]:
-    if place.store is None or key.epoch == 0:
-        return []
-    paths = layout.manifests_by_epoch(place.store.list(layout.manifests(key.branch))).get(key.epoch, [])
-    return [
-        Manifest.decode(place.store.read(path, f"snapshot {key}"))
-        for path in paths
-        if not path.endswith(layout.TEMPORARY)
-    ]
+    return [] if place.store is None or key.epoch == 0 else manifests_of(place.store, key)
 
 
 def _names_sink(key: EpochKey, place: SinkPlace) -> bool:

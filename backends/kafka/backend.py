@@ -112,10 +112,9 @@ class KafkaBackend(SinkBackend):
             (handle for handle in handles if handle.subtask % self._settings.shards == shard),
             key=lambda handle: handle.subtask,
         )
-        parent = epoch.parent.epoch if epoch.parent is not None and epoch.parent.branch == epoch.branch else None
         return ShardWork(
             epoch=epoch.epoch,
-            parent=parent,
+            parent=epoch.parent_in_branch,
             rows=rows_of(mine),
             sha256=hashlib.sha256(b"".join(handle.encode() for handle in mine)).hexdigest(),
             topic=self._settings.shape.topic,

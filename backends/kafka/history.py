@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from epochal.backends.earlier_manifests import manifests_of
 from epochal.contracts.identity import EpochScope
 from epochal.errors import EpochalError
-from epochal.snapshots import layout
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -14,9 +13,8 @@ def was_there_before(store: SnapshotStore, epoch: EpochScope, sink: str) -> bool
     parent = epoch.parent
     if parent is None:
         return False
-    paths = layout.manifests_by_epoch(store.list(layout.manifests(parent.branch))).get(parent.epoch, [])
     try:
-        manifests = [Manifest.decode(store.read(path)) for path in paths]
+        manifests = manifests_of(store, parent)
     except (EpochalError, ValueError):
         return True
     return not manifests or any(sink in manifest.sinks for manifest in manifests)

@@ -16,16 +16,16 @@ from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.failures import translated
 from epochal.backends.dbms.patience import patience
 from epochal.backends.dbms.writing import Writing
+from epochal.backends.earlier_manifests import manifest_paths
 from epochal.backends.postgresql_two_phase.ledger import Ledger
 from epochal.backends.postgresql_two_phase.names import PREFIX, TransactionName
 from epochal.backends.postgresql_two_phase.transaction import TwoPhaseTransaction
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OptionError, OutcomeUnknown, SinkError
 from epochal.faults import declare
-from epochal.snapshots import layout
 
 SWEPT = declare("R1.postgresql.swept", "table and ledger are there, transactions of no manifest are rolled back")
 SWEPT_BRANCH = declare("R1.postgresql.swept-branch", "transactions of a branch that a rollback left are rolled back")
@@ -146,9 +146,8 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         store = self._place.store
         if store is None:
             return True
-        paths = layout.manifests_by_epoch(store.list(layout.manifests(epoch.branch))).get(name.epoch, [])
-        whole = [path for path in paths if not path.endswith(layout.TEMPORARY)]
-        return not whole or any(name.gid.encode() in store.read(path) for path in whole)
+        paths = manifest_paths(store, EpochKey(epoch.branch, name.epoch))
+        return not paths or any(name.gid.encode() in store.read(path) for path in paths)
 
     def _probe(self, connection: sa.Connection) -> None:
         allowed = int(connection.exec_driver_sql("SHOW max_prepared_transactions").scalar_one())

@@ -37,6 +37,11 @@ class EpochScope:
     def epoch(self) -> int:
         return self.key.epoch
 
+    @property
+    def parent_in_branch(self) -> int | None:
+        """The epoch of the same branch that this one follows; ``None`` for the branch's first."""
+        return self.parent.epoch if self.parent is not None and self.parent.branch == self.branch else None
+
 
 @dataclass(frozen=True, slots=True)
 class TaskScope:

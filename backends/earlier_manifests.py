@@ -1,0 +1,19 @@
+"""What the store says of earlier epochs: for backends whose own mark at the target is missing, or behind."""
+
+from __future__ import annotations
+
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+
+def manifest_paths(store: SnapshotStore, key: EpochKey) -> list[str]:
+    """The whole manifests of an epoch, decided or not."""
+    paths = layout.manifests_by_epoch(store.list(layout.manifests(key.branch))).get(key.epoch, [])
+    return [path for path in paths if not path.endswith(layout.TEMPORARY)]
+
+
+def manifests_of(store: SnapshotStore, key: EpochKey) -> list[Manifest]:
+    """The same, read. Raises ``SnapshotError``, or ``ValueError`` for what is no manifest."""
+    return [Manifest.decode(store.read(path, f"snapshot {key}")) for path in manifest_paths(store, key)]
