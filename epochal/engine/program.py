@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.state import StateBackend
@@ -40,7 +40,7 @@ def assemble(orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: 
     make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
     sinks: dict[str, SinkBackend] = {}
     if not orders.shadow:
-        sinks = {node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks}
+        sinks = {node.name: node.backend(store) for node in graph.sinks}
     participants = Participants(
         sources=sources,
         operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from epochal.contracts.backend import SinkPlace
 from epochal.contracts.source import SliceLimits
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe, names_place
@@ -74,7 +73,7 @@ def _check_targets(graph: Graph) -> None:
     """Two sinks into one place would see each other's output as foreign."""
     owners: dict[str, str] = {}
     for node in graph.sinks:
-        target = node.make(SinkPlace(node.name)).target
+        target = node.backend().target
         if not names_place(target):
             continue
         if target in owners:
@@ -94,4 +93,4 @@ def _check_sink(node: SinkNode, frame: DataFrame) -> None:
             if names.count(name) > 1:
                 raise PipelineError(f"its input has two columns named {name!r}. Rename or drop one.")
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        node.make(SinkPlace(node.name)).check(schema)
+        node.backend().check(schema)

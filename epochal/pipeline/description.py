@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from epochal.contracts.backend import SinkPlace
 from epochal.pipeline.graph import (
     AggregateNode,
     Graph,
@@ -53,7 +52,7 @@ def describe(graph: Graph) -> GraphDescription:
     return GraphDescription(
         name=graph.name,
         nodes=tuple(_described(node) for node in graph.nodes),
-        sinks={node.name: node.make(SinkPlace(node.name)).target for node in graph.sinks},
+        sinks={node.name: node.backend().target for node in graph.sinks},
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from epochal.pipeline.aggregates import MergeableAggregate
     from epochal.pipeline.expressions import Expression
     from epochal.pipeline.keyed import BatchFunction, KeyedProcess
+    from epochal.snapshots.store import SnapshotStore
 
 NodeId = int
 
@@ -107,6 +108,10 @@ class SinkNode:
     input: NodeId
     make: Callable[[SinkPlace], SinkBackend]
     description: dict[str, Any]
+
+    def backend(self, store: SnapshotStore | None = None) -> SinkBackend:
+        """The sink's backend; without a ``store``, one that is only asked what it is and whether rows would fit."""
+        return self.make(SinkPlace(self.name, store))
 
 
 OperatorNode = AggregateNode | ProcessNode | ProcessBatchNode
