@@ -22,7 +22,10 @@ EpochNumber = Annotated[int, Field(ge=0, le=2**62)]
 def _utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("give a time zone, for example 2030-01-01T00:00:00Z")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("give a time between the years 1 and 9999") from None
 
 
 UtcTime = Annotated[datetime, AfterValidator(_utc)]
