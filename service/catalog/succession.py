@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ def begun_with(branch: Branch) -> Change | None:
     """How a branch began that stands on a snapshot."""
     if branch.parent_branch is None:
         return None
-    detail = {"branch": branch.parent_branch, "epoch": branch.parent_epoch, "by": branch.created_by}
+    detail: dict[str, Any] = {"branch": branch.parent_branch, "epoch": branch.parent_epoch, "by": branch.created_by}
     if branch.message is not None:
         detail["message"] = branch.message
     if branch.kind == "import" and branch.origin is not None:
