@@ -56,7 +56,8 @@ def run_epochs(
 ) -> list[EpochTime]:
     """Run so many epochs, from nothing or from where the last call with this ``folder`` stopped."""
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = standalone_catalog(f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT)
+    given = configuration.model_dump(mode="json")
+    catalog = standalone_catalog(f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT, configuration=given)
     catalog.begin_attempt()  # the branch is this run's from here on
     orders = ExecutionOrders(
         application="benchmark",
