@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 
+from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput
 from epochal.service.pagination import PageRequest, encode
@@ -16,6 +17,8 @@ from epochal.service.state.history_schemas import Scan, ScannedRow
 from epochal.service.state.lookups import Lookups
 from epochal.service.state.readers import Reader, Scanned, Section
 from epochal.service.state.requests import ReadFrom
+
+_NO_CURSOR = "The cursor is not one of this list; leave it out to start from the beginning."
 
 
 class Scans:
@@ -37,24 +40,33 @@ class Scans:
             format, reader = await self._lookups.reader(application, table, read)
         else:
             key = _last_key(after[2])
-            format, reader = await self._again(application, table, EpochKey(after[0], after[1]))
+            format, reader = await self._again(application, table, EpochKey(after[0], after[1]), read)
         section = _section(format, prefix, key, page.limit + 1)
         found = await asyncio.to_thread(reader.page, section)
         if after is not None and found.at != EpochKey(after[0], after[1]):
             # The replica has moved on: that epoch is of the past now.
-            format, reader = await self._past(application, table, EpochKey(after[0], after[1]))
+            format, reader = await self._past(application, table, EpochKey(after[0], after[1]), read)
             found = await asyncio.to_thread(reader.page, section)
         return await asyncio.to_thread(_answer, table, format, found, read, page.limit)
 
-    async def _again(self, application: str, table: str, at: EpochKey) -> tuple[RowFormat, Reader]:
+    async def _again(self, application: str, table: str, at: EpochKey, read: ReadFrom) -> tuple[RowFormat, Reader]:
         seen = self._replicas.application(application)
         if seen is not None and seen.at == at and table in seen.tables:
             return await self._lookups.reader(application, table, ReadFrom())
-        return await self._past(application, table, at)
+        return await self._past(application, table, at, read)
 
-    async def _past(self, application: str, table: str, at: EpochKey) -> tuple[RowFormat, Reader]:
-        reference = await asyncio.to_thread(self._snapshots.reference, at)
+    async def _past(self, application: str, table: str, at: EpochKey, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        reference = await asyncio.to_thread(self._reference, application, at, read)
         return await asyncio.to_thread(self._lookups.past, application, table, reference)
+
+    def _reference(self, application: str, at: EpochKey, read: ReadFrom) -> ManifestReference:
+        """The snapshot of a cursor: one of this application's, still there, and perhaps not committed yet."""
+        if read.isolation == "read_uncommitted":
+            return self._snapshots.reference(at)
+        reference = self._snapshots.resolve(application, epoch=at.epoch)
+        if reference.key != at:
+            raise InvalidInput(_NO_CURSOR)
+        return reference
 
 
 def _section(format: RowFormat, prefix: str, after: bytes | None, limit: int) -> Section:
@@ -83,4 +95,4 @@ def _last_key(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise InvalidInput("The cursor is not one of this list; leave it out to start from the beginning.") from None
+        raise InvalidInput(_NO_CURSOR) from None

@@ -255,6 +255,7 @@ REFUSED = [
     (STATE + "delays/history", 422, "invalid-request"),
     (STATE + "delays/history?key=JFK,LAX&cursor=x", 422, "invalid-input"),
     (STATE + "delays/scan?cursor=WyJhIiwgMSwgIioiXQ", 422, "invalid-input"),
+    (STATE + "delays/scan?cursor=WyJhIiwgMSwgIllRPT0iXQ", 422, "invalid-input"),
     (STATE + "delays/history?key=JFK,LAX&cursor=WyJhIiwgMSwgMCwgIiIsIDBd", 404, "not-found"),
     (STATE + "delays/history?key=JFK,LAX&epoch=99", 404, "not-found"),
     ("/v1/applications/nobody/state/delays/history?key=JFK,LAX", 404, "not-found"),

@@ -45,8 +45,8 @@ def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
             worst = chance.choice([None, 1.5, float("nan")])
             row = None if chance.random() < 0.25 else {"count": chance.randint(1, 3), "worst": worst}
             changes.append((TOTALS, key, row))
-        for key in chance.sample(TAILS, chance.randint(0, 2)):
-            changes.append((VISITS, key, None if chance.random() < 0.3 else {"late": chance.randint(1, 2)}))
+        for place in chance.sample(TAILS, chance.randint(0, 2)):
+            changes.append((VISITS, place, None if chance.random() < 0.3 else {"late": chance.randint(1, 2)}))
         branch.epoch(*changes)
         if chance.random() < 0.15:
             branch.compact()
