@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from tests.servers import or_skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,13 +60,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
     """A PostgreSQL server for the run; the test is skipped, with the reason, where it cannot be had."""
-    try:
-        context = postgresql()
-        server = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield server
-    context.__exit__(None, None, None)
+    yield from or_skipped(postgresql())
 
 
 @pytest.fixture
@@ -78,37 +72,19 @@ def postgresql_url(postgresql_server: PostgresqlServer) -> str:
 @pytest.fixture(scope="session")
 def hdfs_server() -> Iterator[HdfsServer]:
     """An HDFS for the run; the test is skipped, with the reason, where it cannot be had."""
-    try:
-        context = hdfs()
-        server = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield server
-    context.__exit__(None, None, None)
+    yield from or_skipped(hdfs())
 
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
     """A Kafka broker for the run; the test is skipped, with the reason, where it cannot be had."""
-    try:
-        context = kafka()
-        server = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield server
-    context.__exit__(None, None, None)
+    yield from or_skipped(kafka())
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariadbServer]:
     """A MariaDB server for the run; the test is skipped, with the reason, where it cannot be had."""
-    try:
-        context = mariadb()
-        server = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield server
-    context.__exit__(None, None, None)
+    yield from or_skipped(mariadb())
 
 
 @pytest.fixture

@@ -92,21 +92,24 @@ class RangeReader:
     def _taken(self, messages: list[Message[Any, Any]]) -> list[Message[Any, Any]]:
         """Those that belong to the ranges; and which ranges are at their end now."""
         good = [message for message in messages if message.error() is None]
+        last: dict[tuple[str, int], int] = {}
         if self._single is not None and good and _offset(good[-1]) < self._single.end:
             kept = good
+            last[_partition_of(good[-1])] = _offset(good[-1])
         else:
-            kept = [message for message in good if self._wanted(message)]
-        last = {_partition_of(good[-1]): _offset(good[-1])} if self._single and good else {}
-        for place, offset in (last or {_partition_of(message): _offset(message) for message in good}).items():
+            kept = []
+            for message in good:
+                place, offset = _partition_of(message), _offset(message)
+                range = self._open.get(place)
+                if range is not None and offset < range.end:
+                    kept.append(message)
+                last[place] = offset
+        for place, offset in last.items():
             if place in self._open and offset >= self._open[place].end - 1:
                 self._close(place)
         if len(good) < len(messages):  # after the records: what has come to its end may have come with its last ones
             self._notice([message for message in messages if message.error() is not None])
         return kept
-
-    def _wanted(self, message: Message[Any, Any]) -> bool:
-        range = self._open.get(_partition_of(message))
-        return range is not None and _offset(message) < range.end
 
     def _close(self, place: tuple[str, int]) -> None:
         if self._open.pop(place, None) is not None and self._open:

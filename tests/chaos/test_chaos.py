@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from epochal.testing.servers import ServerUnavailable
 from tests.chaos.history import History
 from tests.chaos.servers import Servers, running_servers
+from tests.servers import or_skipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    try:
-        context = running_servers()
-        servers = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield servers
-    context.__exit__(None, None, None)
+    yield from or_skipped(running_servers())
 
 
 @pytest.mark.parametrize("seed", [1])

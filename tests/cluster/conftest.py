@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
+from tests.servers import or_skipped
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +27,4 @@ def fault_kit() -> ModuleType:
 
 @pytest.fixture
 def cluster() -> Iterator[StandaloneCluster]:
-    try:
-        context = standalone_cluster(workers=2, cores=2)
-        running = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield running
-    context.__exit__(None, None, None)
+    yield from or_skipped(standalone_cluster(workers=2, cores=2))

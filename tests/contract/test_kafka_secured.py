@@ -21,11 +21,11 @@ from epochal.errors import EpochalError, OptionError, SinkError
 from epochal.secrets import secret
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.kafka_reading import read_topic
-from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.kafka import kafka as running_kafka
 from epochal.testing.servers.kafka_security import USER
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows
+from tests.servers import or_skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,13 +39,7 @@ AT_START = EpochScope(APPLICATION, EpochKey(BRANCH, 0), 1, None)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[KafkaServer]:
-    try:
-        context = running_kafka(secured=True)
-        running = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield running
-    context.__exit__(None, None, None)
+    yield from or_skipped(running_kafka(secured=True))
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -199,6 +201,17 @@ class FaultyApplication:
             "sensor": f"s{self._chance.randrange(SENSORS)}",
             "value": self._chance.randrange(100),
         }
+
+
+def stop_without_the_lock(driver: DriverProcess, application: FaultyApplication) -> None:
+    """SIGSTOP, but not while it writes to the catalog: SQLite would keep everybody else out until it goes on."""
+    while True:
+        driver.send(signal.SIGSTOP)
+        driver.wait_until_stopped()
+        if application.catalog_is_free:
+            return
+        driver.send(signal.SIGCONT)
+        time.sleep(0.02)
 
 
 NewApplication = Callable[..., FaultyApplication]

@@ -24,10 +24,10 @@ from epochal.faults import Fault
 from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.oracle import slices
-from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from tests.fault.conftest import ROWS_PER_FILE, FaultyApplication
+from tests.fault.conftest import ROWS_PER_FILE, FaultyApplication, stop_without_the_lock
 from tests.fault.points import OF_THE_LOG, points_of
+from tests.servers import or_skipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 LONG = pytest.mark.long
@@ -114,13 +114,7 @@ class DatabaseApplication(FaultyApplication):
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresqlServer]:
     """A server that may be stopped: not the one of the other tests."""
-    try:
-        context = postgresql()
-        running = context.__enter__()
-    except ServerUnavailable as unavailable:
-        pytest.skip(unavailable.message)
-    yield running
-    context.__exit__(None, None, None)
+    yield from or_skipped(postgresql())
 
 
 @pytest.fixture(scope="module")
@@ -276,16 +270,6 @@ def test_a_zombie_is_fenced(application: DatabaseApplication, zombie_jvm: SparkJ
     assert "Fenced" in zombie.log_end()
     assert application.query(f"SELECT * FROM {ROWS}") == before
     assert application.violations() == []
-
-
-def stop_without_the_lock(driver: DriverProcess, application: DatabaseApplication) -> None:
-    """SIGSTOP at a moment at which it is not writing to the catalog, which its successor needs."""
-    while True:
-        driver.send(signal.SIGSTOP)
-        driver.wait_until_stopped()
-        if application.catalog_is_free:
-            return
-        driver.send(signal.SIGCONT)
 
 
 def test_in_the_end_all_is_there_once_and_nobody_ever_saw_half_an_epoch(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,7 @@ from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
 from epochal.testing.invariants import History, violations, visible_rows
 from epochal.testing.oracle import Row, multiset, slices
 from epochal.testing.servers.hdfs import HdfsServer
-from tests.fault.conftest import ORACLES, FaultyApplication
+from tests.fault.conftest import ORACLES, FaultyApplication, stop_without_the_lock
 from tests.fault.points import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
@@ -228,17 +227,6 @@ def test_a_zombie_changes_nothing(application: HdfsApplication, point: str) -> N
         assert "Fenced" in zombie.log_end()
         assert application.shown() == before
     assert application.problems() == []
-
-
-def stop_without_the_lock(driver: DriverProcess, application: HdfsApplication) -> None:
-    """SIGSTOP at a moment at which it is not writing to the catalog, which its successor needs."""
-    while True:
-        driver.send(signal.SIGSTOP)
-        driver.wait_until_stopped()
-        if application.catalog_is_free:
-            return
-        driver.send(signal.SIGCONT)
-        time.sleep(0.02)
 
 
 def test_in_the_end_all_is_there_once(application: HdfsApplication) -> None:

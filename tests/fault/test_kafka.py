@@ -22,7 +22,7 @@ from epochal.testing.invariants import broken_lineage, orphans, unfinished_epoch
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
-from tests.fault.conftest import FaultyApplication
+from tests.fault.conftest import FaultyApplication, stop_without_the_lock
 from tests.fault.points import OF_THE_LOG, points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
@@ -190,16 +190,6 @@ def test_a_zombie_is_fenced(application: KafkaApplication, point: str) -> None:
         assert "Fenced" in zombie.log_end()
         assert application.records(application.rows) == before
     assert application.violations() == []
-
-
-def stop_without_the_lock(driver: DriverProcess, application: KafkaApplication) -> None:
-    """SIGSTOP at a moment at which it is not writing to the catalog, which its successor needs."""
-    while True:
-        driver.send(signal.SIGSTOP)
-        driver.wait_until_stopped()
-        if application.catalog_is_free:
-            return
-        driver.send(signal.SIGCONT)
 
 
 def test_in_the_end_all_is_there_once(application: KafkaApplication) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.testing.drivers import DriverProcess, SparkJvm
+from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import violations, visible_epochs
+from tests.fault.conftest import stop_without_the_lock
 
 if TYPE_CHECKING:
     from tests.fault.conftest import FaultyApplication, NewApplication
@@ -76,14 +76,3 @@ def test_a_zombie_is_fenced_and_leaves_nothing(haunted: FaultyApplication, zombi
     assert {name: visible_epochs(folder) for name, folder in haunted.outputs.items()} == shown
     assert (epoch in decided) == (point not in UNDECIDED)
     assert violations(haunted.history, haunted.oracles) == []
-
-
-def stop_without_the_lock(driver: DriverProcess, application: FaultyApplication) -> None:
-    """Stop it, but not while it writes to the catalog: SQLite would keep everybody else out until it goes on."""
-    while True:
-        driver.send(signal.SIGSTOP)
-        driver.wait_until_stopped()
-        if application.catalog_is_free:
-            return
-        driver.send(signal.SIGCONT)
-        time.sleep(0.02)
