@@ -1,4 +1,4 @@
-"""Rescaling 2 -> 4 -> 3 with a million keys while epochs go on: the longest gap between two, and the rate afterwards."""
+"""Rescaling 2 -> 4 -> 3 with a million keys while epochs go on: the longest gap between two, and the rate after it."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_every_setting_of_an_application_is_documented_with_its_default() -> Non
             for inner, value in default.items():
                 assert f"`restart.{inner}` {value}" in page
         else:
-            shown = "none" if default in (None, {}) else str(default)
+            shown = "none" if default in (None, {}, ()) else str(default)
             assert rows[name] == shown, name
     assert set(rows) == set(defaults)
 

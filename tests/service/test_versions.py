@@ -1,0 +1,140 @@
+"""Other versions of a running application, with a driver that does as it is told: what the catalog decides, when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure
+from tests.service.conftest import Driver, Plane
+
+
+@pytest.fixture
+def driver(plane: Plane) -> Driver:
+    """Of an application that has run an epoch."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    return driver
+
+
+def decided(driver: Driver, version: int) -> int:
+    """One epoch of another version."""
+    number, parent = driver.point.next_epoch + 1, driver.head_key
+    driver.catalog.open_epoch(number, parent)
+    reference = driver.manifest(number)
+    terms = EpochTerms(version=version, changes=(Change(kind="rescale", detail={"parallelism": [2, 4]}),))
+    driver.catalog.prepare_epoch(number, parent, reference, EpochCounts(), terms)
+    driver.head = reference
+    return number
+
+
+def operation(plane: Plane, id: str) -> dict[str, Any]:
+    return dict(plane.get(f"/v1/operations/{id}"))
+
+
+def test_the_driver_is_told_all_that_it_needs(plane: Plane, driver: Driver) -> None:
+    version = plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 3}, message="more")
+    [directive] = driver.running()
+    assert directive.kind == "reconfigure"
+    order = directive.arguments
+    assert (order["version"], order["message"], order["configuration"]["parallelism"]) == (2, "more", 3)
+    assert order["location"].endswith(".py") and order["artifact"] == version["artifact"]
+    assert plane.get("/v1/applications/flights")["version"] == 1
+    assert operation(plane, version["operation"])["state"] == "running"
+
+
+def test_the_first_epoch_decides_the_version(plane: Plane, driver: Driver) -> None:
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    [directive] = driver.running()
+    number = decided(driver, 2)
+    assert plane.get("/v1/applications/flights")["version"] == 2
+    assert plane.control.ledger.plan(driver.execution).configuration.parallelism == 4
+    driver.catalog.complete(directive.id, driver.head)
+    done = operation(plane, asked["id"])
+    assert (done["state"], done["result"]) == ("succeeded", {"version": 2, "epoch": number})
+    epoch = plane.get(f"/v1/applications/flights/epochs/{number}")
+    assert epoch["version"] == 2 and epoch["changes"][0]["kind"] == "rescale"
+
+
+def test_a_version_that_is_given_up_is_never_used(plane: Plane, driver: Driver) -> None:
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    [directive] = driver.running()
+    driver.catalog.complete(directive.id, None, Failure(type="author-error", message="it raises"))
+    done = operation(plane, asked["id"])
+    assert done["state"] == "failed" and "it raises" in done["error"]["detail"]
+    newest = plane.get("/v1/applications/flights/versions")["items"][0]
+    assert newest["number"] == 2 and "it raises" in newest["failure"]["message"]
+    plane.post("/v1/applications/flights/stop")
+    driver.stop()
+    plane.post("/v1/applications/flights/start")
+    successor = plane.driver()
+    successor.running()
+    assert plane.control.ledger.plan(successor.execution).version == 1
+    assert plane.post("/v1/applications/flights/versions", 201, parameters={"out": "/y"})["number"] == 3
+
+
+def test_a_driver_that_is_lost_before_the_decision_leaves_the_version_before(plane: Plane, driver: Driver) -> None:
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    driver.running()
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="gone"))
+    successor = plane.driver()
+    assert successor.running() == []
+    failed = operation(plane, asked["id"])
+    assert failed["state"] == "failed" and "version 1 goes on" in failed["error"]["detail"]
+    assert plane.control.ledger.plan(successor.execution).version == 1
+
+
+def test_a_driver_that_is_lost_after_the_decision_leaves_the_version(plane: Plane, driver: Driver) -> None:
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    driver.running()
+    decided(driver, 2)
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="gone"))
+    assert plane.control.ledger.plan(driver.execution).version == 2
+    successor = plane.driver()
+    [directive] = successor.running()
+    successor.catalog.complete(directive.id, successor.head)
+    assert operation(plane, asked["id"])["state"] == "succeeded"
+
+
+def test_an_order_that_came_between_two_drivers_is_not_lost(plane: Plane, driver: Driver) -> None:
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="gone"))
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    successor = plane.driver()
+    assert [item.kind for item in successor.running()] == ["reconfigure"]
+    assert operation(plane, asked["id"])["state"] == "running"
+
+
+def test_a_stop_ends_what_was_not_decided(plane: Plane, driver: Driver) -> None:
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    plane.post("/v1/applications/flights/stop")
+    driver.catalog.finish(None)
+    assert operation(plane, asked["id"])["state"] == "failed"
+    assert plane.get("/v1/applications/flights")["version"] == 1
+
+
+def test_a_second_one_is_refused_and_names_the_first(plane: Plane, driver: Driver) -> None:
+    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+    for path, body in (("rescale", {"parallelism": 3}), ("versions", {"parameters": {"out": "/y"}})):
+        answer = plane.client.post(f"/v1/applications/flights/{path}", json=body)
+        assert answer.status_code == 409 and f"rescale {asked['id']}" in answer.json()["detail"]
+
+
+def test_spark_resources_restart_the_application(plane: Plane, driver: Driver) -> None:
+    version = plane.post("/v1/applications/flights/versions", 201, configuration={"master": "local[3]"})
+    assert [item.kind for item in driver.running()] == ["stop"]
+    driver.stop()
+    successor = plane.driver()
+    successor.running()
+    assert plane.control.ledger.plan(successor.execution).configuration.master == "local[3]"
+    assert operation(plane, version["operation"])["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, 129, 2.5, "many", None])
+def test_a_parallelism_that_cannot_be_is_refused(plane: Plane, driver: Driver, parallelism: object) -> None:
+    answer = plane.client.post("/v1/applications/flights/rescale", json={"parallelism": parallelism})
+    assert answer.status_code == 422, answer.text
+    assert "parallelism" in answer.text
+    assert plane.get("/v1/applications/flights")["version"] == 1
