@@ -37,7 +37,8 @@ Events = list[ControlEvent]
 RECONFIGURATIONS = ("upgrade", "rescale")
 """Operations that put another version in place; their argument ``version`` is its number."""
 
-_ANSWERED_BY_DRIVER = ("savepoint", "transaction", *RECONFIGURATIONS)
+_ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure")
+"""Directives whose answer ends their operation; a stop is over when the execution is."""
 
 
 def driver_runs(session: Session, execution: Execution) -> Events:
@@ -66,13 +67,13 @@ def directive_done(
     directive.head_branch = head.branch if head else None
     directive.head_epoch = head.epoch if head else None
     operation = session.get(Operation, directive.operation) if directive.operation else None
-    if operation is None or operation.state != "running" or operation.kind not in _ANSWERED_BY_DRIVER:
+    if operation is None or operation.state != "running" or directive.kind not in _ANSWERED_BY_DRIVER:
         return []
     if failure is not None:
         return [fail(session, application, operation, problem_of_failure(failure))]
-    if operation.kind == "transaction":
+    if directive.kind == "transaction":
         return [succeed(application, operation, dict(operation.arguments))]
-    if operation.kind in RECONFIGURATIONS:
+    if directive.kind == "reconfigure":
         return [succeed(application, operation, {**operation.arguments, "epoch": head.epoch if head else None})]
     return _savepoint(session, application, operation, head.key if head else None)
 

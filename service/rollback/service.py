@@ -32,6 +32,7 @@ from epochal.service.rollback.repository import LeftBehind, RollbackRepository
 from epochal.service.rollback.rules import explanation, rule_of
 from epochal.service.rollback.schemas import RollBack, RollbackPlan, SinkPlan, SnapshotName
 from epochal.service.snapshots.repository import SnapshotRepository
+from epochal.service.versions.continuing import check_goes_on
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
@@ -53,7 +54,10 @@ class RollbackService:
         self._lifecycle = lifecycle
 
     def plan(self, name: str, request: RollBack) -> RollbackPlan:
-        """What would happen. Reads the manifests of what is left behind. ``NotFound``, ``SnapshotExpired``."""
+        """What would happen. Reads the manifests of what is left behind.
+
+        Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version.
+        """
         with self._database.reading() as session:
             application = ApplicationRepository(session).named(name)
             target = _target(session, application, request)
@@ -80,6 +84,7 @@ class RollbackService:
             )
             references = repository.manifests(left)
             snapshot = SnapshotRepository(session).reference(_key(target))
+            check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
         self._check_whole(snapshot)
         manifests = (self._store.read_manifest(reference) for reference in references)
         return plan.model_copy(update={"sinks": _sinks(manifests, request.move_aside)})
@@ -98,7 +103,8 @@ class RollbackService:
             target = _target(session, application, request)
             execution = repository.execution(application)
             left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
-            self._store.read_manifest(SnapshotRepository(session).reference(_key(target)))
+            snapshot = SnapshotRepository(session).reference(_key(target))
+            check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
             _check_confirmed(request, _digest(session, application, execution, target, left, request))
             arguments = {
                 "branch": target.branch,

@@ -229,3 +229,13 @@ def test_readers_may_not(plane: Plane) -> None:
     running(plane)
     with plane.as_bearer(plane.token("read")) as reader:
         assert problem(reader.post(ROLLBACK, json={"epoch": 2, "dry_run": True})) == (403, "forbidden")
+
+
+def test_a_version_that_could_not_go_on_from_there_is_told_so_before_anything_is_stopped(plane: Plane) -> None:
+    driver = running(plane, epochs=1, configuration={"max_parallelism": 64})
+    for request in ({"dry_run": True}, {}):
+        answer = plane.client.post(ROLLBACK, json={"epoch": 1, **request})
+        assert problem(answer) == (422, "incompatible-state")
+        assert "128 key groups, version 1 has 64" in answer.json()["detail"]
+    assert plane.get("/v1/applications/flights")["state"] == "running"
+    driver.epoch()
