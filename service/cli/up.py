@@ -40,6 +40,12 @@ def up(
     authentication: Annotated[
         bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
     ] = True,
+    collect_every: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="How often files that nothing needs are deleted; 0: never.")
+    ] = 1.0,
+    grace: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="Files younger than this are never deleted.")
+    ] = 1.0,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,6 +72,8 @@ def up(
             database=database_url,
             store=store,
             authentication=authentication,
+            collect_every_seconds=collect_every * 3600 or None,
+            grace_seconds=grace * 3600,
         )
         serve(settings, listener, lambda: _announce(output, settings, servers))
     output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
