@@ -32,6 +32,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("configuration", [RESTARTS])
 def test_a_driver_killed_in_a_reconfiguration(sensors: Sensors, plane: ControlPlane) -> None:
     flags: Path = plane.home.parent
