@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from epochal.engine.execution import Hooks, run
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.hdfs import HdfsServer
@@ -165,6 +167,18 @@ class TestAWriteThatFails:
 SCHEMA = "sensor string, value int"
 
 
+def wait_for_bases(store: SnapshotStore) -> None:
+    """Until there are some, and no more come."""
+    deadline, before = time.monotonic() + 60, -1
+    while time.monotonic() < deadline:
+        there = sum("/bases/" in path and path.endswith(".parquet") for path in store.list(""))
+        if there and there == before:
+            return
+        before = there
+        time.sleep(1.0)
+    raise AssertionError("no base was written")
+
+
 def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSession, tmp_path: Path) -> None:
     """Source, sink and snapshots: nothing but the catalog and the caches is on this machine's disk."""
     root = hdfs_server.create_folder()
@@ -192,12 +206,19 @@ def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSessio
             cache_directory=str(tmp_path / backend),
         )
         last: list[int] = []
+
+        def seen(manifest: Manifest) -> None:
+            """Epoch 4 has the bases to name that are written in the background after epoch 3."""
+            last.append(manifest.epoch)
+            if manifest.epoch == 3:
+                wait_for_bases(store)
+
         run(
             orders,
             pipeline.graph(),
             spark,
             catalog,
-            Hooks(lambda manifest: last.append(manifest.epoch), epochs_limit=epochs),
+            Hooks(seen, epochs_limit=epochs),
         )
         record = catalog.epoch(last[-1])
         assert record is not None and record.manifest is not None

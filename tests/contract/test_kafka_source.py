@@ -53,9 +53,11 @@ def numbers(*ids: int) -> list[bytes]:
 
 
 def take(source: Source, limits: SliceLimits = ALL) -> Slice:
-    """The next slice, accepted; it travels as JSON, as in a manifest."""
-    slice = source.plan(limits)
-    assert slice is not None
+    """The next slice, accepted; it travels as JSON, as in a manifest. A transaction's end may show a moment later."""
+    deadline = time.monotonic() + 30
+    while (slice := source.plan(limits)) is None:
+        assert time.monotonic() < deadline, "there is nothing to take"
+        time.sleep(0.05)
     source.accept(slice)
     return Slice.model_validate_json(slice.model_dump_json())
 

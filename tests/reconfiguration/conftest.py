@@ -57,7 +57,7 @@ class Sensors:
             name, self.artifact(PIPELINE), parameters=parameters, configuration={**CONFIGURATION, **configuration}
         )
         self.handle = client.application(name)
-        client.applications.wait_until_running(name, timeout_seconds=120)
+        client.applications.wait_until_running(name, timeout_seconds=300)
 
     def artifact(self, text: str) -> str:
         file = self.folder / "pipeline.py"
@@ -98,9 +98,9 @@ class Sensors:
 
     def done(self, operation: Operation | str) -> Operation:
         given = self.client.operations.get(operation) if isinstance(operation, str) else operation
-        return self.client.operations.wait(given, timeout_seconds=120)
+        return self.client.operations.wait(given, timeout_seconds=300)
 
-    def until(self, holds: Callable[[], bool], seconds: float = 120) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, "".join(self.handle.logs(tail=60))

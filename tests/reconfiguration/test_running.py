@@ -98,7 +98,7 @@ def test_what_would_lose_state_is_refused_and_nothing_is_changed(sensors: Sensor
     version = sensors.handle.versions.create(artifact, configuration=consenting)
     sensors.done(version.operation)
     sensors.feed()
-    assert [table.id for table in sensors.handle.state_tables()] == ["totals"]
+    assert [table.table for table in sensors.handle.state_tables()] == ["totals"]
 
 
 @pytest.mark.long
@@ -144,6 +144,6 @@ def test_key_groups_change_offline_and_everything_goes_on(sensors: Sensors) -> N
     sensors.done(sensors.client.applications.start(sensors.name))
     sensors.feed()
     sensors.check()
-    manifest = sensors.handle.snapshots.get(sensors.head())
-    assert (manifest.max_parallelism, manifest.parallelism) == (32, 3)
+    manifest = sensors.handle.snapshots.get(sensors.head()).manifest
+    assert (manifest["max_parallelism"], manifest["parallelism"]) == (32, 3)
     assert sensors.changes(before + 1)["rekey"]["max_parallelism"] == [8, 32]

@@ -177,7 +177,7 @@ def test_every_list_is_paged_completely_and_in_order(plane: Plane) -> None:
     for path, expected in (
         ("/v1/applications", 5),
         ("/v1/artifacts", 6),
-        ("/v1/operations", 9),
+        ("/v1/operations", 11),
         ("/v1/tokens", 6),
         ("/v1/audit", None),
         ("/v1/applications/a/versions", 3),
