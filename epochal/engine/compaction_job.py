@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochalError, SnapshotError
@@ -31,14 +31,24 @@ class SparkRangeWriter:
         shares = min(self.slots, len(jobs))
         task = _Task(self.store, tuple(jobs), shares)
         frame = self.spark.range(0, shares, 1, shares).mapInArrow(task, "base string")
-        try:
-            rows = frame.collect()
-        except EpochalError:
-            raise
-        except Exception as error:  # Spark's errors have no common root that Spark Connect shares
-            raise SnapshotError(f"The compaction on Spark failed: {failure_of(error).message}") from error
-        bases = [BaseFile.model_validate_json(row.base) for row in rows]
-        yield from sorted(bases, key=lambda base: (base.table, base.first_group))
+        yield from written_bases(frame, "The compaction on Spark")
+
+
+def written_bases(frame: DataFrame, what: str) -> list[BaseFile]:
+    """Run a job whose tasks write bases and answer with them as JSON, by table and range. Raises ``SnapshotError``."""
+    try:
+        rows = frame.collect()
+    except EpochalError:
+        raise
+    except Exception as error:  # Spark's errors have no common root that Spark Connect shares
+        raise SnapshotError(f"{what} failed: {failure_of(error).message}") from error
+    bases = [BaseFile.model_validate_json(row.base) for row in rows]
+    return sorted(bases, key=lambda base: (base.table, base.first_group))
+
+
+def base_row(base: BaseFile) -> pa.RecordBatch:
+    """How a task answers."""
+    return pa.RecordBatch.from_pydict({"base": [base.model_dump_json()]}, schema=_RESULT)
 
 
 @dataclass(frozen=True)
@@ -54,4 +64,4 @@ class _Task:
             for share in batch.column(0).to_pylist():
                 for _, jobs in groupby(self.jobs[share :: self.shares], key=lambda job: job.table.id):
                     for base in write_bases(self.store, jobs):
-                        yield pa.RecordBatch.from_pydict({"base": [base.model_dump_json()]}, schema=_RESULT)
+                        yield base_row(base)

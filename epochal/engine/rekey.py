@@ -20,11 +20,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.engine.failures import failure_of
+from epochal.engine.compaction_job import base_row, written_bases
 from epochal.engine.program import assemble
 from epochal.engine.recovery import restore_sources
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import EpochalError, IncompatibleState, SnapshotError
+from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.base import base_schema, merged
 from epochal.snapshots.chain import Chain
@@ -38,7 +38,6 @@ from epochal.state.keygroups import key_groups
 from epochal.state.table import StateTable
 
 RANGE = "_range"
-_RESULT = pa.schema([pa.field("base", pa.string(), nullable=False)])
 
 
 def rekey(
@@ -111,17 +110,12 @@ def _bases(spark: SparkSession, work: _Rekeying) -> list[BaseFile]:
     schema = from_arrow_schema(_placed_schema(work.table))
     old, new = len(work.from_ranges), len(work.to_ranges)
     placed = spark.range(0, old, 1, old).mapInArrow(_Place(work), schema)
-    try:
-        rows = placed.repartitionById(new, F.col(RANGE)).mapInArrow(_Write(work), "base string").collect()
-    except EpochalError:
-        raise
-    except Exception as error:  # Spark's errors have no common root that Spark Connect shares
-        raise SnapshotError(f"Re-keying {work.table.id!r} failed: {failure_of(error).message}") from error
-    bases = [BaseFile.model_validate_json(row.base) for row in rows]
-    if not bases:
-        everything = KeyGroupRange(0, work.new - 1)
-        bases = [write_base(work.store, work.table, work.at, everything, base_schema(work.table).empty_table())]
-    return sorted(bases, key=lambda base: base.first_group)
+    writing = placed.repartitionById(new, F.col(RANGE)).mapInArrow(_Write(work), "base string")
+    bases = written_bases(writing, f"Re-keying {work.table.id!r}")
+    if bases:
+        return bases
+    everything = KeyGroupRange(0, work.new - 1)
+    return [write_base(work.store, work.table, work.at, everything, base_schema(work.table).empty_table())]
 
 
 def _placed_schema(table: StateTable) -> pa.Schema:
@@ -165,5 +159,4 @@ class _Write:
         keys = KeyCodec(work.table.key_schema).encode_array(rows)
         places = pa.table({"group": rows.column("_kg"), "key": keys})
         order = pc.sort_indices(places, sort_keys=[("group", "ascending"), ("key", "ascending")])
-        base = write_base(work.store, work.table, work.at, groups, rows.take(order))
-        yield pa.RecordBatch.from_pydict({"base": [base.model_dump_json()]}, schema=_RESULT)
+        yield base_row(write_base(work.store, work.table, work.at, groups, rows.take(order)))
