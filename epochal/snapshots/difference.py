@@ -100,6 +100,13 @@ def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route |
     return _compared(before, after, sides, keys)
 
 
+def rows_difference(before: StateTable, old: pa.Table, after: StateTable, new: pa.Table) -> TableDifference:
+    """Of whole state tables whose keys are the same; ``old`` and ``new`` have at least the columns declared."""
+    sides = (_Side(before, old), _Side(after, new))
+    keys = _distinct([KeyCodec(side.table.key_schema).encode_array(side.rows) for side in sides])
+    return _compared(before, after, sides, keys)
+
+
 def _can_follow(route: Route, ancestor: SnapshotReader | None, id: str) -> bool:
     start = None if ancestor is None else ancestor.manifest
     return all(is_continuous(side, start, id) for side in (route.left, route.right))
