@@ -17,10 +17,10 @@ from epochal.engine.operators import PipelinePlan, plan_pipeline
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
+from epochal.snapshots.continuation import continuation
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.revived import revived_columns
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import TableChange, compare
+from epochal.state.evolution import compare
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,17 @@ def assemble(orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: 
 
 def check_continues(
     store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
-) -> tuple[TableChange, ...]:
-    """What becomes of each state table after a snapshot. Raises ``IncompatibleState``: nothing can go on from it."""
-    head = store.read_manifest(reference)
-    wanted = orders.configuration.max_parallelism
+) -> None:
+    """Raises ``IncompatibleState`` when these orders cannot go on from a snapshot."""
+    head, wanted = store.read_manifest(reference), orders.configuration.max_parallelism
     if head.max_parallelism != wanted:
         raise IncompatibleState(
             f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {wanted}; it "
             f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
-    changes = compare(head.tables, participants.tables, orders.configuration.allow_dropped_state)
-    problems = [problem for change in changes for problem in change.problems]
-    problems += revived_columns(store, reference, participants.tables)
-    if problems:
-        raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(problems)}")
-    return changes
+    found = continuation(store, reference, participants.tables, orders.configuration.allow_dropped_state)
+    if found.problems:
+        raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
 
 
 def changes_since(head: Manifest, orders: ExecutionOrders, participants: Participants) -> list[Change]:
@@ -93,10 +89,7 @@ def changes_since(head: Manifest, orders: ExecutionOrders, participants: Partici
 
 def _told(head: Manifest, participants: Participants) -> dict[str, str]:
     """State tables that are not as before, by what became of them."""
-    may_drop = {table.id for table in head.tables} | {
-        f"{table.id}.{column.name}" for table in head.tables for column in table.value
-    }
-    compared = compare(head.tables, participants.tables, may_drop)
+    compared = compare(head.tables, participants.tables)
     return {change.table: change.verdict for change in compared if change.verdict != "same"}
 
 

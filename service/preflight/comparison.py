@@ -7,8 +7,8 @@ from typing import Literal
 
 from epochal.pipeline.description import GraphDescription
 from epochal.service.schema import Answer
-from epochal.state.evolution import TableChange, compare
-from epochal.state.table import StateTable
+from epochal.snapshots.continuation import Continuation
+from epochal.state.evolution import TableChange
 
 OPERATORS = ("aggregate", "process", "process_batch")
 
@@ -33,15 +33,10 @@ class Comparison(Answer):
     warnings: tuple[str, ...]
 
 
-def compared(
-    before: GraphDescription | None,
-    after: GraphDescription,
-    tables: Sequence[StateTable] | None,
-    may_drop: Collection[str] = (),
-) -> Comparison:
-    """``before``: the graph of the version that made the snapshot; ``tables``: what the snapshot holds, ``None``: there
-    is no snapshot yet, and nothing to go on from."""
-    changes = compare(tables, after.tables or (), may_drop) if tables is not None and after.tables is not None else ()
+def compared(before: GraphDescription | None, after: GraphDescription, state: Continuation | None) -> Comparison:
+    """``before``: the graph of the version that made the snapshot; ``state``: what becomes of its tables, ``None``
+    where there is no snapshot yet, and nothing to go on from."""
+    changes = () if state is None else state.changes
     sources = _parts(_kinds(before, ("source",)), _kinds(after, ("source",)))
     sinks = _parts({} if before is None else before.sinks, after.sinks)
     operators = _parts(_kinds(before, OPERATORS), _kinds(after, OPERATORS))
@@ -50,7 +45,7 @@ def compared(
         tables=changes,
         sources=sources,
         sinks=sinks,
-        problems=tuple(problem for change in changes for problem in change.problems),
+        problems=() if state is None else state.problems,
         warnings=tuple(_warnings(operators, changes, sources, sinks)) if before is not None else (),
     )
 

@@ -7,9 +7,8 @@ from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.catalog.models import Version
-from epochal.snapshots.revived import revived_columns
+from epochal.snapshots.continuation import continuation
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import compare
 
 
 def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestReference) -> None:
@@ -24,9 +23,7 @@ def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestRefe
             f"{configuration.max_parallelism}; fork it with max_parallelism {manifest.max_parallelism} instead."
         )
     if tables is not None:
-        changes = compare(manifest.tables, tables, configuration.allow_dropped_state)
-        problems += [problem for change in changes for problem in change.problems]
-        problems += revived_columns(store, snapshot, tables)
+        problems += continuation(store, snapshot, tables, configuration.allow_dropped_state).problems
     if problems:
         raise IncompatibleState(
             f"Version {version.number} cannot go on from snapshot {snapshot.key}: {' '.join(problems)} "

@@ -12,9 +12,9 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
 from epochal.snapshots.chain import Chain
+from epochal.snapshots.continuation import revived_columns
 from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
-from epochal.snapshots.revived import revived_columns
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
 

@@ -1,18 +1,38 @@
-"""Columns that are declared again after they were dropped, while files that are still read hold their old values."""
+"""Can other declarations of state tables go on from a snapshot? By its tables, and by what its files still hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.evolution import TableChange, compare
 from epochal.state.table import StateTable
 
 
+@dataclass(frozen=True)
+class Continuation:
+    """``changes``: what becomes of each state table; ``problems``: everything that stands against it."""
+
+    changes: tuple[TableChange, ...]
+    problems: tuple[str, ...]
+
+
+def continuation(
+    store: SnapshotStore, snapshot: ManifestReference, tables: Sequence[StateTable], may_drop: Collection[str]
+) -> Continuation:
+    """Of going on from ``snapshot`` with ``tables``; see :func:`epochal.state.evolution.compare` for ``may_drop``."""
+    changes = compare(store.read_manifest(snapshot).tables, tables, may_drop)
+    problems = [problem for change in changes for problem in change.problems]
+    return Continuation(changes, (*problems, *revived_columns(store, snapshot, tables)))
+
+
 def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Iterable[StateTable]) -> Iterator[str]:
-    """What stands against going on from ``head`` with these tables: a sentence for each such column.
+    """Columns that are declared again after they were dropped, while files that are read hold their old values: a
+    sentence for each.
 
     Bases that were written after the column was dropped have no trace of it, and end the search.
     """
