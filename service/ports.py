@@ -27,9 +27,10 @@ from typing import Any, Literal, Protocol
 
 from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration, RestartStrategy
-from epochal.service.builder.wire import RekeyOf, TrialAnswer, TrialOf
+from epochal.service.builder.wire import RekeyOf, TrialOf
 from epochal.service.settings import Settings
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
@@ -68,7 +69,7 @@ class Builder(Part, Protocol):
 
     def trial(
         self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
-    ) -> TrialAnswer:
+    ) -> TrialReport:
         """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
 
     def rekey(

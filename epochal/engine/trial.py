@@ -14,6 +14,7 @@ from itertools import islice
 from uuid import uuid4
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
@@ -46,19 +47,17 @@ class SinkComparison:
     after: int
 
 
-@dataclass(frozen=True)
-class TrialReport:
+class TrialReport(BaseModel):
     """``base``: the epoch whose snapshot the trial began from, ``None`` for the beginning; ``same``: no difference."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     base: int | None
     epochs: int
     seconds: float
+    same: bool
     tables: tuple[TableComparison, ...]
     sinks: tuple[SinkComparison, ...]
-
-    @property
-    def same(self) -> bool:
-        return all(table.same for table in self.tables) and all(sink.before == sink.after for sink in self.sinks)
 
 
 def run_trial(
@@ -86,12 +85,14 @@ def run_trial(
     finally:
         for path in store.list(branch):
             store.delete(path)
+    sinks = _compared_sinks(told, tried.rows)
     return TrialReport(
+        same=all(table.same for table in tables) and all(sink.before == sink.after for sink in sinks),
         base=None if base is None else base.epoch,
         epochs=len(told),
         seconds=time.monotonic() - started,
         tables=tuple(tables),
-        sinks=_compared_sinks(told, tried.rows),
+        sinks=sinks,
     )
 
 

@@ -6,18 +6,23 @@ import math
 import resource
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
 from epochal.engine.session import create_session
-from epochal.engine.settings import ExecutionOrders
-from epochal.engine.trial import run_trial
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.trial import TrialReport, run_trial
 from epochal.errors import EpochalError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.service.builder.wire import BuildAnswer, BuildError, BuildRequest, RekeyOf, TrialAnswer, TrialOf
+from epochal.pipeline.graph import Graph
+from epochal.service.builder.wire import Analyse, BuildAnswer, BuildError, BuildRequest, Describe, RekeyOf, TrialOf
 
 _SHORT_LIVED = {
     # Seconds of life: compiling little and collecting simply is quickest then.
@@ -30,11 +35,15 @@ def answer(request: BuildRequest) -> BuildAnswer:
     """Carry out one request within its limits. Never raises; what runs out of time ends the process."""
     _limit(request)
     try:
-        if request.trial is not None:
-            return BuildAnswer(trial=_try(request, request.trial))
-        if request.rekey is not None:
-            return BuildAnswer(snapshot=_rekey(request, request.rekey))
-        return BuildAnswer(graph=_describe(request) if request.kind == "describe" else _analyse(request))
+        match request.work:
+            case Describe():
+                return BuildAnswer(graph=_describe(request))
+            case Analyse():
+                return BuildAnswer(graph=_analyse(request))
+            case TrialOf() as trial:
+                return BuildAnswer(trial=_try(request, trial))
+            case RekeyOf() as wanted:
+                return BuildAnswer(snapshot=_rekey(request, wanted))
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
     except MemoryError:
@@ -62,54 +71,39 @@ def _analyse(request: BuildRequest) -> GraphDescription:
 
 
 def _rekey(request: BuildRequest, wanted: RekeyOf) -> ManifestReference:
-    graph = load_graph(request.artifact, request.parameters)
-    with tempfile.TemporaryDirectory(prefix="epochal-rekey-") as cache:
-        orders = ExecutionOrders(
-            application=wanted.application,
-            execution="rekey",
-            attempt=0,
-            artifact="rekey",
-            parameters=request.parameters,
-            configuration=request.configuration,
-            by=wanted.by,
-            message=wanted.message,
-            store=wanted.store,
-            cache_directory=cache,
-        )
-        spark = create_session("epochal-rekey", request.configuration)
-        try:
-            return rekey(orders, graph, spark, wanted.head, wanted.at)
-        finally:
-            spark.stop()
+    with _offline(request, wanted, request.configuration) as (orders, graph, spark):
+        told = orders.model_copy(update={"attempt": 0, "by": wanted.by, "message": wanted.message})
+        return rekey(told, graph, spark, wanted.head, wanted.at)
 
 
-def _try(request: BuildRequest, trial: TrialOf) -> TrialAnswer:
-    graph = load_graph(request.artifact, request.parameters)
+def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
     here = request.configuration.model_copy(update={"master": "local[2]"})
-    with tempfile.TemporaryDirectory(prefix="epochal-trial-") as cache:
+    with _offline(request, trial, here) as (orders, graph, spark):
+        return run_trial(orders, graph, spark, trial.head, trial.epochs)
+
+
+@contextmanager
+def _offline(
+    request: BuildRequest, work: TrialOf | RekeyOf, configuration: Configuration
+) -> Iterator[tuple[ExecutionOrders, Graph, SparkSession]]:
+    """What a driver would have, outside of any execution."""
+    graph = load_graph(request.artifact, request.parameters)
+    with tempfile.TemporaryDirectory(prefix=f"epochal-{work.kind}-") as cache:
         orders = ExecutionOrders(
-            application=trial.application,
-            execution="trial",
+            application=work.application,
+            execution=work.kind,
             attempt=1,
-            artifact="trial",
+            artifact=work.kind,
             parameters=request.parameters,
-            configuration=here,
-            store=trial.store,
+            configuration=configuration,
+            store=work.store,
             cache_directory=cache,
         )
-        spark = create_session("epochal-trial", here)
+        spark = create_session(f"epochal-{work.kind}", configuration)
         try:
-            report = run_trial(orders, graph, spark, trial.head, trial.epochs)
+            yield orders, graph, spark
         finally:
             spark.stop()
-    return TrialAnswer(
-        base=report.base,
-        epochs=report.epochs,
-        seconds=report.seconds,
-        same=report.same,
-        tables=report.tables,
-        sinks=report.sinks,
-    )
 
 
 def _limit(request: BuildRequest) -> None:

@@ -10,17 +10,20 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.settings import Configuration
+from epochal.engine.trial import TrialReport
 from epochal.errors import EnvironmentProblem, PipelineError
 from epochal.pipeline.description import GraphDescription
-from epochal.service.builder.wire import BuildAnswer, BuildRequest, RekeyOf, TrialAnswer, TrialOf
+from epochal.service.builder.wire import Analyse, BuildAnswer, BuildRequest, Describe, RekeyOf, TrialOf, Work
 from epochal.service.driver.problems import error_class
 from epochal.service.launchers.local import driver_environment
 
 log = logging.getLogger("epochal.builder")
+
+Result = TypeVar("Result")
 
 DESCRIBE_SECONDS = 20.0
 ANALYSE_SECONDS = 120.0
@@ -60,67 +63,21 @@ class SubprocessBuilder:
                     self._process.wait()
 
     def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
-        return self._ask(
-            BuildRequest(
-                kind="describe",
-                artifact=artifact,
-                parameters=dict(parameters),
-                seconds=DESCRIBE_SECONDS,
-                memory_bytes=DESCRIBE_MEMORY_BYTES,
-            )
-        )
+        request = _request(artifact, parameters, Configuration(), Describe(), DESCRIBE_SECONDS)
+        return _there(self._answer(request.model_copy(update={"memory_bytes": DESCRIBE_MEMORY_BYTES})).graph)
 
     def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration) -> GraphDescription:
-        return self._ask(
-            BuildRequest(
-                kind="analyse",
-                artifact=artifact,
-                parameters=dict(parameters),
-                configuration=configuration,
-                seconds=ANALYSE_SECONDS,
-            )
-        )
+        return _there(self._answer(_request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph)
 
     def trial(
-        self,
-        artifact: Path,
-        parameters: Mapping[str, Any],
-        configuration: Configuration,
-        trial: TrialOf,
-    ) -> TrialAnswer:
-        answer = self._answer(
-            BuildRequest(
-                kind="trial",
-                artifact=artifact,
-                parameters=dict(parameters),
-                configuration=configuration,
-                seconds=TRIAL_SECONDS,
-                trial=trial,
-            )
-        )
-        assert answer.trial is not None
-        return answer.trial
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, trial: TrialOf
+    ) -> TrialReport:
+        return _there(self._answer(_request(artifact, parameters, configuration, trial, TRIAL_SECONDS)).trial)
 
     def rekey(
         self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, wanted: RekeyOf
     ) -> ManifestReference:
-        answer = self._answer(
-            BuildRequest(
-                kind="rekey",
-                artifact=artifact,
-                parameters=dict(parameters),
-                configuration=configuration,
-                seconds=REKEY_SECONDS,
-                rekey=wanted,
-            )
-        )
-        assert answer.snapshot is not None
-        return answer.snapshot
-
-    def _ask(self, request: BuildRequest) -> GraphDescription:
-        answer = self._answer(request)
-        assert answer.graph is not None
-        return answer.graph
+        return _there(self._answer(_request(artifact, parameters, configuration, wanted, REKEY_SECONDS)).snapshot)
 
     def _answer(self, request: BuildRequest) -> BuildAnswer:
         data = self._exchange(request)
@@ -186,3 +143,16 @@ class SubprocessBuilder:
                 env=driver_environment(os.environ),
                 start_new_session=True,
             )
+
+
+def _request(
+    artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, work: Work, seconds: float
+) -> BuildRequest:
+    return BuildRequest(
+        artifact=artifact, parameters=dict(parameters), configuration=configuration, work=work, seconds=seconds
+    )
+
+
+def _there(result: Result | None) -> Result:
+    assert result is not None  # an answer without an error has what was asked for
+    return result

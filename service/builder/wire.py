@@ -5,14 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.engine.comparison import TableComparison
 from epochal.engine.settings import Configuration
-from epochal.engine.trial import SinkComparison
+from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
+
+
+class Describe(BaseModel):
+    """What the graph is; needs no Spark."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["describe"] = "describe"
+
+
+class Analyse(BaseModel):
+    """The graph over empty inputs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["analyse"] = "analyse"
 
 
 class TrialOf(BaseModel):
@@ -20,6 +35,7 @@ class TrialOf(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    kind: Literal["trial"] = "trial"
     application: str
     store: str
     head: ManifestReference
@@ -31,6 +47,7 @@ class RekeyOf(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    kind: Literal["rekey"] = "rekey"
     application: str
     store: str
     head: ManifestReference
@@ -39,19 +56,20 @@ class RekeyOf(BaseModel):
     message: str | None = None
 
 
+Work = Describe | Analyse | TrialOf | RekeyOf
+
+
 class BuildRequest(BaseModel):
-    """``describe`` needs no Spark; the others start a local session. ``seconds``: then the child is ended."""
+    """``seconds``: then the child is ended."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["describe", "analyse", "trial", "rekey"]
     artifact: Path
     parameters: dict[str, Any]
     configuration: Configuration = Configuration()
     seconds: float
     memory_bytes: int | None = None
-    trial: TrialOf | None = None
-    rekey: RekeyOf | None = None
+    work: Work = Field(discriminator="kind")
 
 
 class BuildError(BaseModel):
@@ -63,25 +81,12 @@ class BuildError(BaseModel):
     message: str
 
 
-class TrialAnswer(BaseModel):
-    """See :class:`epochal.engine.trial.TrialReport`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    base: int | None
-    epochs: int
-    seconds: float
-    same: bool
-    tables: tuple[TableComparison, ...]
-    sinks: tuple[SinkComparison, ...]
-
-
 class BuildAnswer(BaseModel):
     """An error, or what was asked for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     graph: GraphDescription | None = None
-    trial: TrialAnswer | None = None
+    trial: TrialReport | None = None
     snapshot: ManifestReference | None = None
     error: BuildError | None = None

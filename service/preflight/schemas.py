@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import Field
 
 from epochal.contracts.identity import EpochKey
+from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
-from epochal.service.builder.wire import TrialAnswer
 from epochal.service.preflight.comparison import Comparison
 from epochal.service.schema import Answer, Body, EpochNumber, Name, Sha256
 
@@ -41,4 +41,4 @@ class PreflightAnswer(Answer):
     restarts: bool
     """Whether it would take effect by a restart, because Spark's resources change, not at an epoch boundary."""
     graph: GraphDescription
-    trial: TrialAnswer | None = None
+    trial: TrialReport | None = None

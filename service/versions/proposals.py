@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import (
     ApplicationConfiguration,
@@ -17,7 +18,7 @@ from epochal.service.applications.configuration import (
     check_same_key_groups,
 )
 from epochal.service.artifacts.files import artifact_path
-from epochal.service.builder.wire import TrialAnswer, TrialOf
+from epochal.service.builder.wire import TrialOf
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.records import manifest_of
@@ -25,7 +26,7 @@ from epochal.service.ports import Builder
 from epochal.service.preflight.comparison import Comparison, compared
 from epochal.service.settings import Settings
 from epochal.service.versions.repository import VersionRepository
-from epochal.snapshots.revived import revived_columns
+from epochal.snapshots.continuation import continuation
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -86,14 +87,13 @@ class Proposals:
     ) -> Proposal:
         """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
         graph = self._builder.analyse(wanted.location, wanted.parameters, wanted.configuration)
-        tables = None if snapshot is None else self._store.read_manifest(snapshot).tables
-        comparison = compared(made_by, graph, tables, wanted.configuration.allow_dropped_state)
-        if snapshot is not None:
-            revived = tuple(revived_columns(self._store, snapshot, graph.tables or ()))
-            comparison = comparison.model_copy(update={"problems": (*comparison.problems, *revived)})
+        found = None
+        if snapshot is not None and graph.tables is not None:
+            found = continuation(self._store, snapshot, graph.tables, wanted.configuration.allow_dropped_state)
+        comparison = compared(made_by, graph, found)
         return Proposal(wanted, graph, comparison)
 
-    def tried(self, application: str, wanted: Wanted, head: ManifestReference, epochs: int) -> TrialAnswer:
+    def tried(self, application: str, wanted: Wanted, head: ManifestReference, epochs: int) -> TrialReport:
         """Run the last ``epochs`` epochs again with it, in shadow."""
         trial = TrialOf(application=application, store=self._settings.store_url, head=head, epochs=epochs)
         return self._builder.trial(wanted.location, wanted.parameters, wanted.configuration, trial)
