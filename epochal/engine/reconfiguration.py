@@ -30,15 +30,6 @@ from epochal.snapshots.lineage import read_chains
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Successor:
-    """A version that is ready to take over."""
-
-    directive: str
-    order: VersionOrder
-    program: Program
-
-
 @dataclass
 class Reconfigurations:
     """Takes orders for other versions, and puts them in place. All calls but the assembly are the loop's thread's.
@@ -56,7 +47,7 @@ class Reconfigurations:
     runner: Callable[[Program], EpochRunner]
     take_over: Callable[[Program], None]
     _taken: str | None = None
-    _ready: Successor | None = None
+    _ready: Program | None = None
     _failure: Failure | None = None
     _assembled: threading.Event = field(default_factory=threading.Event)
 
@@ -72,7 +63,7 @@ class Reconfigurations:
         self._taken, self._ready, self._failure = directive.id, None, None
         self._assembled.clear()
         log.info("E1 reconfigure: version %d is made ready", order.version)
-        threading.Thread(target=self._assemble, args=(directive.id, order), name="assembly", daemon=True).start()
+        threading.Thread(target=self._assemble, args=(order,), name="assembly", daemon=True).start()
 
     @property
     def ready(self) -> bool:
@@ -95,14 +86,14 @@ class Reconfigurations:
         points.E1_DRAINED.hit()
         before, chains, noted = self.program, self.coordinator.position.chains, list(self.coordinator.changes)
         try:
-            self._go_on_with(successor.program)
+            self._go_on_with(successor)
             points.E1_SWITCHED.hit()
             first_epoch()
         except Fenced:
             raise
         except Exception as error:  # noqa: BLE001 whatever it is: the version before has run, and goes on
             failure = failure_of(error.__cause__ if isinstance(error, EpochAborted) and error.__cause__ else error)
-            log.warning("E1 reconfigure: version %d is given up: %s", successor.order.version, failure.message)
+            log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, failure.message)
             self.coordinator.changes[:] = noted
             self.take_over(before)
             self._install(before, chains)
@@ -110,12 +101,12 @@ class Reconfigurations:
             self.catalog.complete(directive, None, failure)
         else:
             points.E1_DECIDED.hit()
-            log.info("E1 reconfigure: version %d is in place", successor.order.version)
+            log.info("E1 reconfigure: version %s is in place", successor.orders.version)
             self.catalog.complete(directive, self.coordinator.position.head)
 
-    def _assemble(self, directive: str, order: VersionOrder) -> None:
+    def _assemble(self, order: VersionOrder) -> None:
         try:
-            self._ready = Successor(directive, order, self.assemble(order))
+            self._ready = self.assemble(order)
             points.E1_ASSEMBLED.hit()
         except Exception as error:
             log.exception("E1 reconfigure: version %d cannot be made ready", order.version)
