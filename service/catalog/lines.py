@@ -170,10 +170,7 @@ class Line:
 
     def next_epoch(self) -> int:
         """Above every epoch of the branch's lineage, and of every branch of the application: see ``Succession``."""
-        row = self._row()
-        latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id).correlate(Branch).scalar_subquery()
-        used = self._session.scalar(select(func.max(latest)).where(Branch.application == row.application))
-        return max(used or 0, row.parent_epoch or 0) + 1
+        return following_epoch(self._session, self._row())
 
     def first_epoch(self) -> int | None:
         """The branch's smallest epoch, in any state."""
@@ -213,6 +210,13 @@ class Line:
         row = self._row()
         owner = f"attempt {row.attempt} owns it" if row.owned else f"attempt {row.attempt} was the last, and is over"
         return Fenced(f"Attempt {self._attempt} may not write branch {self._branch}: {owner}. This process must stop.")
+
+
+def following_epoch(session: Session, branch: Branch) -> int:
+    """The number of the next epoch of a branch, and of any new one that stands on it."""
+    latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id).correlate(Branch).scalar_subquery()
+    used = session.scalar(select(func.max(latest)).where(Branch.application == branch.application))
+    return max(used or 0, branch.parent_epoch or 0) + 1
 
 
 def _parent(row: Epoch) -> EpochKey | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
@@ -18,7 +17,8 @@ from epochal.service.builder.wire import RekeyOf
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch
 from epochal.service.catalog.identifiers import new_branch_id
-from epochal.service.catalog.models import Application, Branch, Epoch, Version
+from epochal.service.catalog.lines import following_epoch
+from epochal.service.catalog.models import Application, Epoch, Version
 from epochal.service.catalog.records import head_of, manifest_of
 from epochal.service.catalog.rollbacks import check_committed
 from epochal.service.catalog.types import now
@@ -85,9 +85,8 @@ def _plan(session: Session, application: Application, request: Rekey) -> _Plan:
     )
     if configuration.max_parallelism == now_configured.max_parallelism:
         raise Conflict(f"Application {application.name!r} has max_parallelism {request.max_parallelism} already.")
-    latest = select(func.max(Epoch.epoch)).join(Branch, Branch.id == Epoch.branch)
-    number = session.scalar(latest.where(Branch.application == application.id)) or 0
-    at = EpochKey(new_branch_id(application.name), max(number, head.epoch) + 1)
+    number = following_epoch(session, ApplicationRepository(session).branch(application))
+    at = EpochKey(new_branch_id(application.name), number)
     return _Plan(head, at, before, configuration)
 
 
