@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from epochal.client.applications import BUILD_SECONDS
-from epochal.client.models import Operation, Preflight, Version
+from epochal.client.models import Operation, Version
 from epochal.client.paths import path
+from epochal.client.preflight import Preflight
 from epochal.client.transport import Transport, read
 
 TRIAL_SECONDS = 1800.0

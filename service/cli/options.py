@@ -28,6 +28,7 @@ Parameter = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter; VALUE is JSON, or text. Repeatable."),
 ]
+LineageNote = Annotated[str | None, typer.Option("--message", "-m", help="A note for the lineage.")]
 ParametersFile = Annotated[
     Path | None, typer.Option("--parameters", metavar="FILE", help="Parameters as one JSON object; -p goes over it.")
 ]

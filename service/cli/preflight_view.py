@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import PartChange, Preflight, StateChange, Trial
+from epochal.client.preflight import PartChange, Preflight, StateChange, Trial
 
 _STYLES = {
     "same": "dim",

@@ -12,6 +12,7 @@ from epochal.client import Application
 from epochal.service.cli.options import (
     File,
     Json,
+    LineageNote,
     Name,
     Parameter,
     ParametersFile,
@@ -63,7 +64,7 @@ def fork(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="A note for the lineage.")] = None,
+    message: LineageNote = None,
     no_start: NoStart = False,
     wait: Wait = False,
     url: Url = None,

@@ -11,6 +11,7 @@ from rich.text import Text
 from epochal.client import Client
 from epochal.service.cli.options import (
     Json,
+    LineageNote,
     Name,
     NoWait,
     Parameter,
@@ -30,7 +31,6 @@ AllowDropped = Annotated[
     list[str] | None,
     typer.Option("--allow-dropped-state", metavar="ID", help="A state table or column that may be lost. Repeatable."),
 ]
-Message = Annotated[str | None, typer.Option("--message", "-m", help="A note for the lineage.")]
 
 
 @app.command()
@@ -41,7 +41,7 @@ def upgrade(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     allow_dropped_state: AllowDropped = None,
-    message: Message = None,
+    message: LineageNote = None,
     no_wait: NoWait = False,
     url: Url = None,
     as_json: Json = False,
@@ -73,7 +73,7 @@ def upgrade(
 def rescale(
     name: Name,
     parallelism: Annotated[int, typer.Argument(min=1, help="Subtasks per operator.")],
-    message: Message = None,
+    message: LineageNote = None,
     no_wait: NoWait = False,
     url: Url = None,
     as_json: Json = False,
@@ -95,7 +95,7 @@ def rekey(
     name: Name,
     max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
-    message: Message = None,
+    message: LineageNote = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
