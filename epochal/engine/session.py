@@ -7,6 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from epochal.engine.class_archive import archive_options
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, EpochalError
 
@@ -24,6 +25,7 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",
 }
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -31,14 +33,7 @@ def create_session(application: str, configuration: Configuration) -> SparkSessi
     """Start Spark, or get the session of this process. Raises ``EnvironmentProblem`` when it cannot start."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(application).master(configuration.master)
-    on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master
-    settings = (
-        DEFAULTS
-        | (LOOPBACK if on_this_machine else {})
-        | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
-        | configuration.spark
-    )
-    for name, value in settings.items():
+    for name, value in session_settings(configuration).items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
@@ -49,3 +44,21 @@ def create_session(application: str, configuration: Configuration) -> SparkSessi
             f"Spark could not be started on {configuration.master!r}: {error}. "
             "Check that Java 17 or newer is installed (JAVA_HOME) and that the master is reachable."
         ) from error
+
+
+def session_settings(configuration: Configuration) -> dict[str, str]:
+    """Everything that Spark is told but its name and its master; what the author sets goes over the defaults."""
+    on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master
+    return (
+        DEFAULTS
+        | (LOOPBACK if on_this_machine else {})
+        | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
+        | configuration.spark
+        | {JAVA_OPTIONS: _java_options(configuration)}
+    )
+
+
+def _java_options(configuration: Configuration) -> str:
+    """What the author gave, and the archive of Spark's classes where that says nothing of one."""
+    given = configuration.spark.get(JAVA_OPTIONS, "")
+    return given if "Archive" in given else f"{archive_options()} {given}".strip()

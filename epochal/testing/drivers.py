@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any, Self
 
 from pyspark.java_gateway import launch_gateway
 
+from epochal.engine.class_archive import archive_options
 from epochal.faults import ENVIRONMENT, Fault
 
 # The command `epochal run`, but with the engine's log, which a test that fails wants to show.
@@ -38,7 +40,10 @@ class SparkJvm:
 
     def __init__(self, memory: str = "1g") -> None:
         # Asked for through the environment: pyspark's launcher takes no other way, and reads it once.
-        arguments = f"--driver-memory {memory} --conf spark.ui.enabled=false pyspark-shell"
+        arguments = (
+            f"--driver-memory {memory} --conf spark.ui.enabled=false "
+            f"--driver-java-options {shlex.quote(archive_options())} pyspark-shell"
+        )
         with _environment({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_LOCAL_IP": "127.0.0.1"}):
             launch: Callable[..., Any] = launch_gateway
             self._gateway = launch(popen_kwargs={"stderr": subprocess.DEVNULL})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from epochal import faults
+from epochal.engine import class_archive
 from epochal.errors import EnvironmentProblem
 from epochal.service.driver.orders import DriverOrders
 from epochal.service.launchers.base import Launcher, ProcessReference
@@ -18,7 +19,7 @@ from epochal.service.launchers.java import check_java
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import log_path
 
-_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", faults.ENVIRONMENT)
+_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER, faults.ENVIRONMENT)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
 
