@@ -55,7 +55,7 @@ class BundleOrigin(_Model):
 
 
 class BundleVersion(_Model):
-    """A version of an application that made some of the epochs."""
+    """A version of an application (by its id) that made some of the epochs."""
 
     application: str
     number: int
@@ -69,7 +69,7 @@ class BundleVersion(_Model):
 
 
 class BundleBranch(_Model):
-    """A branch on which some of the epochs lie."""
+    """A branch on which some of the epochs lie, and the id of its application."""
 
     id: str
     application: str
@@ -97,7 +97,7 @@ class BundleEpoch(_Model):
 
 class BundleHeader(_Model):
     """``since``: the snapshot that the importer must have; everything that it needs is left out. ``version``: the one
-    that made the snapshot; it stands in ``versions``."""
+    that made the snapshot; it stands in ``versions``. ``applications``: names by id, of which two may be the same."""
 
     kind: Literal["epochal-bundle"] = "epochal-bundle"
     format: Literal[1] = 1
@@ -106,6 +106,7 @@ class BundleHeader(_Model):
     snapshot: ManifestReference
     since: ManifestReference | None
     version: int
+    applications: dict[str, str]
     versions: tuple[BundleVersion, ...]
     branches: tuple[BundleBranch, ...]
     epochs_sha256: str
@@ -116,8 +117,9 @@ class BundleHeader(_Model):
     @property
     def made_with(self) -> BundleVersion:
         """The version that made the snapshot. Raises ``BundleError``."""
+        makers = {branch.application for branch in self.branches if branch.id == self.snapshot.branch}
         for version in self.versions:
-            if (version.application, version.number) == (self.origin.application, self.version):
+            if version.application in makers and version.number == self.version:
                 return version
         raise BundleError("The bundle does not say which version made its snapshot: it was altered.")
 

@@ -102,12 +102,16 @@ class Exporting:
         row = session.get_one(Epoch, (snapshot.branch, snapshot.epoch))
         maker = session.get_one(Execution, row.execution)
         application = session.get_one(Application, maker.application).name
+        names = select(Application.id, Application.name).where(
+            Application.id.in_({branch.application for branch in branches})
+        )
         header = BundleHeader(
             made_by=epochal.__version__,
             origin=origin.model_copy(update={"application": application}),
             snapshot=snapshot,
             since=since,
             version=row.version or maker.version,
+            applications={row.id: row.name for row in session.execute(names)},
             versions=tuple(versions),
             branches=branches,
             epochs_sha256=hashlib.sha256(encoded).hexdigest(),
@@ -197,7 +201,7 @@ def _branches(session: Session, files: BundleFiles) -> tuple[BundleBranch, ...]:
 def _branch(session: Session, row: Branch) -> BundleBranch:
     return BundleBranch(
         id=row.id,
-        application=session.get_one(Application, row.application).name,
+        application=row.application,
         kind=row.kind,
         parent=key_of(row.parent_branch, row.parent_epoch),
         message=row.message,
@@ -208,11 +212,11 @@ def _branch(session: Session, row: Branch) -> BundleBranch:
 
 def _versions(session: Session, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
     wanted = {(session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
-    query = select(Version, Application.name, Artifact.filename).join(Application).join(Artifact)
+    query = select(Version, Artifact.filename).join(Artifact)
     found = session.execute(query.where(Version.application.in_({application for application, _ in wanted})))
     return [
         BundleVersion(
-            application=name,
+            application=row.application,
             number=row.number,
             artifact=row.artifact,
             filename=filename,
@@ -222,7 +226,7 @@ def _versions(session: Session, epochs: Iterable[BundleEpoch]) -> list[BundleVer
             created_at=row.created_at,
             created_by=row.created_by,
         )
-        for row, name, filename in sorted(found, key=lambda found: (found[1], found[0].number))
+        for row, filename in sorted(found, key=lambda found: (found[0].application, found[0].number))
         if (row.application, row.number) in wanted
     ]
 

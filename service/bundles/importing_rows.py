@@ -19,6 +19,7 @@ from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Version
+from epochal.service.catalog.records import key_of
 from epochal.service.catalog.types import now
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader
@@ -50,24 +51,29 @@ class ImportedRows:
         """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
         for branch in self._header.branches:
             row = self._session.get(Branch, branch.id)
-            if row is not None and not self._is_imported(row) and not self._is_own(row):
+            if row is not None and not _is_same(row, branch):
                 raise Conflict(
                     f"Branch {branch.id} of the bundle has the name of another branch here. Import it into another "
                     "control plane."
                 )
 
     def add_owner(self) -> Application:
-        """The application that the bundle's branches belong to; made with them, without epochs, if it is not here."""
-        for name in dict.fromkeys(branch.application for branch in self._header.branches):
-            branches = [branch for branch in self._header.branches if branch.application == name]
+        """The application that the snapshot's branch belongs to; it and others of the bundle's are made, without
+        epochs, unless their branches are here: imported before, or this control plane's own."""
+        for application in dict.fromkeys(branch.application for branch in self._header.branches):
+            branches = [branch for branch in self._header.branches if branch.application == application]
             new = [branch for branch in branches if self._session.get(Branch, branch.id) is None]
             known = [row for branch in branches if (row := self._session.get(Branch, branch.id)) is not None]
-            owner = self._session.get_one(Application, known[0].application) if known else self._new_owner(name, new)
+            owner = (
+                self._session.get_one(Application, known[0].application)
+                if known
+                else self._new_owner(self._header.applications.get(application, application), new)
+            )
             for branch in new:
                 self._session.add(self._branch(branch, owner))
             self._session.flush()
-            if not known or self._is_imported(known[0]):
-                self._add_versions(owner, name)
+            if not known or _is_imported(known[0]):
+                self._add_versions(owner, application)
         head = self._session.get_one(Branch, self._header.snapshot.branch)
         return self._session.get_one(Application, head.application)
 
@@ -77,7 +83,8 @@ class ImportedRows:
         manifests: Mapping[EpochKey, ManifestReference],
         whole: Collection[EpochKey],
     ) -> None:
-        """Those that are here already stay as they are. Raises ``Conflict`` when one of them is another."""
+        """Those that are here already stay as they are. Raises ``Conflict`` when one of them is another, or when one
+        claims to be of a branch that this control plane wrote itself and is not."""
         for epoch in reversed(epochs):
             key = EpochKey(epoch.branch, epoch.epoch)
             reference = manifests.get(key)
@@ -85,6 +92,10 @@ class ImportedRows:
                 raise BundleError(f"The bundle speaks of snapshot {key} and does not hold it: it was altered.")
             row = self._session.get(Epoch, (epoch.branch, epoch.epoch))
             if row is None:
+                if not _is_imported(self._session.get_one(Branch, epoch.branch)):
+                    raise Conflict(
+                        f"Branch {epoch.branch} was written here, and has no snapshot {key} that the bundle has."
+                    )
                 self._add_epoch(epoch, reference, key in whole)
             elif row.manifest_sha256 != reference.sha256:
                 raise Conflict(f"Snapshot {key} is here, and is another one than the bundle's.")
@@ -143,14 +154,19 @@ class ImportedRows:
             owned=False,
             last_attempt=0,
             message=branch.message,
-            origin={IMPORTED: {"control_plane": origin.control_plane, "application": branch.application}},
+            origin={
+                IMPORTED: {
+                    "control_plane": origin.control_plane,
+                    "application": self._header.applications.get(branch.application, branch.application),
+                }
+            },
             created_at=branch.created_at,
             created_by=branch.created_by,
         )
 
-    def _add_versions(self, owner: Application, name: str) -> None:
+    def _add_versions(self, owner: Application, application: str) -> None:
         for version in self._header.versions:
-            if version.application == name and self._session.get(Version, (owner.id, version.number)) is None:
+            if version.application == application and self._session.get(Version, (owner.id, version.number)) is None:
                 self._session.add(
                     Version(
                         application=owner.id,
@@ -219,13 +235,13 @@ class ImportedRows:
         self._session.flush()
         return execution
 
-    def _is_imported(self, row: Branch) -> bool:
-        """By an earlier bundle of the same origin: then there may be more of its epochs now."""
-        imported = (row.origin or {}).get(IMPORTED)
-        return imported is not None and imported["control_plane"] == self._header.origin.control_plane
 
-    def _is_own(self, row: Branch) -> bool:
-        """A bundle that comes back to where it was made: its snapshot must be the very one."""
-        snapshot = self._header.snapshot
-        found = self._session.get(Epoch, (snapshot.branch, snapshot.epoch))
-        return found is not None and found.manifest_sha256 == snapshot.sha256
+def _is_imported(row: Branch) -> bool:
+    """Then there may be more of its epochs, in another bundle."""
+    return (row.origin or {}).get(IMPORTED) is not None
+
+
+def _is_same(row: Branch, branch: BundleBranch) -> bool:
+    """A branch that was imported before, or comes back to where it began."""
+    here = (row.kind, key_of(row.parent_branch, row.parent_epoch), row.created_at, row.created_by)
+    return here == (branch.kind, branch.parent, branch.created_at, branch.created_by)

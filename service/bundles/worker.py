@@ -68,13 +68,17 @@ class BundleWorker:
         """There is something to do. Returns at once."""
         self._bell.set()
 
+    def work_off(self) -> None:
+        """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``."""
+        self._tidy()
+        for id, kind in self._waiting():
+            self._carry_out(id, kind)
+
     def _run(self) -> None:
         while not self._closing:
             self._bell.clear()
             try:
-                self._tidy()
-                for id, kind in self._waiting():
-                    self._carry_out(id, kind)
+                self.work_off()
             except CatalogUnavailable as error:
                 log.warning("bundles wait: %s", error)
             except Exception:

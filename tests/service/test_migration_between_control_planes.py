@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from sqlalchemy import select
 
 from epochal.errors import StorageFull
 from epochal.faults import FaultPoint, injected
+from epochal.service.catalog.models import Branch, Epoch, Execution, Version
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.hdfs import HdfsServer
@@ -187,6 +189,48 @@ def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
     assert done["state"] == "succeeded", done["error"]
     assert files(plane) == before
     assert value(plane, "copy", "JFK", "LAX") == {"flights": 2, "worst": 1.0}
+
+
+def test_an_application_that_moved_comes_home(plane: Plane, other: Plane) -> None:
+    """Under the same name in both: whose epoch and whose version it was stays known."""
+    here = with_state(plane)
+    assert imported(other, exported(plane), start=True)["state"] == "succeeded"
+    there = StateDriver(other, tables=(DELAYS,))
+    there.epoch((DELAYS, [route("JFK", "LAX", 40, 9.0)]))
+    here.epoch((DELAYS, [route("JFK", "LAX", 4, 1.0)]))
+
+    done = imported(plane, exported(other), name="home", parameters={"out": "/home"})
+    assert done["state"] == "succeeded", done["error"]
+    assert done["result"]["parent"] == {"branch": there.driver.point.branch, "epoch": 4}
+    assert value(plane, "home", "JFK", "LAX") == {"flights": 40, "worst": 9.0}
+    assert value(plane, "home", "JFK", "LAX", epoch=3) == {"flights": 3, "worst": 1.0}
+    assert value(plane, "flights", "JFK", "LAX") == {"flights": 4, "worst": 1.0}
+    with plane.control.database.reading() as session:
+        found = session.execute(
+            select(Epoch.branch, Version.parameters)
+            .join(Execution, Execution.id == Epoch.execution)
+            .join(Version, (Version.application == Execution.application) & (Version.number == Execution.version))
+            .where(Epoch.epoch == 4)
+        ).all()
+    assert {branch: parameters["out"] for branch, parameters in found} == {
+        here.driver.point.branch: "/data/flights",
+        there.driver.point.branch: "/new",
+    }
+
+
+def test_nobody_adds_epochs_to_a_branch_that_was_written_here(plane: Plane, other: Plane) -> None:
+    """Not even a bundle that is right in itself: the increment of a copy of the whole control plane."""
+    driver = with_state(plane)
+    assert imported(other, exported(plane))["state"] == "succeeded"
+    driver.epoch((DELAYS, [route("JFK", "LAX", 50, 5.0)]))
+    bundle = exported(plane)
+    with plane.control.database.writing() as session:
+        session.delete(session.get_one(Epoch, (driver.driver.point.branch, 4)))
+        branch = session.get_one(Branch, driver.driver.point.branch)
+        branch.head_epoch = 3
+    done = imported(plane, bundle, name="copy")
+    assert done["state"] == "failed"
+    assert "was written here, and has no snapshot" in done["error"]["detail"]
 
 
 def test_a_download_is_gone_on_with(plane: Plane) -> None:

@@ -1,0 +1,113 @@
+"""Exports and imports between two worlds, by the services that a control plane has for them; no code is built."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileMissing
+from epochal.pipeline.description import GraphDescription
+from epochal.service.applications.lifecycle import Lifecycle
+from epochal.service.bundles import folders
+from epochal.service.bundles.exporting import Exporting
+from epochal.service.bundles.exports import ExportService
+from epochal.service.bundles.importing import Importing
+from epochal.service.bundles.imports import ImportService
+from epochal.service.bundles.schemas import CreateExport, CreateImport, ImportApplication
+from epochal.service.bundles.uploads import Uploads
+from epochal.service.bundles.worker import BundleWorker
+from epochal.service.catalog.models import Operation
+from epochal.service.operations.schemas import OperationAnswer
+from epochal.snapshots.bundle_format import BundleEpoch
+from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
+from tests.property.retention_world import App, World
+
+LIMITS = BundleLimits(artifact=1 << 20, all=1 << 30)
+
+
+class Mover:
+    """The bundles' side of one world's control plane. An operation that was killed is carried out by the next call."""
+
+    def __init__(self, world: World) -> None:
+        settings, database, store = world.settings, world.database, world.store
+        self.world = world
+        self._uploads = Uploads(settings)
+        lifecycle = Lifecycle(database, _Nobody(), _Nobody())  # type: ignore[arg-type]
+        exporting = Exporting(settings, database, store)
+        importing = Importing(settings, database, store, self._uploads)
+        self._worker = BundleWorker(settings, database, exporting, importing, self._uploads, lifecycle)
+        self._exports = ExportService(settings, database, lifecycle, self._worker)
+        self._imports = ImportService(settings, database, _Builder(), lifecycle, self._uploads, self._worker)  # type: ignore[arg-type]
+
+    def ask_for_export(self, app: App, key: EpochKey, since: EpochKey | None) -> OperationAnswer:
+        request = CreateExport(epoch=key.epoch, since=None if since is None else since.epoch)
+        return self._exports.export(app.name, request, "me")
+
+    def work_off(self) -> None:
+        self._worker.work_off()
+
+    def bundle(self, export: OperationAnswer) -> Path:
+        """Of an export that is over."""
+        assert self._result(export)
+        return folders.export_file(self.world.settings, export.id)
+
+    def ask_for_import(self, bundle: Path, name: str) -> OperationAnswer:
+        """Raises ``Conflict``: another branch of that name, or the beginning of an increment is not here."""
+        data = bundle.read_bytes()
+        upload = self._imports.create(CreateImport(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)), "me")
+        self._imports.append(upload.id, upload.received, data[upload.received :])
+        return self._imports.make(upload.id, ImportApplication(name=name), "me")
+
+    def imported(self, operation: OperationAnswer, bundle: Path, source: World) -> App:
+        """What the model knows then."""
+        world, result = self.world, self._result(operation)
+        with BundleReader(bundle, LIMITS) as reader:
+            header, epochs = reader.header, reader.epochs()
+        for branch in header.branches:
+            world.parents.setdefault(branch.id, branch.parent)
+            world.retains.setdefault(branch.id, source.retains[branch.id])
+        needed = set(source.needed(header.snapshot.key))
+        for key in (_key(epoch) for epoch in reversed(epochs)):
+            if key not in world.references:
+                world.references[key], world.expected[key] = source.references[key], source.expected[key]
+                world.committed.append(key)
+                if not _all_came(source, key, needed):
+                    world.may_be_gone.add(key)  # it only came because later ones stand on it
+        branch_id, retained = str(result["branch"]), source.retains[header.snapshot.branch]
+        table = source.store.read_manifest(header.snapshot).tables[0]
+        app = App(str(result["application"]), retained, [branch_id], table)
+        world.parents[branch_id], world.retains[branch_id] = header.snapshot.key, retained
+        world.apps.append(app)
+        return app
+
+    def _result(self, operation: OperationAnswer) -> Mapping[str, Any]:
+        with self.world.database.reading() as session:
+            row = session.get_one(Operation, operation.id)
+            assert row.state == "succeeded", row.error
+            return dict(row.result or {})
+
+
+class _Builder:
+    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+        return GraphDescription(name="counts", nodes=(), sinks={})
+
+
+class _Nobody:
+    """Hears of events, and has no drivers to look after."""
+
+    def publish(self, event: Any) -> None:
+        pass
+
+
+def _all_came(source: World, key: EpochKey, came: set[str]) -> bool:
+    try:
+        return came >= set(source.needed(key))
+    except FileMissing:
+        return False
+
+
+def _key(epoch: BundleEpoch) -> EpochKey:
+    return EpochKey(epoch.branch, epoch.epoch)
