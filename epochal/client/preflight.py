@@ -53,11 +53,18 @@ class TrialTable(Answer):
 
 
 class TrialSink(Answer):
-    """Rows that a sink got, and would have got."""
+    """The rows that a sink would get of both versions, as multisets, and some of those that only one has.
+
+    ``committed``: how many it really got; null where nothing was written to it.
+    """
 
     sink: str
+    committed: int | None
     before: int
     after: int
+    only_before: int
+    only_after: int
+    examples: tuple[dict[str, Any], ...] = ()
 
 
 class Trial(Answer):

@@ -1,50 +1,52 @@
 """A trial: epochs that were committed, run again by another version, in shadow, from the snapshot before them.
 
-Nothing is decided and no sink gets a row: the slices are those of the manifests, and the deltas go to a branch of
-their own, which is removed. The state that comes out is compared with the state that is there, key by key.
+Nothing is decided and no sink gets a row: the slices are those of the manifests, and the deltas go to branches of
+their own, which are removed. The state that comes out is compared with the state that is there, key by key. What went
+into the sinks cannot be read back from all of them: the version that was there runs once more, too, and the rows that
+both would have written are compared.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from uuid import uuid4
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
-from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.engine.answers import Collected, collect
 from epochal.engine.comparison import TableComparison, compare_states
 from epochal.engine.job import EpochPlan
 from epochal.engine.program import Program, assemble, check_continues
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
+from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_outputs
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import extend, history, read_chains
-from epochal.snapshots.manifest import Manifest, SinkHandles
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
 
 BRANCHES = "trial-"
 """How the branches of trials begin; what is found of them later was left by a trial that was killed."""
 
 
 @dataclass(frozen=True)
-class SinkComparison:
-    """Rows that a sink got in these epochs, and would have got."""
+class Tried:
+    """A version that runs in a trial."""
 
-    sink: str
-    before: int
-    after: int
+    orders: ExecutionOrders
+    graph: Graph
 
 
 class TrialReport(BaseModel):
@@ -60,34 +62,34 @@ class TrialReport(BaseModel):
     sinks: tuple[SinkComparison, ...]
 
 
-def run_trial(
-    orders: ExecutionOrders, graph: Graph, spark: SparkSession, head: ManifestReference, epochs: int
-) -> TrialReport:
-    """The last ``epochs`` epochs up to ``head`` again. ``orders`` are the other version's.
+def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestReference, epochs: int) -> TrialReport:
+    """The last ``epochs`` epochs up to ``head`` again, by the version ``after`` and by ``before``, which made them.
 
     Raises ``IncompatibleState``, ``InvalidInput`` when there are no such epochs, and what aborts an epoch.
     """
     started = time.monotonic()
-    store = SnapshotStore(orders.store)
+    store = SnapshotStore(after.orders.store)
     told = list(islice(history(store, head), epochs))[::-1]
     if not told:
         raise InvalidInput("There is no committed epoch that could be tried again.")
     base = told[0].parent
-    program = _counting(assemble(orders.model_copy(update={"shadow": True}), graph, spark, store))
-    if base is not None:
-        check_continues(store, base, orders, program.participants)
     branch = f"{BRANCHES}{uuid4().hex[:12]}"
     try:
-        tried = _Trial(program, spark, branch, store, base)
-        for manifest in told:
-            tried.run(manifest)
-        tables = compare_states(store, head, program.participants.tables, tried.chains)
+        trials = {
+            name: _Trial(_keeping(tried, spark, store, name), spark, f"{branch}-{name}", store, base)
+            for name, tried in (("after", after), ("before", before))
+        }
+        for trial in trials.values():
+            for manifest in told:
+                trial.run(manifest)
+        tables = compare_states(store, head, trials["after"].tables, trials["after"].chains)
+        sinks = tuple(_compared_sinks(spark, told, trials["before"].handles, trials["after"].handles))
     finally:
-        for path in store.list(branch):
-            store.delete(path)
-    sinks = _compared_sinks(told, tried.rows)
+        for name in ("before", "after"):
+            for path in store.list(f"{branch}-{name}"):
+                store.delete(path)
     return TrialReport(
-        same=all(table.same for table in tables) and all(sink.before == sink.after for sink in sinks),
+        same=all(table.same for table in tables) and all(sink.same for sink in sinks),
         base=None if base is None else base.epoch,
         epochs=len(told),
         seconds=time.monotonic() - started,
@@ -102,13 +104,19 @@ class _Trial:
     def __init__(
         self, program: Program, spark: SparkSession, branch: str, store: SnapshotStore, base: ManifestReference | None
     ) -> None:
+        if base is not None:
+            check_continues(store, base, program.orders, program.participants)
         self._program, self._branch = program, branch
         self._runner = SparkRunner(
             spark, program.graph, program.participants, program.plan.operators, program.orders.configuration
         )
         self._head = base
         self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
-        self.rows: dict[str, int] = dict.fromkeys(program.participants.sinks, 0)
+        self.handles: dict[str, list[Handle]] = {name: [] for name in program.participants.sinks}
+
+    @property
+    def tables(self) -> Sequence[StateTable]:
+        return self._program.participants.tables
 
     def run(self, told: Manifest) -> None:
         orders = self._program.orders
@@ -123,7 +131,7 @@ class _Trial:
             parallelism=orders.configuration.parallelism,
         )
         for name, handles in collected.sinks.items():
-            self.rows[name] += sum(handle.rows for handle in handles)
+            self.handles[name] += handles
         manifest = self._manifest(told, key, collected)
         self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path="", sha256="")
@@ -148,67 +156,18 @@ class _Trial:
         )
 
 
-def _counting(program: Program) -> Program:
-    sinks: dict[str, SinkBackend] = {node.name: CountingSink(node.name) for node in program.graph.sinks}
+def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:
+    """A program whose sinks keep their rows for the comparison."""
+    program = assemble(tried.orders.model_copy(update={"shadow": True}), tried.graph, spark, store)
+    folder = f"{tried.orders.cache_directory}/outputs-{name}"
+    sinks: dict[str, SinkBackend] = {node.name: KeepingSink(node.name, folder) for node in program.graph.sinks}
     return replace(program, participants=replace(program.participants, sinks=sinks))
 
 
-def _compared_sinks(told: Sequence[Manifest], after: dict[str, int]) -> tuple[SinkComparison, ...]:
-    before: dict[str, int] = {}
-    for manifest in told:
-        for name, sink in manifest.sinks.items():
-            before[name] = before.get(name, 0) + _rows(sink)
-    # A shadow application's epochs have no sinks to compare with.
-    return tuple(SinkComparison(name, before[name], after.get(name, 0)) for name in sorted(before))
-
-
-def _rows(sink: SinkHandles) -> int:
-    return sum(handle.rows for handle in sink.handles)
-
-
-class CountingSink(SinkBackend):
-    """Takes rows and keeps their number."""
-
-    def __init__(self, sink: str) -> None:
-        self._sink = sink
-
-    @property
-    def kind(self) -> str:
-        return "trial"
-
-    @property
-    def target(self) -> str:
-        return "trial:"
-
-    def check(self, schema: pa.Schema) -> None:
-        """Anything can be counted."""
-
-    def start(self, task: TaskScope) -> SinkTransaction:
-        return _Count(task)
-
-    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Nothing was written."""
-
-    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Nothing was written."""
-
-    def recover(self, epoch: EpochScope) -> None:
-        """Nobody else writes here."""
-
-    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        return 0
-
-
-class _Count(SinkTransaction):
-    def __init__(self, task: TaskScope) -> None:
-        self._task = task
-        self._rows = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._rows += batch.num_rows
-
-    def pre_commit(self) -> Handle:
-        return Handle(owner=self._task.owner, subtask=self._task.subtask, rows=self._rows, bytes=0, payload={})
-
-    def discard(self) -> None:
-        self._rows = 0
+def _compared_sinks(
+    spark: SparkSession, told: Sequence[Manifest], before: Mapping[str, list[Handle]], after: Mapping[str, list[Handle]]
+) -> Iterator[SinkComparison]:
+    for sink in sorted({*before, *after}):
+        committed = [manifest.sinks[sink] for manifest in told if sink in manifest.sinks]
+        rows = sum(handle.rows for handles in committed for handle in handles.handles) if committed else None
+        yield compare_outputs(spark, sink, rows, before.get(sink, []), after.get(sink, []))

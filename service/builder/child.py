@@ -16,7 +16,7 @@ from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.trial import TrialReport, run_trial
+from epochal.engine.trial import TrialReport, Tried, run_trial
 from epochal.errors import EpochalError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load_graph
@@ -79,7 +79,11 @@ def _rekey(request: BuildRequest, wanted: RekeyOf) -> ManifestReference:
 def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
     here = request.configuration.model_copy(update={"master": "local[2]"})
     with _offline(request, trial, here) as (orders, graph, spark):
-        return run_trial(orders, graph, spark, trial.head, trial.epochs)
+        made = trial.made
+        then = made.configuration.model_copy(update={"master": here.master, "spark": here.spark})
+        before = orders.model_copy(update={"parameters": made.parameters, "configuration": then})
+        old = Tried(before, load_graph(made.artifact, made.parameters))
+        return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs)
 
 
 @contextmanager

@@ -30,8 +30,18 @@ class Analyse(BaseModel):
     kind: Literal["analyse"] = "analyse"
 
 
+class Made(BaseModel):
+    """The version that made a snapshot."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    artifact: Path
+    parameters: dict[str, Any]
+    configuration: Configuration
+
+
 class TrialOf(BaseModel):
-    """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``."""
+    """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``made`` made them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,6 +50,7 @@ class TrialOf(BaseModel):
     store: str
     head: ManifestReference
     epochs: int
+    made: Made
 
 
 class RekeyOf(BaseModel):

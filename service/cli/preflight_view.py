@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.preflight import PartChange, Preflight, StateChange, Trial
+from epochal.client.preflight import PartChange, Preflight, StateChange, Trial, TrialSink
 
 _STYLES = {
     "same": "dim",
@@ -86,5 +86,19 @@ def _trial(trial: Trial | None) -> Iterator[Text]:
         for example in table.examples:
             yield Text(f"    {example}", "dim")
     for sink in trial.sinks:
-        style = "green" if sink.before == sink.after else "yellow"
-        yield Text(f"  {sink.sink}: {sink.before:,} rows then, {sink.after:,} in the trial", style)
+        yield from _sink(sink)
+
+
+def _sink(sink: TrialSink) -> Iterator[Text]:
+    if not sink.only_before and not sink.only_after:
+        yield Text(f"  {sink.sink}: {sink.after:,} rows out, all the same", "green")
+    else:
+        yield Text(
+            f"  {sink.sink}: {sink.only_before:,} of {sink.before:,} rows out are no more, {sink.only_after:,} of "
+            f"{sink.after:,} are new",
+            "yellow",
+        )
+    for example in sink.examples:
+        yield Text(f"    {'-' if example['version'] == 'before' else '+'} {example['row']}", "dim")
+    if sink.committed not in (None, sink.before):
+        yield Text(f"    it got {sink.committed:,} rows: other versions, or chance, had a part in them", "yellow")

@@ -13,7 +13,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Epoch
 from epochal.service.preflight.schemas import Preflight, PreflightAnswer
 from epochal.service.snapshots.repository import SnapshotRepository
-from epochal.service.versions.proposals import Proposals, head_and_maker, maker
+from epochal.service.versions.proposals import Proposals, graph_of, head_and_maker, maker
 from epochal.service.versions.repository import VersionRepository
 
 
@@ -34,12 +34,13 @@ class PreflightService:
             else:
                 snapshot = SnapshotRepository(session).resolve(row, request.epoch, request.savepoint)
                 made_by = maker(session, row, session.get_one(Epoch, (snapshot.branch, snapshot.epoch)))
+            made = self._proposals.made(session, made_by)
         if request.trial is not None and snapshot is None:
             raise InvalidInput(f"Application {request.application!r} has no committed epoch that could be tried again.")
-        proposal = self._proposals.looked_at(wanted, snapshot, made_by)
+        proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
         trial = None
         if request.trial is not None and snapshot is not None and not proposal.comparison.problems:
-            trial = self._proposals.tried(request.application, wanted, snapshot, request.trial)
+            trial = self._proposals.tried(request.application, wanted, snapshot, made, request.trial)
         return PreflightAnswer(
             ok=not proposal.comparison.problems,
             application=request.application,

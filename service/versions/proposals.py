@@ -18,7 +18,7 @@ from epochal.service.applications.configuration import (
     check_same_key_groups,
 )
 from epochal.service.artifacts.files import artifact_path
-from epochal.service.builder.wire import TrialOf
+from epochal.service.builder.wire import Made, TrialOf
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.records import manifest_of
@@ -93,34 +93,39 @@ class Proposals:
         comparison = compared(made_by, graph, found)
         return Proposal(wanted, graph, comparison)
 
-    def tried(self, application: str, wanted: Wanted, head: ManifestReference, epochs: int) -> TrialReport:
-        """Run the last ``epochs`` epochs again with it, in shadow."""
-        trial = TrialOf(application=application, store=self._settings.store_url, head=head, epochs=epochs)
+    def made(self, session: Session, version: Version) -> Made:
+        """A version as the builder takes it."""
+        row = VersionRepository(session).artifact(version.artifact)
+        return Made(
+            artifact=artifact_path(self._settings.artifacts_directory, row.sha256, row.filename),
+            parameters=version.parameters,
+            configuration=ApplicationConfiguration.model_validate(version.configuration),
+        )
+
+    def tried(self, application: str, wanted: Wanted, head: ManifestReference, made: Made, epochs: int) -> TrialReport:
+        """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow."""
+        store = self._settings.store_url
+        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, made=made)
         return self._builder.trial(wanted.location, wanted.parameters, wanted.configuration, trial)
 
 
-def head_and_maker(
-    session: Session, application: Application
-) -> tuple[ManifestReference | None, GraphDescription | None]:
-    """The latest committed snapshot, and the graph that made it."""
+def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
+    """The latest committed snapshot, and the version that made it; without one, the latest version."""
     key = committed_head(session, session.get_one(Branch, application.branch, populate_existing=True))
     if key is None:
-        return None, latest_graph(session, application)
+        return None, VersionRepository(session).latest(application)
     row = session.get_one(Epoch, (key.branch, key.epoch))
     return manifest_of(row), maker(session, application, row)
 
 
-def maker(session: Session, application: Application, epoch: Epoch) -> GraphDescription | None:
-    """The graph of the version that ran an epoch; of the application's latest, where that is not known."""
+def maker(session: Session, application: Application, epoch: Epoch) -> Version:
+    """The version that ran an epoch; the application's latest, where that is not known."""
     owner = session.get(Branch, epoch.branch)
     version = None
     if owner is not None and epoch.version is not None:
         version = session.get(Version, (owner.application, epoch.version))
-    if version is None or version.graph is None:
-        return latest_graph(session, application)
-    return GraphDescription.model_validate(version.graph)
+    return VersionRepository(session).latest(application) if version is None or version.graph is None else version
 
 
-def latest_graph(session: Session, application: Application) -> GraphDescription | None:
-    graph = VersionRepository(session).latest(application).graph
-    return None if graph is None else GraphDescription.model_validate(graph)
+def graph_of(version: Version) -> GraphDescription | None:
+    return None if version.graph is None else GraphDescription.model_validate(version.graph)

@@ -25,7 +25,7 @@ from epochal.service.operations.schemas import OperationAnswer, OperationKind
 from epochal.service.operations.service import operation_answer
 from epochal.service.pagination import PageRequest
 from epochal.service.schema import Page
-from epochal.service.versions.proposals import Proposals, Wanted, head_and_maker, latest_graph
+from epochal.service.versions.proposals import Proposals, Wanted, graph_of, head_and_maker
 from epochal.service.versions.repository import VersionRepository
 from epochal.service.versions.schemas import CreateVersion, Rescale, VersionAnswer
 
@@ -52,7 +52,7 @@ class VersionService:
             OperationRepository(session).check_none_running(row)
             wanted = self._proposals.wanted(session, row, request.artifact, request.parameters, request.configuration)
             snapshot, made_by = head_and_maker(session, row)
-        proposal = self._proposals.looked_at(wanted, snapshot, made_by)
+        proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
         if proposal.comparison.problems:
             raise IncompatibleState(" ".join(proposal.comparison.problems))
         version, operation = self._put_in_place("upgrade", application, wanted, proposal.graph, request.message, by)
@@ -65,7 +65,7 @@ class VersionService:
             before = VersionRepository(session).latest(row)
             configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
             wanted = self._proposals.wanted(session, row, None, None, configuration)
-            graph = latest_graph(session, row)
+            graph = graph_of(before)
         return self._put_in_place("rescale", application, wanted, graph, request.message, by)[1]
 
     def _put_in_place(

@@ -108,11 +108,17 @@ def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
     same = sensors.handle.versions.preflight(trial=2).trial
     assert same is not None and same.same and same.epochs == 2
     assert {table.table: table.rows for table in same.tables} == {"totals": 23, "longest.state": 23}
+    assert all(sink.committed == sink.before == sink.after > 0 for sink in same.sinks)
     now = sensors.client.applications.get(sensors.name)
     other = sensors.handle.versions.preflight(parameters={**now.parameters, "factor": 2}, trial=2).trial
     assert other is not None and not other.same
     totals = next(table for table in other.tables if table.table == "totals")
     assert totals.different > 20 and totals.examples[0]["before"]["events"] == totals.examples[0]["after"]["events"]
+    out = next(sink for sink in other.sinks if sink.sink == "out")
+    assert out.committed == out.before == out.after > 20
+    assert out.only_before == out.only_after > 20
+    assert {example["version"] for example in out.examples} <= {"before", "after"}
+    assert {"sensor", "events", "total"} == set(out.examples[0]["row"])
     sensors.check()
     assert len(sensors.handle.versions.list()) == 1
 
