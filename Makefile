@@ -19,11 +19,11 @@ demo: $(READY) ## A real streaming application: epochs, look-ups, a killed drive
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not long" $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" $(TESTS)
 	@echo "Deselected: what is marked long (whole stories of the command line, the demo); 'make test-all' runs these too."
 
 test-all: $(READY) ## All tests, also those that take minutes each
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES)

@@ -13,7 +13,8 @@ import pytest
 from epochal.testing.invariants import violations
 from epochal.testing.servers.spark_standalone import StandaloneCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+# In the run of all tests: test_all_sinks kills an executor and a worker every time.
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
 SPECULATION = {
     "spark.speculation": "true",

@@ -121,12 +121,12 @@ class TestADamagedSnapshot:
     @pytest.mark.parametrize(
         ("what", "damage", "backend"),
         [
-            ("manifest", "corrupt", "lmdb"),
+            pytest.param("manifest", "corrupt", "lmdb", marks=pytest.mark.long),
             ("manifest", "missing", "heap"),
             ("delta", "corrupt", "heap"),
-            ("delta", "missing", "lmdb"),
+            pytest.param("delta", "missing", "lmdb", marks=pytest.mark.long),
             ("base", "corrupt", "lmdb"),
-            ("base", "missing", "heap"),
+            pytest.param("base", "missing", "heap", marks=pytest.mark.long),
         ],
     )
     def test_is_named(self, application: FaultyApplication, what: str, damage: str, backend: str) -> None:

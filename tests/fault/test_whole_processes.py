@@ -49,7 +49,17 @@ def haunted(new_application: NewApplication) -> FaultyApplication:
     return new_application(compact_after_epochs=1000)
 
 
-@pytest.mark.parametrize("point", [*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND])
+SAMPLED = ("E4.manifest-written", "E4.prepared", "E5.files.gathered-one")
+"""One of each kind; the others in the run of all tests."""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        point if point in SAMPLED else pytest.param(point, marks=pytest.mark.long)
+        for point in (*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND)
+    ],
+)
 def test_a_zombie_is_fenced_and_leaves_nothing(haunted: FaultyApplication, zombie_jvm: SparkJvm, point: str) -> None:
     haunted.feed(4)
     epoch = haunted.next_epoch
