@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
@@ -72,8 +73,12 @@ def _frame(spark: SparkSession, handles: Sequence[Handle]) -> DataFrame | None:
 
 
 def _rows(frame: DataFrame, columns: Sequence[str], times: int) -> DataFrame:
-    """A row as JSON: a form of every type, maps too, that can be grouped by."""
-    row = F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns)), {"ignoreNullFields": "false"})
+    """A row as JSON: a form of every type, maps too, that can be grouped by. Decimals are texts, as in look-ups."""
+    decimals = {field.name for field in frame.schema.fields if isinstance(field.dataType, DecimalType)}
+    values = [
+        F.col(f"`{name}`").cast("string").alias(name) if name in decimals else F.col(f"`{name}`") for name in columns
+    ]
+    row = F.to_json(F.struct(*values), {"ignoreNullFields": "false"})
     return frame.select(row.alias("row"), F.lit(times).alias("times"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,6 +62,16 @@ def test_maps_and_lists_are_compared(spark: SparkSession, tmp_path: Path) -> Non
     found = compared(spark, tmp_path, before, after, schema=NESTED)
     assert (found.only_before, found.only_after) == (1, 1)
     assert {example["row"]["tags"]["x"] for example in found.examples} == {1, 2}
+
+
+def test_money_keeps_its_digits(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("total", pa.decimal128(30, 2))])
+    before, after = ([{"total": Decimal(f"12345678901234567890.1{cent}")}] for cent in (1, 2))
+    found = compared(spark, tmp_path, before, after, schema=schema)
+    assert {example["row"]["total"] for example in found.examples} == {
+        "12345678901234567890.11",
+        "12345678901234567890.12",
+    }
 
 
 def test_a_sink_that_got_nothing_of_one_version(spark: SparkSession, tmp_path: Path) -> None:
