@@ -1,4 +1,5 @@
-"""The control plane is killed in the middle of rollbacks, exports and imports; the next one finds all or nothing."""
+"""The control plane is killed in the middle of rollbacks, exports, imports and collections; the next one finds all or
+nothing, or goes on."""
 
 from __future__ import annotations
 
@@ -17,8 +18,12 @@ import httpx
 import pytest
 
 from epochal.client import Client
+from epochal.service.catalog.models import Operation
+from epochal.service.catalog.types import now
+from epochal.service.retention.operations import GONE_AFTER
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
+from tests.service import test_collection as collections
 from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
 from tests.service.lookups import DELAYS, StateDriver, route
 
@@ -27,6 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
 EXPORTS = ("export.collected", "export.written", "export.named")
+COLLECTIONS = ("G1.listed", "G2.planned", "G3.marked", "G4.file-deleted", "G5.emptied")
 IMPORTS = ("import.member-stored", "import.stored", "import.written", "import.registered")
 
 
@@ -179,3 +185,27 @@ def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, point: str
         deadline = time.monotonic() + SECONDS
         while point != "import.registered" and plane.get("/v1/imports")["items"]:
             assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("point", COLLECTIONS)
+def test_a_collection_is_gone_on_with(settings: Settings, point: str) -> None:
+    with living(settings) as plane:
+        collections.running(plane, 6, retained_epochs=2)
+    with doomed(settings, point) as client, suppress(httpx.TransportError):
+        client.post("/v1/collections", json={"grace_seconds": 0})
+    with living(settings) as plane:
+        for epoch in (5, 6):
+            assert plane.get(f"{collections.SNAPSHOTS}/{epoch}")["epoch"] == epoch
+        early = plane.client.post("/v1/collections", json={"grace_seconds": 0})
+        assert early.status_code == 409 and "collect" in early.json()["detail"]
+        with plane.control.database.writing() as session:  # a minute later
+            row = session.get_one(Operation, plane.get("/v1/operations")["items"][0]["id"])
+            row.arguments = {**row.arguments, "beat": (now() - 2 * GONE_AFTER).isoformat()}
+        collections.collected(plane, grace_seconds=0)
+        found = plane.post("/v1/verifications")
+        while found["state"] == "running":
+            time.sleep(0.02)
+            found = plane.get(f"/v1/operations/{found['id']}")
+    assert found["state"] == "succeeded"
+    assert found["result"]["sound"] and found["result"]["unreferenced_files"] == []
+    assert len(SnapshotStore(settings.store_url).list("")) == 2
