@@ -15,7 +15,7 @@ LIVES ?= 10
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
+demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (a few minutes)
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
