@@ -1,6 +1,6 @@
 """The demo: one year of flights through a streaming application, with everything that can happen to it.
 
-``make demo``, or ``python -m examples.flights.demo``. Takes about two minutes and leaves nothing running. Exits 0 only
+``make demo``, or ``python -m examples.flights.demo``. Takes a few minutes and leaves nothing running. Exits 0 only
 when every number of the streaming application equals that of a plain Spark batch over the same files.
 """
 
