@@ -6,7 +6,7 @@ behind the last bases that is how snapshots expire.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 
 _LARGEST_WAVE = 64
+_SMALL_BYTES = 256 << 10
+"""Of an epoch's deltas."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class KeyWalk:
                 else:
                     wave.append((reference, manifest))
                     reference = self.before(manifest)
-            for (of, manifest), writes in zip(wave, at_once(self._writes, [item[1] for item in wave]), strict=True):
+            for (of, manifest), writes in zip(wave, self._writes_of([item[1] for item in wave]), strict=True):
                 self._note_bases(of, manifest)
                 if isinstance(writes, FileMissing):
                     yield Gap(of.key, writes)
@@ -158,6 +160,15 @@ class KeyWalk:
     def _bases_of(self, reference: ManifestReference, manifest: Manifest) -> Bases:
         files = tuple(base for base in manifest.bases if base.table == self._table)
         return Bases(reference, manifest.bases[0].at, files)
+
+    def _writes_of(self, manifests: Sequence[Manifest]) -> Iterable[tuple[KeyRow, ...] | FileMissing]:
+        """In their order. Several threads only keep each other waiting where files are small and near: then what takes
+        time is Python."""
+        bytes = sum(
+            delta.file.bytes for manifest in manifests for delta in manifest.deltas if delta.table == self._table
+        )
+        alone = self._store.is_near and bytes <= _SMALL_BYTES * len(manifests)
+        return map(self._writes, manifests) if alone else at_once(self._writes, manifests)
 
     def _writes(self, manifest: Manifest) -> tuple[KeyRow, ...] | FileMissing:
         if not declares(manifest, self._table):

@@ -60,6 +60,11 @@ class SnapshotStore:
     def __repr__(self) -> str:
         return f"SnapshotStore({self.url!r})"
 
+    @property
+    def is_near(self) -> bool:
+        """Whether files are this machine's: to open one takes no longer than to ask for it."""
+        return self._root is not None
+
     def location(self, path: str) -> str:
         """The full path or URL of a file: what other readers (Spark, DuckDB) take."""
         return f"{self.url}/{path}"
