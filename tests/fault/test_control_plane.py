@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,9 @@ class Life:
             Fault("T3.pre-committed", "raise", once=str(application.folder / "flags" / f"failing-{number}"))
             for number in range(failing_epochs)
         ]
-        configuration = {name: value for name, value in CONFIGURATION.items() if name != "master"}
+        configuration: dict[str, Any] = {name: value for name, value in CONFIGURATION.items() if name != "master"}
         if faults:
-            configuration[f"spark.executorEnv.{ENVIRONMENT}"] = encoded(faults)
+            configuration["spark"] = {f"spark.executorEnv.{ENVIRONMENT}": encoded(faults)}
         restart = {"max_restarts": 50, "backoff_seconds": 0.0}
         with self.plane.client() as client:
             client.applications.create(
