@@ -11,28 +11,42 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 SECONDS = 30.0
+SETTLING = 10.0
 
 
 def read_topic(servers: str, topic: str, isolation: Isolation = "read_committed") -> list[Message[Any, Any]]:
-    """All records that are there now, partition after partition, in order."""
+    """All records that are there now, partition after partition, in order.
+
+    What was committed before the call is there: see :func:`open_transactions`.
+    """
+    if isolation == "read_committed":
+        open_transactions(servers, topic)
     consumer = _consumer(servers, isolation)
     try:
-        partitions = sorted(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
-        return [message for partition in partitions for message in _read(consumer, topic, partition)]
+        return [message for partition in _partitions(consumer, topic) for message in _read(consumer, topic, partition)]
     finally:
         consumer.close()
 
 
 def open_transactions(servers: str, topic: str) -> list[int]:
-    """The partitions whose end a read_committed reader cannot see, because a transaction is open there."""
+    """The partitions whose end a read_committed reader cannot see, because a transaction is open there.
+
+    A broker answers a commit when its coordinator has logged it, and writes it into the partitions then: a transaction
+    is open only if it stays so for ``SETTLING`` seconds.
+    """
     committed, uncommitted = _consumer(servers, "read_committed"), _consumer(servers, "read_uncommitted")
+    deadline = time.monotonic() + SETTLING
     try:
-        partitions = sorted(committed.list_topics(topic, SECONDS).topics[topic].partitions)
-        return [
-            partition
-            for partition in partitions
-            if _end(committed, topic, partition) < _end(uncommitted, topic, partition)
-        ]
+        found = _partitions(committed, topic)
+        while True:
+            found = [
+                partition
+                for partition in found
+                if _end(committed, topic, partition) < _end(uncommitted, topic, partition)
+            ]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
     finally:
         committed.close()
         uncommitted.close()
@@ -45,7 +59,7 @@ class Watcher:
         self.seen: list[tuple[int, int, bytes | None]] = []
         """Partition, offset and value, in the order in which they became visible."""
         self._consumer = _consumer(servers, "read_committed")
-        partitions = self._consumer.list_topics(topic, SECONDS).topics[topic].partitions
+        partitions = _partitions(self._consumer, topic)
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-watcher", daemon=True)
@@ -79,6 +93,10 @@ def _read(consumer: Consumer, topic: str, partition: int) -> list[Message[Any, A
             if at_end and (error is None or error.code() == KafkaError._PARTITION_EOF):
                 return found
     raise AssertionError(f"{topic}, partition {partition}, could not be read to {end} within {SECONDS:g} s")
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    return sorted(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
 
 
 def _end(consumer: Consumer, topic: str, partition: int) -> int:
