@@ -23,7 +23,8 @@ from epochal.service.catalog.models import Operation
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.snapshots.bundle_format import BundleEpoch
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
-from tests.property.retention_world import App, World
+from tests.property.retention_model import App
+from tests.property.retention_world import World
 
 LIMITS = BundleLimits(artifact=1 << 20, all=1 << 30)
 
@@ -63,25 +64,22 @@ class Mover:
 
     def imported(self, operation: OperationAnswer, bundle: Path, source: World) -> App:
         """What the model knows then."""
-        world, result = self.world, self._result(operation)
+        model, result = self.world.model, self._result(operation)
         with BundleReader(bundle, LIMITS) as reader:
             header, epochs = reader.header, reader.epochs()
         for branch in header.branches:
-            world.parents.setdefault(branch.id, branch.parent)
-            world.retains.setdefault(branch.id, source.retains[branch.id])
+            model.parents.setdefault(branch.id, branch.parent)
+            model.retains.setdefault(branch.id, source.model.retains[branch.id])
         needed = set(source.needed(header.snapshot.key))
         for key in (_key(epoch) for epoch in reversed(epochs)):
-            if key not in world.references:
-                world.references[key], world.expected[key] = source.references[key], source.expected[key]
-                world.committed.append(key)
+            if key not in model.references:
+                model.references[key], model.expected[key] = source.model.references[key], source.model.expected[key]
+                model.committed.append(key)
                 if not _all_came(source, key, needed):
-                    world.may_be_gone.add(key)  # it only came because later ones stand on it
-        branch_id, retained = str(result["branch"]), source.retains[header.snapshot.branch]
+                    model.may_be_gone.add(key)  # it only came because later ones stand on it
+        branch_id, retained = str(result["branch"]), source.model.retains[header.snapshot.branch]
         table = source.store.read_manifest(header.snapshot).tables[0]
-        app = App(str(result["application"]), retained, [branch_id], table)
-        world.parents[branch_id], world.retains[branch_id] = header.snapshot.key, retained
-        world.apps.append(app)
-        return app
+        return model.add(App(str(result["application"]), retained, [branch_id], table), header.snapshot.key)
 
     def _result(self, operation: OperationAnswer) -> Mapping[str, Any]:
         with self.world.database.reading() as session:

@@ -2,7 +2,7 @@
 
 Random sequences of epochs, upgrades, rescalings, forks, rollbacks, savepoints, pins, deletions, exports, imports,
 compactions and collections over two real stores and two real catalogs, against plain models of them
-(``retention_world``). After every step every snapshot that a model says is retained, of every branch, is read and
+(``retention_model``). After every step every snapshot that a model says is retained, of every branch, is read and
 compared; after a collection nothing else may be left.
 """
 
@@ -27,15 +27,14 @@ from epochal.service.settings import Settings
 from epochal.service.snapshots.repository import SnapshotRepository
 from epochal.snapshots import layout
 from epochal.snapshots.reader import SnapshotReader
+from tests.property.counting import NOTED, Changes
 from tests.property.moving import Mover
-from tests.property.retention_world import NOTED, App, World
+from tests.property.retention_model import App
+from tests.property.retention_world import World
 
 MEMORY = Path("/dev/shm")
 """Thousands of small durable writes: no disk needs to see them."""
-Changes = dict[int, int | None]
 CHANGES = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 3), max_size=5)
-
-
 ENDS = st.sampled_from(["committed", "prepared", "given up"])
 APPS = 5
 """In one world, also those that are deleted."""
@@ -116,7 +115,7 @@ class Lives(RuleBasedStateMachine):
     def fork(self, retained: int, data: st.DataObject) -> None:
         world, app = self._place(data)
         key = self._snapshot(world, app, data)
-        if key is not None and len(world.apps) < APPS:
+        if key is not None and len(world.model.apps) < APPS:
             world.create(retained, key, app.table)
 
     @rule(data=st.data())
@@ -156,7 +155,7 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_application(self, data: st.DataObject) -> None:
         world, app = self._place(data)
-        if len(_living(world)) > 1:
+        if len(world.model.living) > 1:
             world.delete(app)
 
     # Bundles.
@@ -167,14 +166,14 @@ class Lives(RuleBasedStateMachine):
         world, app = self._place(data)
         key = self._snapshot(world, app, data)
         source, target = self.movers[self.worlds.index(world)], self.movers[to]
-        if key is None or len(target.world.apps) >= APPS:
+        if key is None or len(target.world.model.apps) >= APPS:
             return
         since = None if whole else self._common(world, target.world, app, key, data)
         export = source.ask_for_export(app, key, since)
         _killed(source.work_off, "export.", dies)
         source.work_off()
         bundle = source.bundle(export)
-        imported = target.ask_for_import(bundle, f"app-{len(target.world.apps)}")
+        imported = target.ask_for_import(bundle, f"app-{len(target.world.model.apps)}")
         _killed(target.work_off, "import.", dies)
         target.work_off()
         target.imported(imported, bundle, world)
@@ -188,7 +187,7 @@ class Lives(RuleBasedStateMachine):
     def _collect(self, world: World) -> None:
         """Nothing that is referenced goes; nothing else stays, but what others left and a driver may still name."""
         world.collect()
-        needed = {path for key in world.kept() for path in world.needed(key)}
+        needed = {path for key in world.model.kept() for path in world.needed(key)}
         there = set(world.store.list(""))
         assert needed <= there, sorted(needed - there)
         left = {path for path in there - needed - world.pending() if not self._may_be_written(world, path)}
@@ -209,25 +208,25 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def everything_retained_is_readable(self) -> None:
         for world in self.worlds:
-            kept = world.kept()
+            kept = world.model.kept()
             for key in kept:
-                rows = SnapshotReader(world.store, world.references[key]).read("counts").to_pylist()
-                assert {row.pop("key"): row for row in rows} == world.expected[key], key
+                rows = SnapshotReader(world.store, world.model.references[key]).read("counts").to_pylist()
+                assert {row.pop("key"): row for row in rows} == world.model.expected[key], key
             assert not kept & world.collected()
 
     @invariant()
     def answers_agree(self) -> None:
         """What can be asked for is retained, by the model too; everything else has expired."""
         for world in self.worlds:
-            kept = world.kept()
+            kept = world.model.kept()
             with world.database.reading() as session:
-                for app in _living(world):
+                for app in world.model.living:
                     row = ApplicationRepository(session).named(app.name)
-                    for key in world.lineage(app.branch):
+                    for key in world.model.lineage(app.branch):
                         try:
                             SnapshotRepository(session).check_retained(row, key)
                         except SnapshotExpired:
-                            assert key not in world.retained(app)
+                            assert key not in world.model.retained(app)
                         else:
                             assert key in kept
 
@@ -243,22 +242,18 @@ class Lives(RuleBasedStateMachine):
 
     def _place(self, data: st.DataObject) -> tuple[World, App]:
         world = self.worlds[data.draw(st.integers(0, 1))]
-        apps = _living(world)
+        apps = world.model.living
         return world, apps[data.draw(st.integers(0, len(apps) - 1))]
 
     def _snapshot(self, world: World, app: App, data: st.DataObject) -> EpochKey | None:
-        known = sorted(world.retained(app)) if world.lineage(app.branch) else []
+        known = sorted(world.model.retained(app)) if world.model.lineage(app.branch) else []
         return known[data.draw(st.integers(0, len(known) - 1))] if known else None
 
     def _common(self, source: World, target: World, app: App, key: EpochKey, data: st.DataObject) -> EpochKey | None:
         """An ancestor that both have."""
-        before = [other for other in source.lineage(key.branch) if other.epoch < key.epoch]
-        known = (source.retained(app) & set(before) & target.references.keys()) - target.collected()
+        before = [other for other in source.model.lineage(key.branch) if other.epoch < key.epoch]
+        known = (source.model.retained(app) & set(before) & target.model.references.keys()) - target.collected()
         return data.draw(st.sampled_from(sorted(known))) if known else None
-
-
-def _living(world: World) -> list[App]:
-    return [app for app in world.apps if not app.deleted]
 
 
 def _killed(work: Callable[[], None], points: str, hits: int) -> bool:
