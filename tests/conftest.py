@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.engine.class_archive import archive_options
+from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
@@ -66,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         builder.config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.extraJavaOptions", archive_options())
+        .config(JAVA_OPTIONS, archive_options())
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

@@ -20,6 +20,8 @@ import pyspark
 from epochal.errors import EnvironmentProblem
 
 FOLDER = "EPOCHAL_CLASS_ARCHIVES"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+"""The setting of Spark that the options of this module go into."""
 SECONDS = 300.0
 # A class that is left out, or an archive that does not fit, is nothing to tell anyone about.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"

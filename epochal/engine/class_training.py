@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.engine.class_archive import training_options
+from epochal.engine.class_archive import JAVA_OPTIONS, training_options
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration
 
@@ -19,9 +19,7 @@ SCHEMA = "id bigint, name string, value double, at timestamp"
 
 
 def main(archive: Path) -> None:
-    configuration = Configuration(
-        master="local[2]", parallelism=2, spark={"spark.driver.extraJavaOptions": training_options(archive)}
-    )
+    configuration = Configuration(master="local[2]", parallelism=2, spark={JAVA_OPTIONS: training_options(archive)})
     spark = create_session("class-training", configuration)
     try:
         with tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:

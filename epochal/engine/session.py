@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from epochal.engine.class_archive import archive_options
+from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, EpochalError
 
@@ -25,7 +25,6 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",
 }
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,8 @@ class _Kept(SinkTransaction):
 
     def pre_commit(self) -> Handle:
         self._close()
-        payload: Mapping[str, Any] = {"file": str(self.path)} if self.rows else {}
-        return Handle(owner=self.task.owner, subtask=self.task.subtask, rows=self.rows, bytes=0, payload=dict(payload))
+        payload = {"file": str(self.path)} if self.rows else {}
+        return Handle(owner=self.task.owner, subtask=self.task.subtask, rows=self.rows, bytes=0, payload=payload)
 
     def discard(self) -> None:
         self._close()

@@ -94,6 +94,10 @@ class BundleEpoch(_Model):
     prepared_at: datetime | None
     committed_at: datetime | None
 
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.branch, self.epoch)
+
 
 class BundleHeader(_Model):
     """``since``: the snapshot that the importer must have; everything that it needs is left out. ``version``: the one
@@ -113,6 +117,12 @@ class BundleHeader(_Model):
     members: int
     bytes: int
     """Of all manifests, artifacts and files."""
+
+    def name_of(self, application: str) -> str:
+        """By its id. Raises ``BundleError``."""
+        if application not in self.applications:
+            raise BundleError(f"The bundle does not say what application {application} is called: it was altered.")
+        return self.applications[application]
 
     @property
     def made_with(self) -> BundleVersion:

@@ -19,7 +19,7 @@ from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import declares
 from epochal.snapshots.manifest import BaseFile, Manifest
-from epochal.snapshots.parts import at_once, can_hold, read_rows
+from epochal.snapshots.parts import SMALL_BYTES, at_once, can_hold, read_rows
 from epochal.snapshots.reader import Key, Row, declared, key_table
 from epochal.snapshots.search import TableSearch, Wanted
 from epochal.snapshots.store import SnapshotStore
@@ -27,8 +27,6 @@ from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 
 _LARGEST_WAVE = 64
-_SMALL_BYTES = 256 << 10
-"""Of an epoch's deltas."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +162,10 @@ class KeyWalk:
     def _writes_of(self, manifests: Sequence[Manifest]) -> Iterable[tuple[KeyRow, ...] | FileMissing]:
         """In their order. Several threads only keep each other waiting where files are small and near: then what takes
         time is Python."""
-        bytes = sum(
+        size = sum(
             delta.file.bytes for manifest in manifests for delta in manifest.deltas if delta.table == self._table
         )
-        alone = self._store.is_near and bytes <= _SMALL_BYTES * len(manifests)
+        alone = self._store.is_near and size <= SMALL_BYTES * len(manifests)
         return map(self._writes, manifests) if alone else at_once(self._writes, manifests)
 
     def _writes(self, manifest: Manifest) -> tuple[KeyRow, ...] | FileMissing:

@@ -30,7 +30,7 @@ from epochal.state.table import StateTable
 
 THREADS = 8
 _FOOTER_BYTES, _PART_BYTES = 32 << 20, 192 << 20
-_READ_WHOLE_BYTES = 256 << 10
+SMALL_BYTES = 256 << 10
 """Files up to this size are read with one request, and checked as a whole."""
 
 Input = TypeVar("Input")
@@ -170,7 +170,7 @@ def _read(store: SnapshotStore, file: FileReference, wanted: Groups | None, of: 
 def _opened(
     store: SnapshotStore, file: FileReference, of: str, metadata: pq.FileMetaData | None = None
 ) -> pq.ParquetFile:
-    whole = file.bytes <= _READ_WHOLE_BYTES
+    whole = file.bytes <= SMALL_BYTES
     source = pa.BufferReader(store.read_file(file, of)) if whole else store.open(file, of)
     return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=not whole)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.engine.class_archive import JAVA_OPTIONS
 from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
 from epochal.engine.session import create_session
@@ -26,7 +27,7 @@ from epochal.service.builder.wire import Analyse, BuildAnswer, BuildError, Build
 
 _SHORT_LIVED = {
     # Seconds of life: compiling little and collecting simply is quickest then.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "512m",
 }
 

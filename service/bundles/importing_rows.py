@@ -67,7 +67,7 @@ class ImportedRows:
             owner = (
                 self._session.get_one(Application, known[0].application)
                 if known
-                else self._new_owner(self._header.applications.get(application, application), new)
+                else self._new_owner(self._header.name_of(application), new)
             )
             for branch in new:
                 self._session.add(self._branch(branch, owner))
@@ -86,7 +86,7 @@ class ImportedRows:
         """Those that are here already stay as they are. Raises ``Conflict`` when one of them is another, or when one
         claims to be of a branch that this control plane wrote itself and is not."""
         for epoch in reversed(epochs):
-            key = EpochKey(epoch.branch, epoch.epoch)
+            key = epoch.key
             reference = manifests.get(key)
             if reference is None:
                 raise BundleError(f"The bundle speaks of snapshot {key} and does not hold it: it was altered.")
@@ -157,7 +157,7 @@ class ImportedRows:
             origin={
                 IMPORTED: {
                     "control_plane": origin.control_plane,
-                    "application": self._header.applications.get(branch.application, branch.application),
+                    "application": self._header.name_of(branch.application),
                 }
             },
             created_at=branch.created_at,

@@ -34,12 +34,12 @@ class PreflightService:
             else:
                 snapshot = SnapshotRepository(session).resolve(row, request.epoch, request.savepoint)
                 made_by = maker(session, row, session.get_one(Epoch, (snapshot.branch, snapshot.epoch)))
-            made = self._proposals.made(session, made_by)
+            made = None if request.trial is None else self._proposals.made(session, made_by)
         if request.trial is not None and snapshot is None:
             raise InvalidInput(f"Application {request.application!r} has no committed epoch that could be tried again.")
         proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
         trial = None
-        if request.trial is not None and snapshot is not None and not proposal.comparison.problems:
+        if request.trial and made and snapshot and not proposal.comparison.problems:
             trial = self._proposals.tried(request.application, wanted, snapshot, made, request.trial)
         return PreflightAnswer(
             ok=not proposal.comparison.problems,

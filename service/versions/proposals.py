@@ -77,7 +77,7 @@ class Proposals:
         return Wanted(
             before=before,
             artifact=row,
-            location=artifact_path(self._settings.artifacts_directory, row.sha256, row.filename),
+            location=self._location(row),
             parameters=before.parameters if parameters is None else parameters,
             configuration=configuration or now,
         )
@@ -97,7 +97,7 @@ class Proposals:
         """A version as the builder takes it."""
         row = VersionRepository(session).artifact(version.artifact)
         return Made(
-            artifact=artifact_path(self._settings.artifacts_directory, row.sha256, row.filename),
+            artifact=self._location(row),
             parameters=version.parameters,
             configuration=ApplicationConfiguration.model_validate(version.configuration),
         )
@@ -107,6 +107,9 @@ class Proposals:
         store = self._settings.store_url
         trial = TrialOf(application=application, store=store, head=head, epochs=epochs, made=made)
         return self._builder.trial(wanted.location, wanted.parameters, wanted.configuration, trial)
+
+    def _location(self, artifact: Artifact) -> Path:
+        return artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:

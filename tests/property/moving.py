@@ -21,7 +21,6 @@ from epochal.service.bundles.uploads import Uploads
 from epochal.service.bundles.worker import BundleWorker
 from epochal.service.catalog.models import Operation
 from epochal.service.operations.schemas import OperationAnswer
-from epochal.snapshots.bundle_format import BundleEpoch
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
 from tests.property.retention_model import App
 from tests.property.retention_world import World
@@ -71,7 +70,7 @@ class Mover:
             model.parents.setdefault(branch.id, branch.parent)
             model.retains.setdefault(branch.id, source.model.retains[branch.id])
         needed = set(source.needed(header.snapshot.key))
-        for key in (_key(epoch) for epoch in reversed(epochs)):
+        for key in (epoch.key for epoch in reversed(epochs)):
             if key not in model.references:
                 model.references[key], model.expected[key] = source.model.references[key], source.model.expected[key]
                 model.committed.append(key)
@@ -105,7 +104,3 @@ def _all_came(source: World, key: EpochKey, came: set[str]) -> bool:
         return came >= set(source.needed(key))
     except FileMissing:
         return False
-
-
-def _key(epoch: BundleEpoch) -> EpochKey:
-    return EpochKey(epoch.branch, epoch.epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 import time
 from collections.abc import Iterator
@@ -345,6 +346,17 @@ def test_altered_bundles_are_refused(plane: Plane, other: Plane) -> None:
         assert len(detail.splitlines()) == 1
         missing = whole[:index] + whole[index + 1 :]
         assert refused(other, packed(missing))[1] == "invalid-bundle", about.name
+
+
+def test_a_bundle_that_does_not_name_its_application_is_refused(plane: Plane, other: Plane) -> None:
+    """Its checksums fit."""
+    with_state(plane)
+    (header, data), *others, (end, last) = members(exported(plane))
+    nameless = json.dumps({**json.loads(data), "applications": {}}).encode()
+    signed = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(nameless).hexdigest()}).encode()
+    status, slug, detail = refused(other, packed([(header, nameless), *others, (end, signed)]))
+    assert (status, slug) == (422, "invalid-bundle")
+    assert "does not say what application" in detail
 
 
 def test_foreign_and_newer_files_are_refused(plane: Plane, other: Plane) -> None:
