@@ -7,12 +7,10 @@ from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
 from epochal.service.artifacts.service import ArtifactService
 from epochal.service.audit.service import AuditService
-from epochal.service.bundles.exporting import Exporting
 from epochal.service.bundles.exports import ExportService
-from epochal.service.bundles.importing import Importing
 from epochal.service.bundles.imports import ImportService
 from epochal.service.bundles.uploads import Uploads
-from epochal.service.bundles.worker import BundleWorker
+from epochal.service.bundles.work import BundleWork
 from epochal.service.catalog.database import Database
 from epochal.service.context import ControlPlane
 from epochal.service.epochs.service import EpochService
@@ -24,7 +22,9 @@ from epochal.service.lineage.service import LineageService
 from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
+from epochal.service.preflight.check import Check
 from epochal.service.preflight.service import PreflightService
+from epochal.service.rekey.rekeying import Rekeying
 from epochal.service.rekey.service import RekeyService
 from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
@@ -54,9 +54,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     supervisor = ports.supervisor(surroundings, events)
     lifecycle = Lifecycle(database, events, supervisor)
     uploads = Uploads(settings)
-    exporting = Exporting(settings, database, store)
-    importing = Importing(settings, database, store, uploads)
-    bundles = BundleWorker(settings, database, exporting, importing, uploads, lifecycle)
+    bundles = BundleWork(settings, database, store, uploads, lifecycle).worker(events)
     proposals = Proposals(settings, builder, store)
     return ControlPlane(
         settings=settings,
@@ -79,8 +77,8 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         exports=ExportService(settings, database, lifecycle, bundles),
         imports=ImportService(settings, database, builder, lifecycle, uploads, bundles),
         versions=VersionService(database, proposals, lifecycle),
-        preflight=PreflightService(database, proposals),
-        rekeys=RekeyService(settings, database, builder, store),
+        preflight=PreflightService(database, Check(database, proposals), lifecycle, events),
+        rekeys=RekeyService(database, Rekeying(settings, database, builder, store, events), lifecycle, events),
         operations=OperationService(database),
         executions=ExecutionService(database),
         epochs=EpochService(database),

@@ -15,7 +15,6 @@ from epochal.service.artifacts.service import ArtifactService
 from epochal.service.audit.service import AuditService
 from epochal.service.bundles.exports import ExportService
 from epochal.service.bundles.imports import ImportService
-from epochal.service.bundles.worker import BundleWorker
 from epochal.service.catalog.database import Database
 from epochal.service.epochs.service import EpochService
 from epochal.service.executions.service import ExecutionService
@@ -24,6 +23,7 @@ from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
 from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
+from epochal.service.operations.worker import OperationWorker
 from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
 from epochal.service.preflight.service import PreflightService
 from epochal.service.rekey.service import RekeyService
@@ -61,7 +61,7 @@ class ControlPlane:
     forks: ForkService
     lifecycle: Lifecycle
     rollback: RollbackService
-    bundles: BundleWorker
+    bundles: OperationWorker
     exports: ExportService
     imports: ImportService
     versions: VersionService
@@ -83,7 +83,16 @@ class ControlPlane:
     @property
     def parts(self) -> tuple[Part, ...]:
         """In the order in which they are opened."""
-        return (self.events, self.builder, self.replicas, self.supervisor, self.bundles, self.collections.worker)
+        return (
+            self.events,
+            self.builder,
+            self.replicas,
+            self.supervisor,
+            self.bundles,
+            self.preflight.worker,
+            self.rekeys.worker,
+            self.collections.worker,
+        )
 
 
 def control_plane(connection: HTTPConnection) -> ControlPlane:

@@ -11,9 +11,6 @@ from epochal.client.paths import path
 from epochal.client.preflight import Preflight
 from epochal.client.transport import Transport, read
 
-TRIAL_SECONDS = 1800.0
-REKEY_SECONDS = 4 * 3600.0
-
 
 class Versions:
     """``client.application(name).versions``. What is not given stays as it is in the latest version."""
@@ -53,11 +50,13 @@ class Versions:
         body = {"parallelism": parallelism, "message": message}
         return read(Operation, self._transport.post(path("applications", self._name, "rescale"), body))
 
-    def rekey(self, max_parallelism: int, *, parallelism: int | None = None, message: str | None = None) -> Version:
-        """Other key groups, for an application that is stopped: its state is written anew, which takes its time."""
+    def rekey(self, max_parallelism: int, *, parallelism: int | None = None, message: str | None = None) -> Operation:
+        """Other key groups, for an application that is stopped: its state is written anew, which takes its time.
+
+        The operation's ``result`` has ``version``, ``branch`` and ``epoch``. Raises ``OptionError``, ``Conflict``.
+        """
         body = {"max_parallelism": max_parallelism, "parallelism": parallelism, "message": message}
-        answer = self._transport.post(path("applications", self._name, "rekey"), body, timeout_seconds=REKEY_SECONDS)
-        return read(Version, answer)
+        return read(Operation, self._transport.post(path("applications", self._name, "rekey"), body))
 
     def preflight(
         self,
@@ -67,20 +66,44 @@ class Versions:
         configuration: Mapping[str, Any] | None = None,
         epoch: int | None = None,
         savepoint: str | None = None,
-        trial: int | None = None,
     ) -> Preflight:
-        """What an upgrade would keep, add, lose, and be refused for; nothing is changed. ``configuration`` is merged.
+        """What an upgrade would keep, add, lose, and be refused for; nothing is changed.
 
-        ``trial``: also run the last so many epochs again with it, in shadow, and compare the state that comes out.
+        ``configuration`` is merged over the present one.
         """
-        body = {
+        body = self._preflight(artifact, parameters, configuration, epoch, savepoint)
+        return read(Preflight, self._transport.post("/v1/preflight", body, timeout_seconds=BUILD_SECONDS))
+
+    def trial(
+        self,
+        epochs: int,
+        artifact: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+    ) -> Operation:
+        """A preflight that also runs the last so many ``epochs`` again, in shadow, and compares what comes out.
+
+        When the operation has succeeded, ``Preflight.model_validate(operation.result)`` is the report.
+        """
+        body = self._preflight(artifact, parameters, configuration, epoch, savepoint)
+        return read(Operation, self._transport.post("/v1/preflight", {**body, "trial": epochs}))
+
+    def _preflight(
+        self,
+        artifact: str | None,
+        parameters: Mapping[str, Any] | None,
+        configuration: Mapping[str, Any] | None,
+        epoch: int | None,
+        savepoint: str | None,
+    ) -> dict[str, Any]:
+        return {
             "application": self._name,
             "artifact": artifact,
             "parameters": None if parameters is None else dict(parameters),
             "configuration": dict(configuration or {}),
             "epoch": epoch,
             "savepoint": savepoint,
-            "trial": trial,
         }
-        seconds = BUILD_SECONDS if trial is None else TRIAL_SECONDS
-        return read(Preflight, self._transport.post("/v1/preflight", body, timeout_seconds=seconds))

@@ -37,11 +37,12 @@ class Lifecycle:
     def start(self, name: str, savepoint: str | None, by: str) -> OperationAnswer:
         """Run the latest version, from where the branch stands, or from ``savepoint``.
 
-        Raises ``NotFound``, ``Conflict`` when it runs, or when epochs are prepared that a start elsewhere would leave
-        uncommitted for ever.
+        Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
+        elsewhere would leave uncommitted for ever.
         """
 
         def wish(session: Session, application: Application) -> Operation:
+            OperationRepository(session).check_none_running(application, ["rekey"])
             if savepoint is not None:
                 _check_over(session, application)
                 move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
@@ -70,6 +71,7 @@ class Lifecycle:
             repository, operations = ApplicationRepository(session), OperationRepository(session)
             execution = repository.execution(application)
             if execution is None or execution.state in ENDED:
+                operations.check_none_running(application, ["rekey"])
                 successor = begin_execution(session, application)
                 return operations.add("restart", application, successor, {"successor": True}, by, "starting")
             execution = _running(session, application)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 
 import epochal.connectors
 import epochal.pipeline.pipeline  # noqa: F401
@@ -45,6 +47,7 @@ def _serve(descriptor: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
+            threading.Thread(target=_end_with_whoever_asked, args=(connection.fileno(),), daemon=True).start()
             result = answer(BuildRequest.model_validate_json(stream.readline()))
             stream.write(result.model_dump_json().encode())
             stream.flush()
@@ -52,6 +55,14 @@ def _serve(descriptor: int) -> None:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _end_with_whoever_asked(descriptor: int) -> None:
+    """A control plane that is gone wants no answer; the next one begins long work again. Spark's JVM ends, too."""
+    ended = select.poll()
+    ended.register(descriptor, 0)  # hanging up is told of in any case
+    ended.poll()
+    os.killpg(0, signal.SIGKILL)
 
 
 def _close_standard_input() -> None:

@@ -23,6 +23,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Operation, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.catalog.types import now
+from epochal.service.operations.worker import Progress
 from epochal.service.settings import Settings
 from epochal.snapshots.bundle_format import (
     BundleBranch,
@@ -48,7 +49,7 @@ class Exporting:
         self._database = database
         self._store = store
 
-    def run(self, operation: str, progress: Any) -> dict[str, Any]:
+    def run(self, operation: str, progress: Progress) -> dict[str, Any]:
         """The operation's result. ``progress(text)`` tells people. Raises ``FileMissing``, ``FileCorrupt``."""
         with self._database.reading() as session:
             row = session.get_one(Operation, operation)

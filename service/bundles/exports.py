@@ -13,7 +13,6 @@ from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.bundles import folders
 from epochal.service.bundles.schemas import CreateExport
-from epochal.service.bundles.worker import BundleWorker
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.lineage import committed_head, segments
@@ -21,6 +20,7 @@ from epochal.service.catalog.models import Application, Branch, Epoch, Operation
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
+from epochal.service.operations.worker import OperationWorker
 from epochal.service.settings import Settings
 from epochal.service.snapshots.repository import SnapshotRepository
 
@@ -33,7 +33,7 @@ class BundleFile:
 
 
 class ExportService:
-    def __init__(self, settings: Settings, database: Database, lifecycle: Lifecycle, worker: BundleWorker) -> None:
+    def __init__(self, settings: Settings, database: Database, lifecycle: Lifecycle, worker: OperationWorker) -> None:
         self._settings = settings
         self._database = database
         self._lifecycle = lifecycle

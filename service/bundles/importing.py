@@ -27,6 +27,7 @@ from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.uploads import Uploads
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Operation
+from epochal.service.operations.worker import Progress
 from epochal.service.settings import Settings
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader, Member
@@ -66,7 +67,7 @@ class Importing:
         self._store = store
         self._uploads = uploads
 
-    def run(self, operation: str, progress: Callable[[str], None], finish: Callable[..., None]) -> None:
+    def run(self, operation: str, progress: Progress, finish: Callable[..., None]) -> None:
         """``finish(session, operation, result)`` ends the operation, in the transaction that makes the application.
 
         Raises ``BundleError``, ``Conflict``, ``StorageFull``; nothing is left behind then.

@@ -23,12 +23,12 @@ from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.bundles.schemas import CreateImport, ImportAnswer, ImportApplication, ImportPlan
 from epochal.service.bundles.uploads import Uploads
-from epochal.service.bundles.worker import BundleWorker
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
+from epochal.service.operations.worker import OperationWorker
 from epochal.service.ports import Builder
 from epochal.service.retention.operations import check_not_collecting
 from epochal.service.settings import Limits, Settings
@@ -44,7 +44,7 @@ class ImportService:
         builder: Builder,
         lifecycle: Lifecycle,
         uploads: Uploads,
-        worker: BundleWorker,
+        worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from epochal.client import Client
+from epochal.client.preflight import Preflight
 from epochal.service.cli.options import (
     Json,
     LineageNote,
@@ -96,17 +97,22 @@ def rekey(
     max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
     message: LineageNote = None,
+    no_wait: NoWait = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Change max_parallelism of a stopped APP: its state is written anew by a Spark job."""
     with connected(url, as_json) as session:
-        with session.output.busy(f"Re-keying {name}"):
-            version = session.client.application(name).versions.rekey(
-                max_parallelism, parallelism=parallelism, message=message
-            )
-        text = f"{name} has {max_parallelism} key groups, and version {version.number}; its next start uses them."
-        session.output.result(version, Text(text))
+        versions = session.client.application(name).versions
+        operation = versions.rekey(max_parallelism, parallelism=parallelism, message=message)
+        if no_wait:
+            text = f"{name} is re-keyed by operation {operation.id}; until that is over it cannot be started."
+            session.output.result(operation, Text(text))
+            return
+        operation = session.wait(operation, f"Re-keying {name}")
+        version = (operation.result or {})["version"]
+        text = f"{name} has {max_parallelism} key groups, and version {version}; its next start uses them."
+        session.output.result(operation, Text(text))
 
 
 @app.command()
@@ -129,16 +135,19 @@ def preflight(
     given, configured = _given(parameter, parameters_file, setting, allow_dropped_state)
     with connected(url, as_json) as session:
         with session.output.busy(f"Checking {file.name if file else name}"):
-            artifact = None if file is None else session.client.artifacts.upload(file).sha256
-            merged = _merged(session.client, name, given, {})
-            report = session.client.application(name).versions.preflight(
-                artifact,
-                parameters=merged["parameters"],
-                configuration=configured,
-                epoch=epoch,
-                savepoint=savepoint,
-                trial=trial,
-            )
+            proposed: dict[str, Any] = {
+                "artifact": None if file is None else session.client.artifacts.upload(file).sha256,
+                "parameters": _merged(session.client, name, given, {})["parameters"],
+                "configuration": configured,
+                "epoch": epoch,
+                "savepoint": savepoint,
+            }
+            versions = session.client.application(name).versions
+            report = versions.preflight(**proposed) if trial is None else None
+        if trial is not None:
+            operation = session.wait(versions.trial(trial, **proposed), f"Trying {file.name if file else name}")
+            report = Preflight.model_validate(operation.result)
+        assert report is not None
         session.output.result(report, preflight_page(report))
     if not report.ok:
         raise typer.Exit(1)

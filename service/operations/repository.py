@@ -13,7 +13,7 @@ from epochal.service.catalog.types import now
 from epochal.service.operations.schemas import OperationKind
 from epochal.service.pagination import PageRequest, Part, paginate
 
-EXCLUSIVE = ("start", "restart", "stop", "rollback", "upgrade", "rescale")
+EXCLUSIVE: Sequence[OperationKind] = ("start", "restart", "stop", "rollback", "upgrade", "rescale", "rekey")
 """Kinds of operations that change what runs, of which an application has one at a time."""
 
 
@@ -43,10 +43,10 @@ class OperationRepository:
         query = select(Operation).where(Operation.state == "running", Operation.kind.in_(kinds))
         return self._session.scalars(query.order_by(Operation.id)).all()
 
-    def check_none_running(self, application: Application) -> None:
+    def check_none_running(self, application: Application, kinds: Sequence[OperationKind] = EXCLUSIVE) -> None:
         """Raises ``Conflict`` naming the operation under way: two at once would undo each other's work."""
         query = select(Operation).where(
-            Operation.application == application.id, Operation.state == "running", Operation.kind.in_(EXCLUSIVE)
+            Operation.application == application.id, Operation.state == "running", Operation.kind.in_(kinds)
         )
         running = self._session.scalars(query.order_by(Operation.id).limit(1)).first()
         if running is not None:

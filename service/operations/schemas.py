@@ -17,6 +17,8 @@ OperationKind = Literal[
     "rollback",
     "export",
     "import",
+    "trial",
+    "rekey",
     "collect",
     "verify",
 ]

@@ -12,13 +12,11 @@ from epochal.errors import FileMissing
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.bundles import folders
-from epochal.service.bundles.exporting import Exporting
 from epochal.service.bundles.exports import ExportService
-from epochal.service.bundles.importing import Importing
 from epochal.service.bundles.imports import ImportService
 from epochal.service.bundles.schemas import CreateExport, CreateImport, ImportApplication
 from epochal.service.bundles.uploads import Uploads
-from epochal.service.bundles.worker import BundleWorker
+from epochal.service.bundles.work import BundleWork
 from epochal.service.catalog.models import Operation
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
@@ -36,9 +34,7 @@ class Mover:
         self.world = world
         self._uploads = Uploads(settings)
         lifecycle = Lifecycle(database, _Nobody(), _Nobody())  # type: ignore[arg-type]
-        exporting = Exporting(settings, database, store)
-        importing = Importing(settings, database, store, self._uploads)
-        self._worker = BundleWorker(settings, database, exporting, importing, self._uploads, lifecycle)
+        self._worker = BundleWork(settings, database, store, self._uploads, lifecycle).worker(_Nobody())
         self._exports = ExportService(settings, database, lifecycle, self._worker)
         self._imports = ImportService(settings, database, _Builder(), lifecycle, self._uploads, self._worker)  # type: ignore[arg-type]
 

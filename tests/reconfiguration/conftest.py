@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from epochal.client import Client, Operation
+from epochal.client.preflight import Preflight, Trial
 from epochal.errors import NotFound, NotYetCommitted
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 
@@ -99,6 +100,13 @@ class Sensors:
     def done(self, operation: Operation | str) -> Operation:
         given = self.client.operations.get(operation) if isinstance(operation, str) else operation
         return self.client.operations.wait(given, timeout_seconds=300)
+
+    def trial(self, **proposed: Any) -> Trial:
+        """Of two epochs."""
+        tried = self.done(self.handle.versions.trial(2, **proposed))
+        report = Preflight.model_validate(tried.result)
+        assert report.ok and report.trial is not None
+        return report.trial
 
     def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds

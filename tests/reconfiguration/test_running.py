@@ -105,13 +105,13 @@ def test_what_would_lose_state_is_refused_and_nothing_is_changed(sensors: Sensor
 def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
     for _ in range(3):
         sensors.feed(69)
-    same = sensors.handle.versions.preflight(trial=2).trial
-    assert same is not None and same.same and same.epochs == 2
+    same = sensors.trial()
+    assert same.same and same.epochs == 2
     assert {table.table: table.rows for table in same.tables} == {"totals": 23, "longest.state": 23}
     assert all(sink.committed == sink.before == sink.after > 0 for sink in same.sinks)
     now = sensors.client.applications.get(sensors.name)
-    other = sensors.handle.versions.preflight(parameters={**now.parameters, "factor": 2}, trial=2).trial
-    assert other is not None and not other.same
+    other = sensors.trial(parameters={**now.parameters, "factor": 2})
+    assert not other.same
     totals = next(table for table in other.tables if table.table == "totals")
     assert totals.different > 20 and totals.examples[0]["before"]["events"] == totals.examples[0]["after"]["events"]
     out = next(sink for sink in other.sinks if sink.sink == "out")
@@ -143,8 +143,12 @@ def test_key_groups_change_offline_and_everything_goes_on(sensors: Sensors) -> N
         sensors.handle.versions.rekey(32)
     sensors.done(sensors.client.applications.stop(sensors.name))
     before = sensors.head()
-    rekeyed = sensors.handle.versions.rekey(32, parallelism=3, message="room to grow")
-    assert rekeyed.configuration["max_parallelism"] == 32
+    rekeying = sensors.handle.versions.rekey(32, parallelism=3, message="room to grow")
+    with pytest.raises(Conflict, match=f"rekey {rekeying.id}"):
+        sensors.client.applications.start(sensors.name)
+    result = sensors.done(rekeying).result
+    assert (result["version"], result["epoch"]) == (2, before + 1)
+    assert sensors.handle.versions.list()[0].configuration["max_parallelism"] == 32
     assert sensors.head() == before + 1
     sensors.check()
     sensors.done(sensors.client.applications.start(sensors.name))

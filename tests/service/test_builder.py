@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -151,3 +155,47 @@ def test_a_builder_process_that_was_killed_is_started_again(artifact: Path, tmp_
         assert made.describe(artifact, parameters(tmp_path)).name == "words"
     finally:
         made.close()
+
+
+HOLDING = """
+    import fcntl, time
+    lock = open({lock!r}, "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    time.sleep(600)
+"""
+ASKING = """
+from pathlib import Path
+from epochal.service.builder.subprocess_builder import SubprocessBuilder
+builder = SubprocessBuilder()
+builder.open()
+builder.describe(Path({artifact!r}), {{}})
+"""
+
+
+def test_a_child_ends_with_the_control_plane_that_asked(tmp_path: Path) -> None:
+    """Nobody wants its answer; the next control plane begins long work again."""
+    lock = tmp_path / "lock"
+    artifact = write(tmp_path, HOLDING.format(lock=str(lock)))
+    control_plane = subprocess.Popen([sys.executable, "-c", ASKING.format(artifact=str(artifact))])
+    wait_until(lambda: is_held(lock))
+    control_plane.kill()
+    control_plane.wait()
+    wait_until(lambda: not is_held(lock))
+
+
+def is_held(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 15  # before a builder ends what takes too long
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

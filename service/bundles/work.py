@@ -1,0 +1,71 @@
+"""What is done for exports and imports in the background, and for the files that they leave."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.service.applications.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.bundles import folders
+from epochal.service.bundles.exporting import KEPT, Exporting
+from epochal.service.bundles.importing import Importing
+from epochal.service.bundles.uploads import Uploads
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Operation
+from epochal.service.catalog.outcomes import succeed
+from epochal.service.operations.repository import OperationRepository
+from epochal.service.operations.schemas import OperationKind
+from epochal.service.operations.worker import OperationWorker, Progress, Work
+from epochal.service.ports import ControlEvent, EventSink
+from epochal.service.settings import Settings
+from epochal.snapshots.store import SnapshotStore
+
+
+class BundleWork:
+    def __init__(
+        self, settings: Settings, database: Database, store: SnapshotStore, uploads: Uploads, lifecycle: Lifecycle
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._exporting = Exporting(settings, database, store)
+        self._importing = Importing(settings, database, store, uploads)
+        self._uploads = uploads
+        self._lifecycle = lifecycle
+
+    def worker(self, events: EventSink) -> OperationWorker:
+        """One thread for both."""
+        works: dict[OperationKind, Work] = {"export": self._exporting.run, "import": self._import}
+        return OperationWorker("bundles", self._database, events, works, self._tidy)
+
+    def _import(self, id: str, progress: Progress) -> None:
+        events: list[ControlEvent] = []
+        executions: list[str] = []
+
+        def finish(session: Session, operation: Operation, result: dict[str, Any]) -> None:
+            application = ApplicationRepository(session).named(result["application"])
+            if operation.arguments["start"]:
+                started = start_operation(session, application, operation.created_by)
+                result = {**result, "operation": started.id}
+                events.append(operation_changed(application.name, started))
+                events.extend(changes(session, application))
+                executions.extend([started.execution] if started.execution else [])
+            events.append(succeed(application, operation, result))
+
+        self._importing.run(id, progress, finish)
+        self._lifecycle.announce(events, executions[0] if executions else None)
+
+    def _tidy(self) -> None:
+        """Bundles that have expired, drafts whose control plane was killed, uploads that nobody goes on with."""
+        with self._database.reading() as session:
+            busy = {row.arguments.get("upload") for row in OperationRepository(session).running("import")}
+        oldest = time.time() - KEPT.total_seconds()
+        for path in folders.exports(self._settings).iterdir():
+            if path.name.endswith(folders.UNFINISHED) or path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+        for path in folders.uploads(self._settings).iterdir():
+            if path.is_file() and path.stem not in busy and path.stat().st_mtime < oldest:
+                self._uploads.remove(path.stem)

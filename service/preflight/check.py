@@ -1,0 +1,79 @@
+"""A version compared with the snapshot that it would go on from, and tried on the epochs before that."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.identity import EpochKey
+from epochal.service.applications.configuration import (
+    ApplicationConfiguration,
+    merged_configuration,
+    needs_restart,
+)
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Application, Epoch
+from epochal.service.operations.worker import Progress
+from epochal.service.preflight.schemas import Preflight, PreflightAnswer
+from epochal.service.snapshots.repository import SnapshotRepository
+from epochal.service.versions.proposals import Proposals, Wanted, graph_of, head_and_maker, maker
+from epochal.service.versions.repository import VersionRepository
+
+
+def snapshot_of(session: Session, application: Application, request: Preflight) -> EpochKey | None:
+    """The one that is asked for, or the head; ``None``: nothing is committed yet.
+
+    Raises ``NotFound``, ``SnapshotExpired``.
+    """
+    if request.epoch is None and request.savepoint is None:
+        head, _ = head_and_maker(session, application)
+        return None if head is None else head.key
+    return SnapshotRepository(session).resolve(application, request.epoch, request.savepoint).key
+
+
+class Check:
+    """Changes nothing."""
+
+    def __init__(self, database: Database, proposals: Proposals) -> None:
+        self._database = database
+        self._proposals = proposals
+
+    def wanted(self, session: Session, application: Application, request: Preflight) -> Wanted:
+        """Raises ``ArtifactError``, ``OptionError``."""
+        before = VersionRepository(session).latest(application).configuration
+        configuration = merged_configuration(before, request.configuration)
+        return self._proposals.wanted(session, application, request.artifact, request.parameters, configuration)
+
+    def run(self, request: Preflight, at: EpochKey | None, progress: Progress) -> PreflightAnswer:
+        """With a trial, where one is asked for. ``at``: the snapshot.
+
+        Raises ``SnapshotExpired``, what the builder says of the code, and what aborts an epoch.
+        """
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(request.application)
+            wanted = self.wanted(session, row, request)
+            if at is None:
+                snapshot, made_by = None, wanted.before
+            else:
+                epoch = session.get_one(Epoch, (at.branch, at.epoch))
+                snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
+                made_by = maker(session, row, epoch)
+            made = None if request.trial is None else self._proposals.made(session, made_by)
+        progress("the version is built and analysed")
+        proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
+        ok = not proposal.comparison.problems
+        trial = None
+        if ok and request.trial and made and snapshot:
+            progress(f"the last {request.trial} epochs are run again, with the version before and with this one")
+            trial = self._proposals.tried(request.application, wanted, snapshot, made, request.trial)
+        return PreflightAnswer(
+            ok=ok,
+            application=request.application,
+            snapshot=at,
+            comparison=proposal.comparison,
+            restarts=needs_restart(
+                ApplicationConfiguration.model_validate(wanted.before.configuration), wanted.configuration
+            ),
+            graph=proposal.graph,
+            trial=trial,
+        )
