@@ -7,6 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from epochal.engine import worker_daemon
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, EpochalError
@@ -19,6 +20,7 @@ DEFAULTS = {
     # Python workers over a Unix socket: TCP's delayed acknowledgements cost up to 40 ms a task.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": worker_daemon.MODULE,
     # Where in the author's code a Column was made is kept by three more calls into the JVM for every one of them.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
