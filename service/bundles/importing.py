@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from epochal.errors import CatalogUnavailable, Conflict, FileMissing
+from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown
 from epochal.faults import declare
 from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.uploads import Uploads
@@ -87,8 +87,8 @@ class Importing:
                 result = self._register(session, row, order, unpacked)
                 WRITTEN.hit()
                 finish(session, row, result)
-        except CatalogUnavailable:
-            raise  # It is tried again, and finds what it has brought.
+        except (CatalogUnavailable, OutcomeUnknown):
+            raise  # It has landed, or is tried again and finds what it has brought.
         except Exception:
             for path in written:
                 self._store.delete(path)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError
+from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError, OutcomeUnknown
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
 from epochal.service.catalog.outcomes import fail, succeed
@@ -63,7 +63,7 @@ class OperationWorker:
         self._bell.set()
 
     def work_off(self) -> None:
-        """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``."""
+        """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``."""
         if self._tidy is not None:
             self._tidy()
         for id, kind in self._waiting():
@@ -75,7 +75,7 @@ class OperationWorker:
             self._bell.clear()
             try:
                 self.work_off()
-            except CatalogUnavailable as error:
+            except (CatalogUnavailable, OutcomeUnknown) as error:
                 log.warning("operations wait: %s", error)
             except Exception:
                 log.exception("the operations' thread goes on after an error")
@@ -90,8 +90,8 @@ class OperationWorker:
             result = self._works[kind](id, self._progress(id))  # type: ignore[index]
             if result is not None:
                 self._succeed(id, result)
-        except CatalogUnavailable:
-            raise
+        except (CatalogUnavailable, OutcomeUnknown):
+            raise  # what has not landed still runs, by the catalog, and is begun again
         except EpochalError as error:
             self._fail(id, error)
         except Exception:

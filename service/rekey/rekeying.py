@@ -18,7 +18,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch
 from epochal.service.catalog.identifiers import new_branch_id
 from epochal.service.catalog.lines import following_epoch
-from epochal.service.catalog.models import Application, Epoch, Operation, Version
+from epochal.service.catalog.models import Application, Branch, Epoch, Operation, Version
 from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.records import head_of, manifest_of
 from epochal.service.catalog.rollbacks import check_committed
@@ -97,9 +97,12 @@ class Rekeying:
         self._events.publish(event)
 
     def _clear(self, branch: str) -> None:
-        """Nothing names its files."""
-        for path in self._store.list(branch):
-            self._store.delete(path)
+        """Remove what a try has written, unless its move has landed: then only the answer was lost."""
+        with self._database.reading() as session:
+            landed = session.get(Branch, branch) is not None
+        if not landed:
+            for path in self._store.list(branch):
+                self._store.delete(path)
 
     def _move(self, id: str, plan: Plan, snapshot: ManifestReference, message: str | None) -> ControlEvent:
         """Version, branch and snapshot in one transaction. ``Conflict`` when somebody was quicker."""

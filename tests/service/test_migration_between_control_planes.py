@@ -18,12 +18,14 @@ from sqlalchemy import select
 
 from epochal.errors import StorageFull
 from epochal.faults import FaultPoint, injected
+from epochal.service.bundles import importing
 from epochal.service.catalog.models import Branch, Epoch, Execution, Version
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.hdfs import HdfsServer
 from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
 from tests.service.lookups import DELAYS, StateDriver, route
+from tests.service.lost_answers import answer_lost
 
 EXPORT = "/v1/applications/flights/export"
 SECONDS = 30
@@ -304,6 +306,14 @@ def test_a_store_that_is_full_leaves_nothing_behind(plane: Plane, other: Plane) 
     with injected(fill):
         assert refused(other, bundle)[1] == "storage-full"
     assert imported(other, bundle)["state"] == "succeeded"
+
+
+def test_an_import_that_landed_without_an_answer_keeps_its_files(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    with answer_lost(other.control.database, importing.WRITTEN) as lost:
+        assert imported(other, exported(plane))["state"] == "succeeded"
+    assert lost == [importing.WRITTEN]
+    assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
 
 
 @pytest.mark.server

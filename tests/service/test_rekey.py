@@ -1,0 +1,148 @@
+"""Rekeys in the background, with a builder that writes what Spark would: what lands, what is cleared away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import Conflict, OutcomeUnknown
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.builder.wire import RekeyOf
+from epochal.service.catalog.models import Operation
+from epochal.service.operations.repository import OperationRepository
+from epochal.service.rekey import points
+from epochal.service.rekey.rekeying import Rekeying
+from epochal.snapshots.store import SnapshotStore
+from tests.service.conftest import Plane, StandInBuilder
+from tests.service.lookups import DELAYS, StateDriver, route
+from tests.service.lost_answers import answer_lost
+
+
+class RekeyingBuilder(StandInBuilder):
+    """Writes a snapshot that refers to the files of the one before. ``meanwhile`` happens beside."""
+
+    def __init__(self, store: SnapshotStore, meanwhile: Callable[[], object]) -> None:
+        self.store = store
+        self.meanwhile = meanwhile
+
+    def rekey(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: Any, wanted: RekeyOf
+    ) -> ManifestReference:
+        before = self.store.read_manifest(wanted.head)
+        place = {"branch": wanted.at.branch, "epoch": wanted.at.epoch, "parent": wanted.head}
+        more = {"max_parallelism": configuration.max_parallelism, "attempt": 0}
+        reference = self.store.write_manifest(before.model_copy(update={**place, **more}))
+        self.meanwhile()
+        return reference
+
+
+class Rekeys:
+    """Of an application that is stopped after two epochs. The plane's own worker was not told of its operations."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self.store = SnapshotStore(plane.settings.store_url)
+        plane.application()
+        driver = StateDriver(plane, tables=(DELAYS,))
+        for number in (1, 2):
+            driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0)]))
+        plane.post("/v1/applications/flights/stop")
+        driver.driver.stop()
+        self.before = plane.get("/v1/applications/flights")
+        self.files = self.store.list("")
+
+    def asked_for(self) -> str:
+        with self.plane.control.database.writing() as session:
+            application = ApplicationRepository(session).named("flights")
+            arguments = {"request": {"max_parallelism": 16}, "branches": []}
+            return OperationRepository(session).add("rekey", application, None, arguments, "me").id
+
+    def run(self, id: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        control = self.plane.control
+        builder = RekeyingBuilder(self.store, meanwhile)
+        Rekeying(self.plane.settings, control.database, builder, self.store, control.events).run(id, lambda said: None)
+
+    def state(self, id: str) -> str:
+        return str(self.plane.get(f"/v1/operations/{id}")["state"])
+
+    def check_moved(self, id: str) -> None:
+        """All that the head needs is there, and nothing else of a try."""
+        after = self.plane.get("/v1/applications/flights")
+        assert self.plane.get(f"/v1/operations/{id}")["result"] == {
+            "version": 2,
+            "branch": after["branch"],
+            "epoch": 3,
+        }
+        assert after["branch"] != self.before["branch"]
+        assert after["configuration"]["max_parallelism"] == 16
+        (manifest,) = set(self.store.list("")) - set(self.files)
+        assert manifest.startswith(f"{after['branch']}/")
+        snapshot = self.plane.get("/v1/applications/flights/snapshots/3")
+        assert (snapshot["branch"], snapshot["max_parallelism"]) == (after["branch"], 16)
+
+
+@pytest.fixture
+def rekeys(plane: Plane) -> Rekeys:
+    return Rekeys(plane)
+
+
+def test_it_moves_the_application_and_ends(rekeys: Rekeys) -> None:
+    id = rekeys.asked_for()
+    rekeys.run(id)
+    assert rekeys.state(id) == "succeeded"
+    rekeys.check_moved(id)
+
+
+def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) -> None:
+    id = rekeys.asked_for()
+    with answer_lost(rekeys.plane.control.database, points.MOVED) as lost, pytest.raises(OutcomeUnknown):
+        rekeys.run(id)
+    assert lost == [points.MOVED]
+    assert rekeys.state(id) == "succeeded"
+    rekeys.check_moved(id)
+
+
+def test_a_commit_that_was_lost_is_tried_again_on_another_branch(rekeys: Rekeys) -> None:
+    id = rekeys.asked_for()
+    with answer_lost(rekeys.plane.control.database, points.MOVED, lands=False), pytest.raises(OutcomeUnknown):
+        rekeys.run(id)
+    assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
+    assert rekeys.state(id) == "running" and rekeys.store.list("") == rekeys.files
+    rekeys.run(id)
+    rekeys.check_moved(id)
+    with rekeys.plane.control.database.reading() as session:
+        assert len(session.get_one(Operation, id).arguments["branches"]) == 2
+
+
+def test_what_changed_meanwhile_refuses_it_and_nothing_is_left(rekeys: Rekeys) -> None:
+    id = rekeys.asked_for()
+    plane = rekeys.plane
+
+    def meanwhile() -> None:
+        with plane.control.database.writing() as session:  # an upgrade is refused meanwhile
+            row = session.get_one(Operation, id)
+            row.kind = "trial"
+        plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 3})
+
+    with pytest.raises(Conflict, match="was changed while it was re-keyed"):
+        rekeys.run(id, meanwhile)
+    assert rekeys.store.list("") == rekeys.files
+
+
+def test_meanwhile_the_application_can_neither_be_started_nor_changed(rekeys: Rekeys) -> None:
+    id = rekeys.asked_for()
+    client = rekeys.plane.client
+    for path, body in (
+        ("start", {}),
+        ("restart", {}),
+        ("rescale", {"parallelism": 3}),
+        ("versions", {}),
+        ("rekey", {"max_parallelism": 16}),
+    ):
+        answer = client.post(f"/v1/applications/flights/{path}", json=body)
+        assert answer.status_code == 409, path
+        assert f"rekey {id}" in answer.json()["detail"]
