@@ -41,6 +41,7 @@ BY_PREFIX: Mapping[str, str] = {
     "export.": MOVING,
     "import.": MOVING,
     "rollback.": MOVING,
+    "rekey.": "tests/reconfiguration/test_offline_killed.py",
 }
 
 OF_THE_LOG = ("T3.log.segment-durable", "E5.log.removed")

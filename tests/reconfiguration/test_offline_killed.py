@@ -1,4 +1,7 @@
-"""The control plane killed in the middle of a trial and at every step of a rekey: the next one begins them again."""
+"""The control plane killed in the middle of a trial, and at ``rekey.begun``, ``rekey.written`` and ``rekey.moved``.
+
+The next one begins them again.
+"""
 
 from __future__ import annotations
 
