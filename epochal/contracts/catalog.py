@@ -51,7 +51,8 @@ class Failure(_Record):
 
 class Change(_Record):
     """A reconfiguration that took effect with an epoch: ``start``, ``fork``, ``rollback``, ``import``, ``rescale``,
-    ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``. ``detail`` says from what to what."""
+    ``rekey``, ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``. ``detail`` says from what to
+    what."""
 
     kind: str
     detail: dict[str, Any] = {}

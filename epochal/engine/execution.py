@@ -92,7 +92,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     position = recovery.run()
     changes += _first_changes(position, recovery.begun)
     if position.head is not None:
-        changes += changes_since(store.read_manifest(position.head), orders, participants)
+        changes += changes_since(store, position.head, orders, participants)
     bases = PendingBases()
 
     def runner(program: Program) -> SparkRunner:

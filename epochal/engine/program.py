@@ -15,7 +15,7 @@ from epochal.contracts.state import StateBackend
 from epochal.engine.job import Participants
 from epochal.engine.operators import PipelinePlan, plan_pipeline
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import IncompatibleState
+from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.continuation import continuation
 from epochal.snapshots.manifest import Manifest
@@ -65,8 +65,11 @@ def check_continues(
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
 
 
-def changes_since(head: Manifest, orders: ExecutionOrders, participants: Participants) -> list[Change]:
-    """What the first epoch after ``head`` says of how it was made otherwise: design/epochs.md, reconfiguration."""
+def changes_since(
+    store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
+) -> list[Change]:
+    """What the first epoch after a snapshot says of how it was made otherwise: design/epochs.md, reconfiguration."""
+    head = store.read_manifest(reference)
     said: dict[str, Any] = {"version": orders.version, "by": orders.by, "message": orders.message}
     said = {name: value for name, value in said.items() if value is not None}
     found: list[Change] = []
@@ -80,11 +83,21 @@ def changes_since(head: Manifest, orders: ExecutionOrders, participants: Partici
         changed("parameters", changed=_differences(head.parameters, orders.parameters))
     if head.parallelism != orders.configuration.parallelism:
         changed("rescale", parallelism=[head.parallelism, orders.configuration.parallelism])
-    targets = {name: sink.target for name, sink in head.sinks.items()}
+    targets = _targets(store, head)
     now = {name: sink.target for name, sink in participants.sinks.items()}
-    if targets != now and not orders.shadow:
+    if targets is not None and targets != now and not orders.shadow:
         changed("sinks", changed=_differences(targets, now))
     return found
+
+
+def _targets(store: SnapshotStore, head: Manifest) -> dict[str, str] | None:
+    """Where its sinks wrote. A rekey writes no output, and changes no sink; ``None``: nobody knows any more."""
+    try:
+        while head.parent is not None and any(change.kind == "rekey" for change in head.changes):
+            head = store.read_manifest(head.parent)
+    except FileMissing:
+        return None
+    return {name: sink.target for name, sink in head.sinks.items()}
 
 
 def _told(head: Manifest, participants: Participants) -> dict[str, str]:

@@ -117,9 +117,8 @@ class Reconfigurations:
         """Sources at the head, sinks taken over, chains of what is declared now; what changes is noted."""
         store, head = self.coordinator.store, self.coordinator.position.head
         if head is not None:
-            manifest = store.read_manifest(head)
             check_continues(store, head, program.orders, program.participants)
-            self.coordinator.changes += changes_since(manifest, program.orders, program.participants)
+            self.coordinator.changes += changes_since(store, head, program.orders, program.participants)
         self.coordinator.changes += configured(self.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)
         restore_sources(store, head, program.participants.sources, begun)

@@ -50,9 +50,10 @@ class OperationRepository:
         )
         running = self._session.scalars(query.order_by(Operation.id).limit(1)).first()
         if running is not None:
+            otherwise = "" if running.kind == "rekey" else ", or stop the application"
             raise Conflict(
                 f"Application {application.name!r} has an operation under way: {running.kind} {running.id}, since "
-                f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for it, or stop the application."
+                f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for it{otherwise}."
             )
 
     def add(

@@ -157,3 +157,4 @@ def test_key_groups_change_offline_and_everything_goes_on(sensors: Sensors) -> N
     manifest = sensors.handle.snapshots.get(sensors.head()).manifest
     assert (manifest["max_parallelism"], manifest["parallelism"]) == (32, 3)
     assert sensors.changes(before + 1)["rekey"]["max_parallelism"] == [8, 32]
+    assert sensors.changes(before + 2) == {}
