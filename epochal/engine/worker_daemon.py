@@ -1,4 +1,4 @@
-"""Spark's worker daemon, with what every task imports: workers are forked with it, and start in a tenth of the time.
+"""Spark's worker daemon, with what every task imports: workers are forked with it, and need not import it each again.
 
 Spark runs it as ``spark.python.daemon.module`` wherever there are Python workers. Its own daemon imports nothing heavy
 before it forks: libraries may start threads, and a lock that another thread holds in the moment of a fork stays locked.
