@@ -177,10 +177,10 @@ def test_a_child_ends_with_the_control_plane_that_asked(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     artifact = write(tmp_path, HOLDING.format(lock=str(lock)))
     control_plane = subprocess.Popen([sys.executable, "-c", ASKING.format(artifact=str(artifact))])
-    wait_until(lambda: is_held(lock))
+    wait_until(lambda: is_held(lock), 60)
     control_plane.kill()
     control_plane.wait()
-    wait_until(lambda: not is_held(lock))
+    wait_until(lambda: not is_held(lock), 10)  # before it is ended for taking too long
 
 
 def is_held(lock: Path) -> bool:
@@ -194,8 +194,8 @@ def is_held(lock: Path) -> bool:
         return False
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15  # before a builder ends what takes too long
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
