@@ -21,6 +21,8 @@ log = logging.getLogger("epochal.operations")
 
 PAUSE_SECONDS = 60.0
 """Between two looks for something to do, if nobody rings."""
+RETRY_SECONDS = 2.0
+"""After the catalog has not answered."""
 _PROGRESS_SECONDS = 1.0
 
 Progress = Callable[[str], None]
@@ -73,13 +75,15 @@ class OperationWorker:
     def _run(self) -> None:
         while not self._closing:
             self._bell.clear()
+            pause = PAUSE_SECONDS
             try:
                 self.work_off()
             except (CatalogUnavailable, OutcomeUnknown) as error:
                 log.warning("operations wait: %s", error)
+                pause = RETRY_SECONDS
             except Exception:
                 log.exception("the operations' thread goes on after an error")
-            self._bell.wait(PAUSE_SECONDS)
+            self._bell.wait(pause)
 
     def _waiting(self) -> list[tuple[str, str]]:
         with self._database.reading() as session:

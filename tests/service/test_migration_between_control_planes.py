@@ -316,6 +316,14 @@ def test_an_import_that_landed_without_an_answer_keeps_its_files(plane: Plane, o
     assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
 
 
+def test_an_import_that_did_not_land_is_begun_again(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    with answer_lost(other.control.database, importing.WRITTEN, lands=False) as lost:
+        assert imported(other, exported(plane))["state"] == "succeeded"
+    assert lost == [importing.WRITTEN]
+    assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
+
+
 @pytest.mark.server
 def test_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
     with_state(plane)
