@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, InvalidInput, NotFound, SnapshotExpired
-from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.bundles import folders
 from epochal.service.bundles.schemas import CreateExport
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.lineage import committed_head, segments
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation
-from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
-from epochal.service.operations.service import operation_answer
 from epochal.service.operations.worker import OperationWorker
 from epochal.service.settings import Settings
 from epochal.service.snapshots.repository import SnapshotRepository
@@ -33,30 +30,27 @@ class BundleFile:
 
 
 class ExportService:
-    def __init__(self, settings: Settings, database: Database, lifecycle: Lifecycle, worker: OperationWorker) -> None:
+    def __init__(self, settings: Settings, database: Database, worker: OperationWorker) -> None:
         self._settings = settings
         self._database = database
-        self._lifecycle = lifecycle
         self._worker = worker
 
     def export(self, name: str, request: CreateExport, by: str) -> OperationAnswer:
         """Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput`` when ``since`` is no ancestor, ``Conflict``."""
-        with self._database.writing() as session:
+
+        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
             application = ApplicationRepository(session).named(name)
             target = _target(session, application, request)
             since = None if request.since is None else _ancestor(session, application, target, request.since)
-            arguments = {
+            return application, {
                 "branch": target.branch,
                 "epoch": target.epoch,
                 "since_branch": since.branch if since else None,
                 "since_epoch": since.epoch if since else None,
                 "message": request.message,
             }
-            operation = OperationRepository(session).add("export", application, None, arguments, by, "waiting")
-            answer, event = operation_answer(operation, name), operation_changed(name, operation)
-        self._lifecycle.announce([event], None)
-        self._worker.wake()
-        return answer
+
+        return self._worker.begin("export", by, wish)
 
     def file(self, name: str, id: str) -> BundleFile:
         """Raises ``NotFound``, ``Conflict`` while it is built, ``SnapshotExpired`` when it is gone."""

@@ -15,7 +15,6 @@ from epochal.service.applications.configuration import (
     check_same_key_groups,
     merged_configuration,
 )
-from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.artifacts.files import artifact_path, check_artifact, keep
 from epochal.service.artifacts.repository import ArtifactRepository
@@ -23,11 +22,10 @@ from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.bundles.schemas import CreateImport, ImportAnswer, ImportApplication, ImportPlan
 from epochal.service.bundles.uploads import Uploads
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Application
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
-from epochal.service.operations.service import operation_answer
 from epochal.service.operations.worker import OperationWorker
 from epochal.service.ports import Builder
 from epochal.service.retention.operations import check_not_collecting
@@ -42,14 +40,12 @@ class ImportService:
         settings: Settings,
         database: Database,
         builder: Builder,
-        lifecycle: Lifecycle,
         uploads: Uploads,
         worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database
         self._builder = builder
-        self._lifecycle = lifecycle
         self._uploads = uploads
         self._worker = worker
 
@@ -98,22 +94,18 @@ class ImportService:
                 name: {"at": move.at.isoformat().replace("+00:00", "Z")} for name, move in request.sources.items()
             },
         }
-        with self._database.writing() as session:
-            operations = OperationRepository(session)
+
+        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
             ApplicationRepository(session).check_free(plan.application)
             check_not_collecting(session)
-            self._check_unused(operations, id)
+            self._check_unused(OperationRepository(session), id)
             rows = ImportedRows(session, header, by)
             rows.check_since()
             rows.check_branches()
             register_artifacts(session, self._settings, header, artifacts, by)
-            owner = rows.add_owner()
-            operation = operations.add("import", owner, None, order, by, "waiting")
-            answer = operation_answer(operation, plan.application)
-            event = operation_changed(owner.name, operation)
-        self._lifecycle.announce([event], None)
-        self._worker.wake()
-        return answer
+            return rows.add_owner(), order
+
+        return self._worker.begin("import", by, wish).model_copy(update={"application": plan.application})
 
     def _look(
         self, id: str, request: ImportApplication

@@ -8,13 +8,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError, OutcomeUnknown
+from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
 from epochal.service.catalog.outcomes import fail, succeed
 from epochal.service.operations.repository import OperationRepository
-from epochal.service.operations.schemas import OperationKind
-from epochal.service.ports import ControlEvent, EventSink
+from epochal.service.operations.schemas import OperationAnswer, OperationKind
+from epochal.service.operations.service import operation_answer
+from epochal.service.ports import EventSink
 from epochal.service.problems import problem_of
 
 log = logging.getLogger("epochal.operations")
@@ -28,6 +32,8 @@ _PROGRESS_SECONDS = 1.0
 Progress = Callable[[str], None]
 Work = Callable[[str, Progress], dict[str, Any] | None]
 """Of the operation with this id: its result; ``None``, where it has ended the operation in a transaction of its own."""
+Wish = Callable[[Session], tuple[Application, dict[str, Any]]]
+"""Within the transaction that asks for an operation: the application it is for, and its arguments."""
 
 
 class OperationWorker:
@@ -60,9 +66,15 @@ class OperationWorker:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def wake(self) -> None:
-        """There is something to do. Returns at once."""
+    def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
+        """Have it done. Raises what ``wish`` raises, and then nothing is asked for."""
+        with self._database.writing() as session:
+            application, arguments = wish(session)
+            row = OperationRepository(session).add(kind, application, None, arguments, by, "waiting")
+            answer, event = operation_answer(row, application.name), operation_changed(application.name, row)
+        self._events.publish(event)
         self._bell.set()
+        return answer
 
     def work_off(self) -> None:
         """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``."""
@@ -106,7 +118,7 @@ class OperationWorker:
         with self._database.writing() as session:
             row = session.get_one(Operation, id)
             event = succeed(session.get_one(Application, row.application), row, result)
-        self._announce(event)
+        self._events.publish(event)
 
     def _fail(self, id: str, error: EpochalError) -> None:
         """Nothing has failed that a control plane which stops has cut off."""
@@ -115,7 +127,7 @@ class OperationWorker:
         with self._database.writing() as session:
             row = session.get_one(Operation, id)
             event = fail(session, session.get_one(Application, row.application), row, problem_of(error))
-        self._announce(event)
+        self._events.publish(event)
 
     def _progress(self, id: str) -> Progress:
         """Kept in the catalog, at most once a second."""
@@ -130,6 +142,3 @@ class OperationWorker:
                 session.get_one(Operation, id).progress = text
 
         return tell
-
-    def _announce(self, event: ControlEvent) -> None:
-        self._events.publish(event)

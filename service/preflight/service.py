@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput
-from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Operation
-from epochal.service.operations.repository import OperationRepository
+from epochal.service.catalog.models import Application, Operation
 from epochal.service.operations.schemas import OperationAnswer
-from epochal.service.operations.service import operation_answer
 from epochal.service.operations.worker import OperationWorker, Progress
 from epochal.service.ports import EventSink
 from epochal.service.preflight.check import Check, snapshot_of
@@ -21,10 +19,9 @@ from epochal.service.preflight.schemas import Preflight, PreflightAnswer
 
 
 class PreflightService:
-    def __init__(self, database: Database, check: Check, lifecycle: Lifecycle, events: EventSink) -> None:
+    def __init__(self, database: Database, check: Check, events: EventSink) -> None:
         self._database = database
         self._check = check
-        self._lifecycle = lifecycle
         self.worker = OperationWorker("trials", database, events, {"trial": self._carry_out})
 
     def check(self, request: Preflight) -> PreflightAnswer:
@@ -39,7 +36,8 @@ class PreflightService:
         Raises ``NotFound``, ``SnapshotExpired``, ``ArtifactError``, ``OptionError``, and ``InvalidInput`` when there is
         no epoch that could be run again.
         """
-        with self._database.writing() as session:
+
+        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
             application = ApplicationRepository(session).named(request.application)
             at = snapshot_of(session, application, request)
             if at is None:
@@ -47,13 +45,9 @@ class PreflightService:
                     f"Application {request.application!r} has no committed epoch that could be tried again."
                 )
             self._check.wanted(session, application, request)
-            arguments = {"request": request.model_dump(mode="json"), "branch": at.branch, "epoch": at.epoch}
-            operation = OperationRepository(session).add("trial", application, None, arguments, by, "waiting")
-            answer = operation_answer(operation, application.name)
-            event = operation_changed(application.name, operation)
-        self._lifecycle.announce([event], None)
-        self.worker.wake()
-        return answer
+            return application, {"request": request.model_dump(mode="json"), "branch": at.branch, "epoch": at.epoch}
+
+        return self.worker.begin("trial", by, wish)
 
     def _carry_out(self, id: str, progress: Progress) -> dict[str, Any]:
         with self._database.reading() as session:

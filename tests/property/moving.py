@@ -35,8 +35,8 @@ class Mover:
         self._uploads = Uploads(settings)
         lifecycle = Lifecycle(database, _Nobody(), _Nobody())  # type: ignore[arg-type]
         self._worker = BundleWork(settings, database, store, self._uploads, lifecycle).worker(_Nobody())
-        self._exports = ExportService(settings, database, lifecycle, self._worker)
-        self._imports = ImportService(settings, database, _Builder(), lifecycle, self._uploads, self._worker)  # type: ignore[arg-type]
+        self._exports = ExportService(settings, database, self._worker)
+        self._imports = ImportService(settings, database, _Builder(), self._uploads, self._worker)  # type: ignore[arg-type]
 
     def ask_for_export(self, app: App, key: EpochKey, since: EpochKey | None) -> OperationAnswer:
         request = CreateExport(epoch=key.epoch, since=None if since is None else since.epoch)
