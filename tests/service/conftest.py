@@ -229,3 +229,14 @@ def plane(settings: Settings) -> Iterator[Plane]:
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
             yield Plane(control, client, settings, supervisor, events)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Plane]:
+    """A second control plane, with a catalog and a store of its own."""
+    settings = Settings(data=tmp_path / "other", port=free_port())
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor) as (control, token):
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+            yield Plane(control, client, settings, supervisor, [])

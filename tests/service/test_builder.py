@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -18,6 +17,7 @@ from epochal.engine.settings import Configuration
 from epochal.errors import ArtifactError, ParameterError, PipelineError
 from epochal.service.builder import subprocess_builder
 from epochal.service.builder.subprocess_builder import SubprocessBuilder
+from tests.waiting import eventually
 
 PIPELINE = """
     from pydantic import BaseModel
@@ -177,10 +177,10 @@ def test_a_child_ends_with_the_control_plane_that_asked(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     artifact = write(tmp_path, HOLDING.format(lock=str(lock)))
     control_plane = subprocess.Popen([sys.executable, "-c", ASKING.format(artifact=str(artifact))])
-    wait_until(lambda: is_held(lock), 60)
+    eventually(lambda: is_held(lock), 60)
     control_plane.kill()
     control_plane.wait()
-    wait_until(lambda: not is_held(lock), 10)  # before it is ended for taking too long
+    eventually(lambda: not is_held(lock), 10)  # before it is ended for taking too long
 
 
 def is_held(lock: Path) -> bool:
@@ -192,10 +192,3 @@ def is_held(lock: Path) -> bool:
         except BlockingIOError:
             return True
         return False
-
-
-def wait_until(holds: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from epochal.contracts.catalog import Failure
 from epochal.service.driver.orders import ArtifactFile, DriverOrders
 from epochal.service.ports import AttemptTicket
 from epochal.testing.servers.control_plane import control_plane, process_id
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -106,13 +105,6 @@ def test_why_a_pipeline_cannot_be_started_is_reported(plane: Plane, ticket: Atte
     assert "was changed" in attempt["failure"]["message"]
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true"
-        time.sleep(0.2)
-
-
 class Running:
     """The application on a real control plane, with a real engine."""
 
@@ -133,7 +125,7 @@ class Running:
 
     def moves_on(self) -> None:
         before = self.committed()
-        eventually(lambda: self.committed() >= before + 2)
+        eventually(lambda: self.committed() >= before + 2, 240)
 
     def state_is_what_was_read(self) -> None:
         """Of one committed epoch: the state's rows count exactly the rows that its lineage has read."""
@@ -162,7 +154,7 @@ def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Pat
             application.state_is_what_was_read()
 
             os.kill(process_id(application.attempts()[0]["process"]), signal.SIGKILL)
-            eventually(lambda: len(application.attempts()) == 2)
+            eventually(lambda: len(application.attempts()) == 2, 240)
             application.moves_on()
             application.state_is_what_was_read()
 
@@ -171,7 +163,7 @@ def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Pat
             assert [attempt["state"] for attempt in application.attempts()] == ["lost", "running"]
 
             stopping = client.post("/v1/applications/counts/stop", json={"savepoint": "end"}).json()["id"]
-            eventually(lambda: client.get(f"/v1/operations/{stopping}").json()["state"] != "running")
+            eventually(lambda: client.get(f"/v1/operations/{stopping}").json()["state"] != "running", 240)
             assert client.get(f"/v1/operations/{stopping}").json()["state"] == "succeeded"
             application.state_is_what_was_read()
             assert application.get("/state/counts/keys/7", savepoint="end") == application.get("/state/counts/keys/7")

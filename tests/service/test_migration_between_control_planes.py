@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import tarfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
-import pyarrow as pa
 import pytest
 from sqlalchemy import select
 
@@ -21,117 +14,23 @@ from epochal.faults import FaultPoint, injected
 from epochal.service.bundles import importing
 from epochal.service.catalog.models import Branch, Epoch, Execution, Version
 from epochal.service.settings import Settings
-from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.hdfs import HdfsServer
+from tests.service.bundles import (
+    EXPORT,
+    exported,
+    files,
+    finished,
+    imported,
+    members,
+    part,
+    refused,
+    uploaded,
+    value,
+    with_state,
+)
 from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.lost_answers import answer_lost
-
-EXPORT = "/v1/applications/flights/export"
-SECONDS = 30
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Plane]:
-    """A second control plane, with a catalog and a store of its own."""
-    settings = Settings(data=tmp_path / "other", port=free_port())
-    supervisor = StandInSupervisor()
-    with serving(settings, supervisor) as (control, token):
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
-            yield Plane(control, client, settings, supervisor, [])
-
-
-def with_state(plane: Plane, epochs: int = 3, **more: Any) -> StateDriver:
-    plane.application(**more)
-    driver = StateDriver(plane, tables=(DELAYS,))
-    for number in range(1, epochs + 1):
-        driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0)]))
-    return driver
-
-
-def finished(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        found = dict(plane.get(f"/v1/operations/{operation['id']}"))
-        if found["state"] != "running":
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-
-
-def exported(plane: Plane, **request: Any) -> bytes:
-    done = finished(plane, plane.post(EXPORT, **request))
-    assert done["state"] == "succeeded", done["error"]
-    answer = plane.client.get(f"/v1/applications/flights/exports/{done['id']}")
-    assert answer.status_code == 200
-    assert hashlib.sha256(answer.content).hexdigest() == done["result"]["sha256"]
-    assert len(answer.content) == done["result"]["bytes"]
-    return answer.content
-
-
-def uploaded(plane: Plane, bundle: bytes) -> str:
-    announced = plane.post("/v1/imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))
-    if announced["received"] < len(bundle):
-        part(plane, announced["id"], announced["received"], bundle[announced["received"] :])
-    return str(announced["id"])
-
-
-def part(plane: Plane, id: str, offset: int, data: bytes, expect: int = 200) -> dict[str, Any]:
-    answer = plane.client.put(f"/v1/imports/{id}/content", params={"offset": offset}, content=data)
-    assert answer.status_code == expect, answer.text
-    return dict(answer.json())
-
-
-def imported(plane: Plane, bundle: bytes, **request: Any) -> dict[str, Any]:
-    id = uploaded(plane, bundle)
-    return finished(plane, plane.post(f"/v1/imports/{id}/application", **{"parameters": {"out": "/new"}, **request}))
-
-
-def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]:
-    """Status, type and text; nothing may be left behind."""
-    before = files(plane)
-    id = uploaded(plane, bundle)
-    body = {"parameters": {"out": "/new"}, **request}
-    answer = plane.client.post(f"/v1/imports/{id}/application", json=body)
-    problem = answer.json()
-    status = answer.status_code
-    if status == 202:
-        done = finished(plane, problem)
-        assert done["state"] == "failed", done
-        problem = done["error"]
-        status = problem["status"]
-    assert files(plane) == before
-    assert plane.get("/v1/applications")["items"] == []
-    return status, problem["type"].rpartition(":")[2], problem["detail"]
-
-
-def files(plane: Plane) -> list[str]:
-    return SnapshotStore(plane.settings.store_url).list("")
-
-
-def value(plane: Plane, application: str, origin: str, destination: str, **query: Any) -> Any:
-    path = f"/v1/applications/{application}/state/delays/keys/{origin},{destination}"
-    answer = plane.client.get(path, params=query)
-    return answer.json()["value"] if answer.status_code == 200 else answer.status_code
-
-
-def members(bundle: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
-    plain = pa.CompressedInputStream(pa.BufferReader(bundle), "zstd").read()
-    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
-        return [(about, archive.extractfile(about).read()) for about in archive]  # type: ignore[union-attr]
-
-
-def packed(parts: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for about, data in parts:
-            about.size = len(data) if about.isreg() else 0
-            archive.addfile(about, io.BytesIO(data))
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as compressed:
-        compressed.write(plain.getvalue())
-    return sink.getvalue().to_pybytes()
 
 
 def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other: Plane) -> None:
@@ -340,70 +239,6 @@ def test_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server:
             successor = StateDriver(far, tables=(DELAYS,))
             assert successor.epoch((DELAYS, [route("JFK", "LAX", 8, 1.0)])) == 4
             assert value(far, "flights", "JFK", "LAX", min_epoch=4) == {"flights": 8, "worst": 1.0}
-
-
-def test_truncated_bundles_are_refused(plane: Plane, other: Plane) -> None:
-    with_state(plane)
-    bundle = exported(plane)
-    for length in (3, 100, len(bundle) // 2, len(bundle) - 60):
-        status, slug, _ = refused(other, bundle[:length])
-        assert (status, slug) == (422, "invalid-bundle")
-    whole = members(bundle)
-    for count in (1, 2, 4, len(whole) - 1):
-        assert refused(other, packed(whole[:count]))[1] == "invalid-bundle"
-
-
-def test_altered_bundles_are_refused(plane: Plane, other: Plane) -> None:
-    with_state(plane)
-    whole = members(exported(plane))
-    for index, (about, data) in enumerate(whole):
-        altered = list(whole)
-        altered[index] = (about, data[:-1] + bytes([data[-1] ^ 1]))
-        status, slug, detail = refused(other, packed(altered))
-        assert (status, slug) == (422, "invalid-bundle"), about.name
-        assert len(detail.splitlines()) == 1
-        missing = whole[:index] + whole[index + 1 :]
-        assert refused(other, packed(missing))[1] == "invalid-bundle", about.name
-
-
-def test_a_bundle_that_does_not_name_its_application_is_refused(plane: Plane, other: Plane) -> None:
-    """Its checksums fit."""
-    with_state(plane)
-    (header, data), *others, (end, last) = members(exported(plane))
-    nameless = json.dumps({**json.loads(data), "applications": {}}).encode()
-    signed = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(nameless).hexdigest()}).encode()
-    status, slug, detail = refused(other, packed([(header, nameless), *others, (end, signed)]))
-    assert (status, slug) == (422, "invalid-bundle")
-    assert "does not say what application" in detail
-
-
-def test_foreign_and_newer_files_are_refused(plane: Plane, other: Plane) -> None:
-    with_state(plane)
-    whole = members(exported(plane))
-    header, data = whole[0]
-    newer = packed([(header, data.replace(b'"format":1', b'"format":7')), *whole[1:]])
-    assert "made by a newer one" in refused(other, newer)[2]
-    foreign = packed([(header, data.replace(b"epochal-bundle", b"another-bundle")), *whole[1:]])
-    assert "not a bundle of Epochal" in refused(other, foreign)[2]
-    for content in (b"PK\x03\x04 a zip", b"", b"\x28\xb5\x2f\xfd nothing"):
-        assert refused(other, content or b"x")[1] == "invalid-bundle"
-
-
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"])
-def test_no_member_can_escape(plane: Plane, other: Plane, name: str) -> None:
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
-    about = tarfile.TarInfo(name)
-    assert refused(other, packed([*whole[:2], (about, b"mine"), *whole[2:]]))[1] == "invalid-bundle"
-
-
-@pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
-def test_no_member_is_anything_but_a_file(plane: Plane, other: Plane, type: bytes) -> None:
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
-    about = tarfile.TarInfo("files/" + "0" * 64)
-    about.type, about.linkname = type, "/etc/passwd"
-    assert refused(other, packed([*whole[:2], (about, b""), *whole[2:]]))[1] == "invalid-bundle"
 
 
 def test_exports_of_what_is_not_there(plane: Plane) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from epochal.service.settings import Settings
 from epochal.service.supervision.settings import SupervisionSettings
 from epochal.service.supervision.supervisor import ThreadedSupervisor
 from tests.service.conftest import StandInBuilder
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -112,13 +113,6 @@ class Supervised:
 
         eventually(done)
         return self.client.get(f"/v1/operations/{operation}").json()
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true"
-        time.sleep(0.05)
 
 
 @pytest.fixture

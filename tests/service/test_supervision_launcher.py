@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from epochal.service.launchers.java import check_java
 from epochal.service.launchers.local import LocalLauncher, driver_environment
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import appended, last_lines, log_path, tail
+from tests.waiting import eventually
 
 
 def orders(tmp_path: Path) -> DriverOrders:
@@ -32,13 +32,6 @@ def orders(tmp_path: Path) -> DriverOrders:
         store=str(tmp_path / "store"),
         work_directory=tmp_path / "work",
     )
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true"
-        time.sleep(0.02)
 
 
 class Drivers:
@@ -58,7 +51,7 @@ class Drivers:
     def end(self) -> None:
         for launcher, reference in self._launched:
             launcher.terminate(reference, kill=True)
-            eventually(lambda launcher=launcher, reference=reference: not launcher.alive(reference))  # type: ignore[misc]
+            eventually(lambda launcher=launcher, reference=reference: not launcher.alive(reference), 30)  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -76,7 +69,7 @@ def test_orders_come_over_standard_input_and_output_goes_to_the_log(drivers: Dri
         "import sys, json; orders = json.load(sys.stdin)\n"
         "print(orders['token'], orders['attempt']); print('to stderr', file=sys.stderr)"
     )
-    eventually(lambda: not launcher.alive(reference))
+    eventually(lambda: not launcher.alive(reference), 30)
     assert launcher.exit_code(reference) == 0
     assert sorted(last_lines(drivers.log, 10).splitlines()) == ["secret-token 1", "to stderr"]
 
@@ -112,7 +105,7 @@ print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush
     successor = LocalLauncher(tmp_path / "logs")
     assert successor.alive(reference)
     successor.terminate(reference, kill=True)
-    eventually(lambda: not successor.alive(reference))
+    eventually(lambda: not successor.alive(reference), 30)
 
 
 def test_a_process_id_that_is_used_again_is_not_signalled(drivers: Drivers) -> None:
@@ -130,11 +123,11 @@ def test_killing_takes_the_whole_group(drivers: Drivers, tmp_path: Path) -> None
         f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]);"
         f"open({str(note)!r}, 'w').write(str(c.pid)); c.wait()"
     )
-    eventually(lambda: note.exists() and note.read_text() != "")
+    eventually(lambda: note.exists() and note.read_text() != "", 30)
     child = LocalProcess.find(int(note.read_text()))
     assert child is not None
     launcher.terminate(reference, kill=True)
-    eventually(lambda: not launcher.alive(reference) and not child.exists())
+    eventually(lambda: not launcher.alive(reference) and not child.exists(), 30)
     assert launcher.exit_code(reference) == -signal.SIGKILL
 
 

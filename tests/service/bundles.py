@@ -1,0 +1,110 @@
+"""What the tests of exports and imports share: state, a bundle of it, and its way into another control plane."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import time
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.snapshots.store import SnapshotStore
+from tests.service.conftest import Plane
+from tests.service.lookups import DELAYS, StateDriver, route
+
+EXPORT = "/v1/applications/flights/export"
+SECONDS = 30
+
+
+def with_state(plane: Plane, epochs: int = 3, **more: Any) -> StateDriver:
+    plane.application(**more)
+    driver = StateDriver(plane, tables=(DELAYS,))
+    for number in range(1, epochs + 1):
+        driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0)]))
+    return driver
+
+
+def finished(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        found = dict(plane.get(f"/v1/operations/{operation['id']}"))
+        if found["state"] != "running":
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def exported(plane: Plane, **request: Any) -> bytes:
+    done = finished(plane, plane.post(EXPORT, **request))
+    assert done["state"] == "succeeded", done["error"]
+    answer = plane.client.get(f"/v1/applications/flights/exports/{done['id']}")
+    assert answer.status_code == 200
+    assert hashlib.sha256(answer.content).hexdigest() == done["result"]["sha256"]
+    assert len(answer.content) == done["result"]["bytes"]
+    return answer.content
+
+
+def uploaded(plane: Plane, bundle: bytes) -> str:
+    announced = plane.post("/v1/imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))
+    if announced["received"] < len(bundle):
+        part(plane, announced["id"], announced["received"], bundle[announced["received"] :])
+    return str(announced["id"])
+
+
+def part(plane: Plane, id: str, offset: int, data: bytes, expect: int = 200) -> dict[str, Any]:
+    answer = plane.client.put(f"/v1/imports/{id}/content", params={"offset": offset}, content=data)
+    assert answer.status_code == expect, answer.text
+    return dict(answer.json())
+
+
+def imported(plane: Plane, bundle: bytes, **request: Any) -> dict[str, Any]:
+    id = uploaded(plane, bundle)
+    return finished(plane, plane.post(f"/v1/imports/{id}/application", **{"parameters": {"out": "/new"}, **request}))
+
+
+def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]:
+    """Status, type and text; nothing may be left behind."""
+    before = files(plane)
+    id = uploaded(plane, bundle)
+    body = {"parameters": {"out": "/new"}, **request}
+    answer = plane.client.post(f"/v1/imports/{id}/application", json=body)
+    problem = answer.json()
+    status = answer.status_code
+    if status == 202:
+        done = finished(plane, problem)
+        assert done["state"] == "failed", done
+        problem = done["error"]
+        status = problem["status"]
+    assert files(plane) == before
+    assert plane.get("/v1/applications")["items"] == []
+    return status, problem["type"].rpartition(":")[2], problem["detail"]
+
+
+def files(plane: Plane) -> list[str]:
+    return SnapshotStore(plane.settings.store_url).list("")
+
+
+def value(plane: Plane, application: str, origin: str, destination: str, **query: Any) -> Any:
+    path = f"/v1/applications/{application}/state/delays/keys/{origin},{destination}"
+    answer = plane.client.get(path, params=query)
+    return answer.json()["value"] if answer.status_code == 200 else answer.status_code
+
+
+def members(bundle: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+    plain = pa.CompressedInputStream(pa.BufferReader(bundle), "zstd").read()
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        return [(about, archive.extractfile(about).read()) for about in archive]  # type: ignore[union-attr]
+
+
+def packed(parts: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for about, data in parts:
+            about.size = len(data) if about.isreg() else 0
+            archive.addfile(about, io.BytesIO(data))
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as compressed:
+        compressed.write(plain.getvalue())
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,76 @@
+"""Bundles that are cut off, altered, foreign or hostile: each is refused in one line, and nothing is left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+
+import pytest
+
+from tests.service.bundles import exported, members, packed, refused, with_state
+from tests.service.conftest import Plane
+
+
+def test_truncated_bundles_are_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    for length in (3, 100, len(bundle) // 2, len(bundle) - 60):
+        status, slug, _ = refused(other, bundle[:length])
+        assert (status, slug) == (422, "invalid-bundle")
+    whole = members(bundle)
+    for count in (1, 2, 4, len(whole) - 1):
+        assert refused(other, packed(whole[:count]))[1] == "invalid-bundle"
+
+
+def test_altered_bundles_are_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    whole = members(exported(plane))
+    for index, (about, data) in enumerate(whole):
+        altered = list(whole)
+        altered[index] = (about, data[:-1] + bytes([data[-1] ^ 1]))
+        status, slug, detail = refused(other, packed(altered))
+        assert (status, slug) == (422, "invalid-bundle"), about.name
+        assert len(detail.splitlines()) == 1
+        missing = whole[:index] + whole[index + 1 :]
+        assert refused(other, packed(missing))[1] == "invalid-bundle", about.name
+
+
+def test_a_bundle_that_does_not_name_its_application_is_refused(plane: Plane, other: Plane) -> None:
+    """Its checksums fit."""
+    with_state(plane)
+    (header, data), *others, (end, last) = members(exported(plane))
+    nameless = json.dumps({**json.loads(data), "applications": {}}).encode()
+    signed = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(nameless).hexdigest()}).encode()
+    status, slug, detail = refused(other, packed([(header, nameless), *others, (end, signed)]))
+    assert (status, slug) == (422, "invalid-bundle")
+    assert "does not say what application" in detail
+
+
+def test_foreign_and_newer_files_are_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    whole = members(exported(plane))
+    header, data = whole[0]
+    newer = packed([(header, data.replace(b'"format":1', b'"format":7')), *whole[1:]])
+    assert "made by a newer one" in refused(other, newer)[2]
+    foreign = packed([(header, data.replace(b"epochal-bundle", b"another-bundle")), *whole[1:]])
+    assert "not a bundle of Epochal" in refused(other, foreign)[2]
+    for content in (b"PK\x03\x04 a zip", b"", b"\x28\xb5\x2f\xfd nothing"):
+        assert refused(other, content or b"x")[1] == "invalid-bundle"
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"])
+def test_no_member_can_escape(plane: Plane, other: Plane, name: str) -> None:
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    about = tarfile.TarInfo(name)
+    assert refused(other, packed([*whole[:2], (about, b"mine"), *whole[2:]]))[1] == "invalid-bundle"
+
+
+@pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
+def test_no_member_is_anything_but_a_file(plane: Plane, other: Plane, type: bytes) -> None:
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    about = tarfile.TarInfo("files/" + "0" * 64)
+    about.type, about.linkname = type, "/etc/passwd"
+    assert refused(other, packed([*whole[:2], (about, b""), *whole[2:]]))[1] == "invalid-bundle"
