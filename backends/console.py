@@ -81,8 +81,8 @@ class ConsoleTransaction(SinkTransaction):
     def write(self, batch: pa.RecordBatch) -> None:
         self._columns = batch.schema.names
         self._rows += batch.num_rows
-        wanted = self._limit - len(self._shown)
-        for row in zip(*(column.to_pylist() for column in batch.slice(0, max(wanted, 0)).columns), strict=True):
+        remaining = self._limit - len(self._shown)
+        for row in zip(*(column.to_pylist() for column in batch.slice(0, max(remaining, 0)).columns), strict=True):
             texts = [_text(value) for value in row]
             self._size += len(json.dumps(texts))
             if self._size > LARGEST_PAYLOAD:

@@ -170,11 +170,11 @@ def to_move_back(names: Iterable[str], succession: Succession) -> list[str]:
     return [name for epoch, name in shown_epochs(names).items() if not succession.is_left_behind(epoch)]
 
 
-def check_complete(folder: str, there: Mapping[str, int], wanted: Mapping[str, int]) -> None:
+def check_complete(folder: str, there: Mapping[str, int], expected: Mapping[str, int]) -> None:
     """Raises ``SinkError`` unless an epoch's folder holds exactly its files. Lengths in bytes by final name."""
     visible = {name: length for name, length in there.items() if is_visible(name)}
-    if visible != wanted:
-        odd = sorted(set(visible.items()) ^ set(wanted.items()))
+    if visible != expected:
+        odd = sorted(set(visible.items()) ^ set(expected.items()))
         raise SinkError(
             f"{folder} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has "
             "written there: move that folder away and put the epoch's own files back."

@@ -219,8 +219,8 @@ def _open(folder: Path) -> lmdb.Environment:
     )
     environment.reader_check()  # what killed workers have left
     data = folder / "data.mdb"
-    wanted = (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
-    if data.stat().st_size < wanted and environment.info()["last_txnid"]:
+    required = (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
+    if data.stat().st_size < required and environment.info()["last_txnid"]:
         environment.close()  # reading past the end would kill the process
         raise lmdb.CorruptedError(f"{data} is shorter than its own last page")
     return environment

@@ -154,5 +154,5 @@ def rows_of(handles: Sequence[Handle]) -> int:
 
 
 def _segments(handle: Handle) -> list[FileReference]:
-    given: Any = handle.payload.get("segments", [])
-    return [FileReference.model_validate(segment) for segment in given]
+    segments: Any = handle.payload.get("segments", [])
+    return [FileReference.model_validate(segment) for segment in segments]

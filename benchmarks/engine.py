@@ -56,8 +56,10 @@ def run_epochs(
 ) -> list[EpochTime]:
     """Run so many epochs, from nothing or from where the last call with this ``folder`` stopped."""
     folder.mkdir(parents=True, exist_ok=True)
-    given = configuration.model_dump(mode="json")
-    catalog = standalone_catalog(f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT, configuration=given)
+    settings = configuration.model_dump(mode="json")
+    catalog = standalone_catalog(
+        f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT, configuration=settings
+    )
     catalog.begin_attempt()  # the branch is this run's from here on
     orders = ExecutionOrders(
         application="benchmark",

@@ -86,8 +86,8 @@ def batch_request(host: str, token: str, path: str, keys: int) -> Callable[[], b
     chooser = random.Random(1)
     requests = []
     for _ in range(8):
-        wanted = [{"key": chooser.randrange(keys)} for _ in range(BATCH)]
-        body = json.dumps({"keys": wanted}).encode()
+        chosen = [{"key": chooser.randrange(keys)} for _ in range(BATCH)]
+        body = json.dumps({"keys": chosen}).encode()
         head = (
             f"POST {path}/lookup HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -54,13 +54,13 @@ class DatabaseAddress:
             raise OptionError(f"{what}: password is given as a secret: password=secret('env:NAME').")
         dialect = _dialect(what, parsed)
         _check_options(what, dialect, {**parsed.query, **options})
-        given = tuple(sorted({**parsed.query, **options}.items()))
+        arguments = tuple(sorted({**parsed.query, **options}.items()))
         plain = parsed.set(drivername=dialect, query={})
         if dialect == "sqlite":
             plain = plain.set(database=_sqlite_file(what, plain.database))
         elif not plain.database:
             raise OptionError(f"{what}: the URL names no database; write {dialect}://user@host/database.")
-        return cls(plain.render_as_string(), password, given)
+        return cls(plain.render_as_string(), password, arguments)
 
     @property
     def dialect(self) -> str:

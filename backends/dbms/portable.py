@@ -75,8 +75,8 @@ class PortableTable:
     def _delete(self, connection: Connection, rows: Rows) -> None:
         keys = self._writing.table_keys
         same = sa.and_(*(self._table.c[key] == sa.bindparam(f"key_{number}") for number, key in enumerate(keys)))
-        given = [{f"key_{number}": row[key] for number, key in enumerate(keys)} for row in rows]
-        connection.execute(self._table.delete().where(same), given)
+        parameters = [{f"key_{number}": row[key] for number, key in enumerate(keys)} for row in rows]
+        connection.execute(self._table.delete().where(same), parameters)
 
     def _plain(self, rows: pa.Table) -> list[dict[str, Any]]:
         """Python rows as the drivers take them: times in UTC without a zone, nested values as JSON."""

@@ -96,8 +96,8 @@ def _are_distinct(ordered: pa.Table, keys: tuple[str, ...]) -> bool:
 
 
 def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:
-    given = batch.column(writing.operation)
-    found = pc.index_in(pc.utf8_lower(given), OPERATIONS)
+    operations = batch.column(writing.operation)
+    found = pc.index_in(pc.utf8_lower(operations), OPERATIONS)
     if found.null_count:
         row = batch.filter(pc.is_null(found)).slice(0, 1).to_pylist()[0]
         raise SinkError(

@@ -74,9 +74,9 @@ class ExactOperations:
         found: list[dict[str, Any]] = self._list_status(folder).json()["FileStatuses"]["FileStatus"]  # type: ignore[attr-defined]
         return found
 
-    def check_access(self, path: str, wanted: str) -> None:
-        """Raises the server's error unless the caller may do ``wanted`` (``rwx``) there."""
-        self._check_access(path, fsaction=wanted)
+    def check_access(self, path: str, permission: str) -> None:
+        """Raises the server's error unless the caller may do ``permission`` (``rwx``) there."""
+        self._check_access(path, fsaction=permission)
 
 
 class _ExactInsecureClient(ExactOperations, InsecureClient):  # type: ignore[misc]

@@ -119,9 +119,9 @@ class WebHdfs:
         with self.client.read(path, chunk_size=size) as pieces:
             yield from pieces
 
-    def check_access(self, path: str, wanted: str) -> None:
-        """Raises the server's error unless the caller may do ``wanted`` (``rwx``) there."""
-        self.client.check_access(path, wanted)
+    def check_access(self, path: str, permission: str) -> None:
+        """Raises the server's error unless the caller may do ``permission`` (``rwx``) there."""
+        self.client.check_access(path, permission)
 
 
 def is_missing(error: HdfsError) -> bool:
@@ -151,9 +151,9 @@ def translated(
 def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalError]) -> tuple[str, type[EpochalError]]:
     """What the server refused and the fix, and what it is raised as."""
     name = str(getattr(error, "exception", None) or "")
-    given = error.message if isinstance(error.message, str) else bytes(error.message).decode(errors="replace")
-    said = next((line.strip() for line in given.splitlines() if line.strip()), "").rstrip(".")
-    if "SafeMode" in name or "safe mode" in given:
+    message = error.message if isinstance(error.message, str) else bytes(error.message).decode(errors="replace")
+    said = next((line.strip() for line in message.splitlines() if line.strip()), "").rstrip(".")
+    if "SafeMode" in name or "safe mode" in message:
         text = (
             "the NameNode is in safe mode and takes no changes. It is tried again; if it does not leave safe mode by "
             "itself, see 'hdfs dfsadmin -safemode get' and its log."
@@ -165,9 +165,9 @@ def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalErro
         return f"{said}. Give that user the right, or name another with user=.", kind
     if name in ("StandbyException", "RetriableException"):
         return f"no NameNode is active ({said}). Name all of them in url, with ';' between them.", waits
-    if "Failed to find datanode" in given or "could only be written to" in given:
+    if "Failed to find datanode" in message or "could only be written to" in message:
         return f"no DataNode takes the file ({said}). Check that DataNodes are up, and have space.", waits
-    if "Token" in name or "Authentication" in given:
+    if "Token" in name or "Authentication" in message:
         return f"HDFS does not accept who asks ({said}). Renew the token, or log in (kinit).", kind
     if is_missing(error):
         return f"{said}. Create it, or correct the path.", kind

@@ -219,10 +219,10 @@ class HdfsBackend(SinkBackend):
         )
 
     def _check(self, folder: str, there: Mapping[str, FileStatus], files: Sequence[HdfsFile]) -> None:
-        wanted = {file.final: file for file in files}
+        expected = {file.final: file for file in files}
         # A file of the right length that is not the one of the handle counts as one of another length.
         lengths = {
-            name: found.length if name not in wanted or self._is_same(found, wanted[name]) else -1
+            name: found.length if name not in expected or self._is_same(found, expected[name]) else -1
             for name, found in there.items()
             if is_visible(name)
         }

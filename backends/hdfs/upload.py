@@ -119,9 +119,9 @@ class _Stream:
             self._failure = error
 
 
-def _cut(given: Iterable[list[bytes]]) -> Iterator[bytes | memoryview]:
+def _cut(blocks: Iterable[list[bytes]]) -> Iterator[bytes | memoryview]:
     """The same bytes, in pieces of a good size: small ones joined, large ones cut without a copy."""
-    for pieces in given:
+    for pieces in blocks:
         small: list[bytes] = []
         for piece in pieces:
             if len(piece) < _SENT_BYTES:

@@ -106,10 +106,13 @@ class Connection:
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """For a client of confluent-kafka, secrets looked up; ``more`` (with ``_`` for ``.``) come first."""
-        given = {"bootstrap_servers": self.servers, **revealed({**self.options, **more})}
+        options = {"bootstrap_servers": self.servers, **revealed({**self.options, **more})}
         # Without a callback of its own, a client writes its errors to standard error.
         settings: dict[str, Any] = {"logger": _log, "error_cb": _ignored}
-        return {**settings, **{name.replace("_", ".") if name not in settings else name: given[name] for name in given}}
+        return {
+            **settings,
+            **{name.replace("_", ".") if name not in settings else name: options[name] for name in options},
+        }
 
     def watched(self, **more: Any) -> tuple[dict[str, Any], Complaints]:
         """Settings, and what the client complains of in the background while it tries again and again."""

@@ -36,7 +36,7 @@ class RecordProducer:
     """A producer of confluent-kafka that takes whole batches, in order, and remembers what the broker refused."""
 
     def __init__(self, connection: Connection, largest_record: int | None, **settings: Any) -> None:
-        given, self.complaints = connection.watched(
+        settings, self.complaints = connection.watched(
             # As Kafka's Java producer chooses: the same key lands in the same partition, whoever writes it.
             partitioner="murmur2_random",
             acks="all",
@@ -51,10 +51,10 @@ class RecordProducer:
             },
             **settings,
         )
-        given["delivery.report.only.error"] = True
+        settings["delivery.report.only.error"] = True
         self._refusals = _Refusals()
-        given["on_delivery"] = self._refusals.hear
-        self.client = Producer(given)
+        settings["on_delivery"] = self._refusals.hear
+        self.client = Producer(settings)
 
     @property
     def refused(self) -> str | None:

@@ -139,11 +139,11 @@ def key_text(key: bytes | None) -> str:
     return repr(text if len(text) <= 80 else text[:79] + "…")
 
 
-def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:
     """``None``, one column or several, as several."""
-    if given is None:
+    if names is None:
         return ()
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 _MEANT = {

@@ -151,9 +151,9 @@ while found < wanted:
 
 def consume(server: KafkaServer, topic: str) -> None:
     """A process for each partition, as Spark has a Python worker for each; their start counts for little."""
-    wanted = READ_ROWS * READ_EPOCHS // PARTITIONS
+    expected = READ_ROWS * READ_EPOCHS // PARTITIONS
     processes = [
-        subprocess.Popen([sys.executable, "-c", CONSUMER, server.bootstrap, topic, str(partition), str(wanted)])
+        subprocess.Popen([sys.executable, "-c", CONSUMER, server.bootstrap, topic, str(partition), str(expected)])
         for partition in range(PARTITIONS)
     ]
     for process in processes:

@@ -42,7 +42,9 @@ def sink(
     the stream's names to the table's, ``None`` leaves a column out. ``create`` makes a missing table. ``options`` are
     the database client's (``sslmode``, ``connect_timeout``, ..). Raises ``OptionError``.
     """
-    address, writing = _given("dbms.sink", url, table, keys, operation, order_by, columns, create, password, options)
+    address, writing = _arguments(
+        "dbms.sink", url, table, keys, operation, order_by, columns, create, password, options
+    )
     return SinkDefinition(
         kind="dbms", make=partial(_backend, address, writing), description=_described(address, writing)
     )
@@ -66,7 +68,7 @@ def two_phase_sink(
     needs ``max_prepared_transactions`` above 0. Rows with the same keys must come from one subtask.
     """
     what = "dbms.two_phase_sink"
-    address, writing = _given(what, url, table, keys, operation, order_by, columns, create, password, options)
+    address, writing = _arguments(what, url, table, keys, operation, order_by, columns, create, password, options)
     if address.dialect != "postgresql":
         raise OptionError(f"{what} is PostgreSQL's; {address.place} is not. Use dbms.sink there.")
     return SinkDefinition(
@@ -140,7 +142,7 @@ def table(
     )
 
 
-def _given(
+def _arguments(
     what: str,
     url: str,
     table: str,

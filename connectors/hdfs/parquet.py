@@ -40,8 +40,8 @@ class HdfsFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._size - self._position)
-        wanted = left if size < 0 else min(size, left)
-        data = self._hdfs.read(self._path, self._position, wanted) if wanted else b""
+        length = left if size < 0 else min(size, left)
+        data = self._hdfs.read(self._path, self._position, length) if length else b""
         self._position += len(data)
         return data
 

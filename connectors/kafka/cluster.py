@@ -97,9 +97,9 @@ class Cluster:
                     raise self._connection.translate(failed.error, doing, complaint) from failed.__cause__
                 time.sleep(0.1)
 
-    def _list_once(self, wanted: dict[TopicPartition, OffsetSpec]) -> Offsets:
+    def _list_once(self, requests: dict[TopicPartition, OffsetSpec]) -> Offsets:
         futures = self._asked.admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
+            requests, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
         )
         found: Offsets = {}
         for place, future in futures.items():

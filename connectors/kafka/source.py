@@ -206,10 +206,10 @@ class KafkaSource(Source):
                 return self._cluster.latest(partitions)
             case datetime() as moment:
                 return self._cluster.at(partitions, moment)
-            case given:
+            case offsets:
                 found = self._cluster.earliest(partitions)
                 for topic, number in partitions:
-                    found[topic][number] = given.get(topic, {}).get(number, found[topic][number])
+                    found[topic][number] = offsets.get(topic, {}).get(number, found[topic][number])
                 return found
 
     def _check_identities(self, topics: Mapping[str, Topic], known: Mapping[str, str]) -> None:

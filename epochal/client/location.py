@@ -29,8 +29,8 @@ class Location:
 
 def home() -> Path:
     """The local data directory: ``EPOCHAL_HOME``, or ``~/.local/share/epochal``; as the control plane has it."""
-    given = os.environ.get("EPOCHAL_HOME")
-    return Path(given) if given else Path.home() / ".local" / "share" / "epochal"
+    configured = os.environ.get("EPOCHAL_HOME")
+    return Path(configured) if configured else Path.home() / ".local" / "share" / "epochal"
 
 
 def locate(url: str | None = None, token: str | None = None) -> Location:

@@ -21,7 +21,7 @@ class PendingBases:
     """
 
     _bases: tuple[BaseFile, ...] = ()
-    _checkpoint_wanted: bool = False
+    _checkpoint_requested: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def offer(self, bases: tuple[BaseFile, ...]) -> None:
@@ -36,12 +36,12 @@ class PendingBases:
     def want_checkpoint(self) -> None:
         """The next manifest shall have the sources' checkpoints, also without bases."""
         with self._lock:
-            self._checkpoint_wanted = True
+            self._checkpoint_requested = True
 
     @property
-    def checkpoint_wanted(self) -> bool:
+    def checkpoint_requested(self) -> bool:
         with self._lock:
-            return self._checkpoint_wanted
+            return self._checkpoint_requested
 
     def discard(self, store: SnapshotStore, chains: Iterable[Chain]) -> None:
         """Remove them after an orderly end: no manifest names them then. After any other R4 does it, which can tell."""
@@ -53,4 +53,4 @@ class PendingBases:
             if manifest.bases and manifest.bases == self._bases:
                 self._bases = ()
             if manifest.source_checkpoints:
-                self._checkpoint_wanted = False
+                self._checkpoint_requested = False

@@ -63,10 +63,10 @@ def make_archive() -> Path:
         )
     _folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_folder()) as work:
-        made = Path(work) / "classes.jsa"
-        _train(made)
+        archive = Path(work) / "classes.jsa"
+        _train(archive)
         os.sync()  # a file of the right size whose pages were never written would end every JVM that maps it
-        return made.rename(_folder() / f"{stem}-{made.stat().st_size}.jsa")
+        return archive.rename(_folder() / f"{stem}-{archive.stat().st_size}.jsa")
 
 
 def _train(archive: Path) -> None:

@@ -113,7 +113,7 @@ class Coordinator:
         sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
         bases = self.bases.take()
         checkpoints: dict[str, dict[str, Any]] = {}
-        if bases or self.bases.checkpoint_wanted:
+        if bases or self.bases.checkpoint_requested:
             checkpoints = {name: source.checkpoint() for name, source in self.participants.sources.items()}
         return Manifest(
             application=self.orders.application,

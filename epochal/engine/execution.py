@@ -124,10 +124,10 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
 
     def other_version(order: VersionOrder) -> Program:
-        made = assemble(ordered(orders, order), hooks.load(order), spark, store)
-        for name, sink in made.participants.sinks.items():
-            sink.check(made.plan.sinks[name])
-        return made
+        program = assemble(ordered(orders, order), hooks.load(order), spark, store)
+        for name, sink in program.participants.sinks.items():
+            sink.check(program.plan.sinks[name])
+        return program
 
     def taken_over(program: Program) -> None:
         scope = decided_scope(program.orders, position.branch, position.head)

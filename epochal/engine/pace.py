@@ -31,9 +31,9 @@ class Pace:
         """At most ``max_records``; with a target, what the measured rate gets done in that time, changed gradually."""
         if self.target_seconds is None or self._records_per_second is None:
             return SliceLimits(max_records=self.max_records)
-        wanted = max(1, int(self._records_per_second * self.target_seconds))
-        wanted = min(wanted, max(1, int(self._last_records * LARGEST_STEP)))
-        return SliceLimits(max_records=min(wanted, self.max_records) if self.max_records else wanted)
+        target = max(1, int(self._records_per_second * self.target_seconds))
+        target = min(target, max(1, int(self._last_records * LARGEST_STEP)))
+        return SliceLimits(max_records=min(target, self.max_records) if self.max_records else target)
 
     def started(self, now: float) -> None:
         self.last_start = now

@@ -54,10 +54,10 @@ def check_continues(
     store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
 ) -> None:
     """Raises ``IncompatibleState`` when these orders cannot go on from a snapshot."""
-    head, wanted = store.read_manifest(reference), orders.configuration.max_parallelism
-    if head.max_parallelism != wanted:
+    head, configured = store.read_manifest(reference), orders.configuration.max_parallelism
+    if head.max_parallelism != configured:
         raise IncompatibleState(
-            f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {wanted}; it "
+            f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {configured}; it "
             f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
     found = continuation(store, reference, participants.tables, orders.configuration.allow_dropped_state)
@@ -78,7 +78,7 @@ def changes_since(
         found.append(Change(kind=kind, detail={**detail, **said}))
 
     if head.artifact != orders.artifact:
-        changed("upgrade", artifact=[head.artifact, orders.artifact], tables=_told(head, participants))
+        changed("upgrade", artifact=[head.artifact, orders.artifact], tables=_table_changes(head, participants))
     if head.parameters != orders.parameters:
         changed("parameters", changed=_differences(head.parameters, orders.parameters))
     if head.parallelism != orders.configuration.parallelism:
@@ -100,7 +100,7 @@ def _targets(store: SnapshotStore, head: Manifest) -> dict[str, str] | None:
     return {name: sink.target for name, sink in head.sinks.items()}
 
 
-def _told(head: Manifest, participants: Participants) -> dict[str, str]:
+def _table_changes(head: Manifest, participants: Participants) -> dict[str, str]:
     """State tables that are not as before, by what became of them."""
     compared = compare(head.tables, participants.tables)
     return {change.table: change.verdict for change in compared if change.verdict != "same"}

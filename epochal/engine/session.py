@@ -61,5 +61,5 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
 
 def _java_options(configuration: Configuration) -> str:
     """What the author gave, and the archive of Spark's classes where that says nothing of one."""
-    given = configuration.spark.get(JAVA_OPTIONS, "")
-    return given if "Archive" in given else f"{archive_options()} {given}".strip()
+    options = configuration.spark.get(JAVA_OPTIONS, "")
+    return options if "Archive" in options else f"{archive_options()} {options}".strip()

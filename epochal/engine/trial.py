@@ -69,10 +69,10 @@ def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestRe
     """
     started = time.monotonic()
     store = SnapshotStore(after.orders.store)
-    told = list(islice(history(store, head), epochs))[::-1]
-    if not told:
+    replayed = list(islice(history(store, head), epochs))[::-1]
+    if not replayed:
         raise InvalidInput("There is no committed epoch that could be tried again.")
-    base = told[0].parent
+    base = replayed[0].parent
     branch = f"{BRANCHES}{uuid4().hex[:12]}"
     try:
         trials = {
@@ -80,10 +80,10 @@ def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestRe
             for name, tried in (("after", after), ("before", before))
         }
         for trial in trials.values():
-            for manifest in told:
+            for manifest in replayed:
                 trial.run(manifest)
         tables = compare_states(store, head, trials["after"].tables, trials["after"].chains)
-        sinks = tuple(_compared_sinks(spark, told, trials["before"].handles, trials["after"].handles))
+        sinks = tuple(_compared_sinks(spark, replayed, trials["before"].handles, trials["after"].handles))
     finally:
         for name in ("before", "after"):
             for path in store.list(f"{branch}-{name}"):
@@ -91,7 +91,7 @@ def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestRe
     return TrialReport(
         same=all(table.same for table in tables) and all(sink.same for sink in sinks),
         base=None if base is None else base.epoch,
-        epochs=len(told),
+        epochs=len(replayed),
         seconds=time.monotonic() - started,
         tables=tuple(tables),
         sinks=sinks,
@@ -118,11 +118,11 @@ class _Trial:
     def tables(self) -> Sequence[StateTable]:
         return self._program.participants.tables
 
-    def run(self, told: Manifest) -> None:
+    def run(self, replayed: Manifest) -> None:
         orders = self._program.orders
-        key = EpochKey(self._branch, told.epoch)
+        key = EpochKey(self._branch, replayed.epoch)
         scope = EpochScope(orders.application, key, 1, self._head.key if self._head else None)
-        slices = {name: slice for name, slice in told.slices.items() if name in self._program.participants.sources}
+        slices = {name: slice for name, slice in replayed.slices.items() if name in self._program.participants.sources}
         plan = EpochPlan(scope, slices, dict(self.chains))
         collected = collect(
             self._runner.run(plan, orders.configuration.epoch_timeout_seconds),
@@ -132,11 +132,11 @@ class _Trial:
         )
         for name, handles in collected.sinks.items():
             self.handles[name] += handles
-        manifest = self._manifest(told, key, collected)
+        manifest = self._manifest(replayed, key, collected)
         self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path="", sha256="")
 
-    def _manifest(self, told: Manifest, key: EpochKey, collected: Collected) -> Manifest:
+    def _manifest(self, replayed: Manifest, key: EpochKey, collected: Collected) -> Manifest:
         """Never written: what a chain is extended with."""
         orders = self._program.orders
         handles = [handle for found in collected.operators.values() for handle in found]
@@ -165,9 +165,12 @@ def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str)
 
 
 def _compared_sinks(
-    spark: SparkSession, told: Sequence[Manifest], before: Mapping[str, list[Handle]], after: Mapping[str, list[Handle]]
+    spark: SparkSession,
+    replayed: Sequence[Manifest],
+    before: Mapping[str, list[Handle]],
+    after: Mapping[str, list[Handle]],
 ) -> Iterator[SinkComparison]:
     for sink in sorted({*before, *after}):
-        committed = [manifest.sinks[sink] for manifest in told if sink in manifest.sinks]
+        committed = [manifest.sinks[sink] for manifest in replayed if sink in manifest.sinks]
         rows = sum(handle.rows for handles in committed for handle in handles.handles) if committed else None
         yield compare_outputs(spark, sink, rows, before.get(sink, []), after.get(sink, []))

@@ -45,10 +45,12 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
 
     def source(node: SourceNode) -> DataFrame:
         with at(f"Source {node.name!r}"):
-            made = node.make()
-            schema = made.schema(spark)
-            made.restore(None, ())
-            made.plan(SliceLimits(max_records=1))  # nothing is taken; but is the folder there, does the server answer?
+            connector = node.make()
+            schema = connector.schema(spark)
+            connector.restore(None, ())
+            connector.plan(
+                SliceLimits(max_records=1)
+            )  # nothing is taken; but is the folder there, does the server answer?
             return spark.createDataFrame([], schema)
 
     def table(node: StaticNode) -> DataFrame:

@@ -113,6 +113,6 @@ def _split(text: str) -> list[str]:
 def _from_struct(where: str, schema: Any) -> tuple[Column, ...]:
     fields = getattr(schema, "fields", None)
     if fields is None:
-        given = type(schema).__name__
-        raise SchemaError(f"{where}: the schema is {given}; give text such as 'streak int', or a StructType.")
+        found = type(schema).__name__
+        raise SchemaError(f"{where}: the schema is {found}; give text such as 'streak int', or a StructType.")
     return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in fields)

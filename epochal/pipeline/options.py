@@ -9,9 +9,9 @@ from epochal.errors import OptionError
 from epochal.pipeline.names import closest, listed
 
 
-def check_options(what: str, given: Mapping[str, Any], allowed: Collection[str]) -> None:
+def check_options(what: str, options: Mapping[str, Any], allowed: Collection[str]) -> None:
     """Raises ``OptionError`` for the first option that ``what`` does not have, naming the closest that it has."""
-    for name in given:
+    for name in options:
         if name not in allowed:
             raise OptionError(
                 f"{what} has no option {name!r}.{closest(name, allowed)} Options are {listed(sorted(allowed))}."

@@ -15,14 +15,14 @@ from epochal.pipeline.names import closest, listed
 
 def parameters_model(build: Callable[..., Any]) -> type[BaseModel] | None:
     """The model that ``build`` takes; ``None`` when it takes nothing. Raises ``ArtifactError`` with the fix."""
-    wanted = list(inspect.signature(build).parameters.values())
-    if not wanted:
+    declared = list(inspect.signature(build).parameters.values())
+    if not declared:
         return None
     fix = "Write `def build(parameters: Parameters) -> Pipeline:`, with a pydantic model `class Parameters(BaseModel)`."
-    if len(wanted) > 1:
-        raise ArtifactError(f"build() takes {len(wanted)} arguments; it can take one, its parameters. {fix}")
+    if len(declared) > 1:
+        raise ArtifactError(f"build() takes {len(declared)} arguments; it can take one, its parameters. {fix}")
     try:
-        annotation = typing.get_type_hints(build).get(wanted[0].name)
+        annotation = typing.get_type_hints(build).get(declared[0].name)
     except (NameError, TypeError) as error:
         raise ArtifactError(f"The annotations of build() cannot be read: {error}. {fix}") from error
     if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
@@ -30,21 +30,23 @@ def parameters_model(build: Callable[..., Any]) -> type[BaseModel] | None:
     return annotation
 
 
-def parse_parameters(model: type[BaseModel] | None, given: Mapping[str, Any]) -> BaseModel | None:
-    """Check ``given`` against the model. Raises ``ParameterError`` naming every wrong field, without its value."""
+def parse_parameters(model: type[BaseModel] | None, values: Mapping[str, Any]) -> BaseModel | None:
+    """Check ``values`` against the model. Raises ``ParameterError`` naming every wrong field, without its value."""
     if model is None:
-        if given:
-            raise ParameterError(f"The pipeline takes no parameters, but got {listed(map(repr, given))}. Leave it out.")
+        if values:
+            raise ParameterError(
+                f"The pipeline takes no parameters, but got {listed(map(repr, values))}. Leave it out."
+            )
         return None
     names = _names(model)
     wrong = [
         f"{name}: there is no such parameter.{closest(name, names) or f' There are {listed(names)}.'}"
-        for name in given
+        for name in values
         if name not in names and model.model_config.get("extra") != "allow"
     ]
     parsed: BaseModel | None = None
     try:
-        parsed = model.model_validate(dict(given))
+        parsed = model.model_validate(dict(values))
     except ValidationError as error:
         wrong += [
             f"{'.'.join(map(str, problem['loc'])) or 'parameters'}: {_sentence(problem['msg'])}"

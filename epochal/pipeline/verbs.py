@@ -44,10 +44,10 @@ def join(columns: tuple[str, ...], how: str, frame: DataFrame, table: DataFrame)
     return frame.join(table, list(columns), how)
 
 
-def require_columns(wanted: tuple[str, ...], there: list[str], where: str = "the input") -> None:
+def require_columns(required: tuple[str, ...], there: list[str], where: str = "the input") -> None:
     """Raises ``PipelineError`` naming the first column that is missing, and what there is."""
     known = {name.casefold() for name in there}
-    for name in wanted:
+    for name in required:
         if name.casefold() not in known:
             raise PipelineError(
                 f"there is no column {name!r} in {where}; there are {listed(there)}.{closest(name, there)}"

@@ -48,8 +48,8 @@ def read_base(store: SnapshotStore, table: StateTable, base: BaseFile) -> pa.Tab
 
 def deltas_for(chain: Chain, groups: Iterable[int]) -> Iterator[DeltaFile]:
     """The chain's deltas, oldest first, that can hold some of these key groups."""
-    wanted = set(groups)
+    requested = set(groups)
     for link in chain.links:
         for delta in link.deltas:
-            if any(group % delta.parallelism == delta.subtask for group in wanted):
+            if any(group % delta.parallelism == delta.subtask for group in requested):
                 yield delta

@@ -85,9 +85,9 @@ def rows_of(chain: Chain) -> int:
 def ranges_of(chain: Chain, max_parallelism: int) -> tuple[KeyGroupRange, ...]:
     """Ranges of about equal size, in a number that is a power of two: so that they stay the same while state grows."""
     bytes_there = bytes_of_deltas([chain]) + bytes_of_bases([chain])
-    wanted = max(rows_of(chain) / ROWS_PER_RANGE, bytes_there / BYTES_PER_RANGE)
+    target = max(rows_of(chain) / ROWS_PER_RANGE, bytes_there / BYTES_PER_RANGE)
     number = FEWEST_RANGES
-    while number < wanted:
+    while number < target:
         number *= 2
     number = min(number, max_parallelism)
     bounds = [index * max_parallelism // number for index in range(number + 1)]

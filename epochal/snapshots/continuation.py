@@ -36,9 +36,9 @@ def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Itera
 
     Bases that were written after the column was dropped have no trace of it, and end the search.
     """
-    wanted = {table.id: table for table in tables}
+    by_id = {table.id: table for table in tables}
     added = {
-        id: _names(wanted[id]) - before for id, before in _declared(store.read_manifest(head)).items() if id in wanted
+        id: _names(by_id[id]) - before for id, before in _declared(store.read_manifest(head)).items() if id in by_id
     }
     base_at = None
     for manifest in history(store, head):

@@ -22,7 +22,7 @@ from epochal.snapshots.merging import folded
 from epochal.snapshots.parts import at_once, read_rows
 from epochal.snapshots.reader import SnapshotReader, declared
 from epochal.snapshots.route import Route, is_continuous
-from epochal.snapshots.search import TableSearch, Wanted, first_of_each
+from epochal.snapshots.search import RequestedKeys, TableSearch, first_of_each
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
@@ -132,8 +132,8 @@ def _by_deltas(
         if ancestor is not None and declares(ancestor.manifest, id):
             untouched = pc.invert(pc.is_in(keys[other], value_set=keys[mine]))
             sought = changes[other].filter(untouched).select(table.key_schema.names)
-            wanted = Wanted.of(table, sought, right.manifest.max_parallelism)
-            puts = pa.concat_tables([puts, TableSearch(store, table, ancestor.chain(id)).find(wanted).rows])
+            requested = RequestedKeys.of(table, sought, right.manifest.max_parallelism)
+            puts = pa.concat_tables([puts, TableSearch(store, table, ancestor.chain(id)).find(requested).rows])
         sides.append(_Side(table, puts))
     return (sides[0], sides[1]), _distinct(keys)
 

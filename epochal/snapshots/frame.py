@@ -64,8 +64,8 @@ def read_state(
     if client is not None:
         if application is None or branch is not None:
             raise InvalidInput("With a client, say which application is meant, and no branch.")
-        wanted = "head" if epoch is None else epoch
-        reference: ManifestReference = client.application(application).snapshots.get(wanted).reference
+        selector = "head" if epoch is None else epoch
+        reference: ManifestReference = client.application(application).snapshots.get(selector).reference
     elif isinstance(epoch, str) or application is not None:
         raise InvalidInput("Names and applications are known to the control plane: give a client, or branch and epoch.")
     else:

@@ -114,14 +114,14 @@ def _page(
     """``before``: the rows from which the oldest step started; ``end`` is where they were."""
     bases = None if walk.bases is None else walk.bases.named_by
     by_step = _changes(steps, before)
-    given: list[KeyChange] = []
+    entries: list[KeyChange] = []
     for step, changes in zip(steps, by_step, strict=True):
         first = skip if step is steps[0] else 0
-        room = limit - len(given)
-        given += changes[first : first + room]
+        room = limit - len(entries)
+        entries += changes[first : first + room]
         if len(changes) - first > room:
-            return HistoryPage(tuple(given), HistoryPosition(step.reference, first + room, bases))
-    return HistoryPage(tuple(given), None if end is None else HistoryPosition(end, 0, bases))
+            return HistoryPage(tuple(entries), HistoryPosition(step.reference, first + room, bases))
+    return HistoryPage(tuple(entries), None if end is None else HistoryPosition(end, 0, bases))
 
 
 def _changes(steps: Sequence[Step], before: Sequence[KeyRow]) -> list[list[KeyChange]]:

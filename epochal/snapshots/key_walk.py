@@ -21,7 +21,7 @@ from epochal.snapshots.lineage import declares
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.parts import SMALL_BYTES, at_once, can_hold, read_rows
 from epochal.snapshots.reader import Key, Row, declared, key_table
-from epochal.snapshots.search import TableSearch, Wanted
+from epochal.snapshots.search import RequestedKeys, TableSearch
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
@@ -88,7 +88,7 @@ class KeyWalk:
         self._start = start
         head = store.read_manifest(start)
         self._declared = declared(head, table)
-        self._wanted = Wanted.of(self._declared, key_table(self._declared, [key]), head.max_parallelism)
+        self._requested = RequestedKeys.of(self._declared, key_table(self._declared, [key]), head.max_parallelism)
         self.bases: Bases | None = None
         """Those that were met last, and so are the oldest."""
         if bases is not None:
@@ -148,7 +148,7 @@ class KeyWalk:
         return self._rows(Chain(bases.at, bases.files, ()))
 
     def _rows(self, chain: Chain) -> list[KeyRow]:
-        rows = TableSearch(self._store, self._declared, chain).find(self._wanted).rows
+        rows = TableSearch(self._store, self._declared, chain).find(self._requested).rows
         return list(_key_rows(self._declared, rows, [PUT] * rows.num_rows))
 
     def _note_bases(self, reference: ManifestReference, manifest: Manifest) -> None:
@@ -174,18 +174,18 @@ class KeyWalk:
         table = declared(manifest, self._table)
         found: list[KeyRow] = []
         for delta in manifest.deltas:
-            if delta.table == self._table and can_hold(delta, self._wanted.groups).any():
+            if delta.table == self._table and can_hold(delta, self._requested.groups).any():
                 try:
-                    rows = read_rows(self._store, table, delta.file, self._wanted.groups, keep=False)
+                    rows = read_rows(self._store, table, delta.file, self._requested.groups, keep=False)
                 except FileMissing as error:
                     return error
                 found += self._matching(table, rows)
         return tuple(sorted(found, key=lambda row: row.encoded))
 
     def _matching(self, table: StateTable, rows: pa.Table) -> Iterator[KeyRow]:
-        names = table.key_schema.names[: self._wanted.columns]
+        names = table.key_schema.names[: self._requested.columns]
         leading = KeyCodec(pa.schema([table.key_schema.field(name) for name in names])).encode_array(rows)
-        rows = rows.filter(pc.equal(leading, self._wanted.keys[0]))
+        rows = rows.filter(pc.equal(leading, self._requested.keys[0]))
         return _key_rows(table, rows, rows.column("_op").to_pylist())
 
 

@@ -27,7 +27,7 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
 
     A table begins where it was declared last without a break: what one of the same id held before was dropped.
     """
-    wanted = tuple(tables)
+    table_ids = tuple(tables)
     manifests: list[Manifest] = []
     bases: tuple[BaseFile, ...] = ()
     base_at: EpochKey | None = None
@@ -37,10 +37,10 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
         if manifest.key == base_at:
             break
         manifests.append(manifest)
-        if not any(declares(manifest, table) for table in wanted):
+        if not any(declares(manifest, table) for table in table_ids):
             bases, base_at = (), None
             break
-    return {table: _chain(table, manifests, base_at, bases) for table in wanted}
+    return {table: _chain(table, manifests, base_at, bases) for table in table_ids}
 
 
 def _chain(table: str, newest_first: Sequence[Manifest], base_at: EpochKey | None, bases: Iterable[BaseFile]) -> Chain:

@@ -87,10 +87,10 @@ def read_rows(
     ``FileCorrupt``.
     """
     of = f"state {table.id!r}"
-    wanted = None if groups is None else np.unique(groups)
+    requested = None if groups is None else np.unique(groups)
     with _damage(store, file, of):
-        rows = _read(store, file, wanted, of, keep)
-        return conformed(rows if wanted is None else _of_groups(rows, wanted), table)
+        rows = _read(store, file, requested, of, keep)
+        return conformed(rows if requested is None else _of_groups(rows, requested), table)
 
 
 def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -> frozenset[str]:
@@ -144,14 +144,14 @@ def _damage(store: SnapshotStore, file: FileReference, of: str) -> Iterator[None
         ) from error
 
 
-def _read(store: SnapshotStore, file: FileReference, wanted: Groups | None, of: str, keep: bool) -> pa.Table:
+def _read(store: SnapshotStore, file: FileReference, requested: Groups | None, of: str, keep: bool) -> pa.Table:
     footer = _footers.get(file.sha256)
     source = None
     if footer is None:
         source = _opened(store, file, of)
         footer = _footer(source.metadata)
         _footers.put(file.sha256, footer, 2000 + 1000 * footer.metadata.num_row_groups)
-    parts = range(footer.metadata.num_row_groups) if wanted is None else _with_groups(footer, wanted)
+    parts = range(footer.metadata.num_row_groups) if requested is None else _with_groups(footer, requested)
     known = {part: kept.rows for part in parts if (kept := _parts.get((file.sha256, part))) is not None}
     missing = [part for part in parts if part not in known]
     if missing:
@@ -186,19 +186,19 @@ def _footer(metadata: pq.FileMetaData) -> _Footer:
     return _Footer(metadata, first_and_last[:, 0], first_and_last[:, 1])
 
 
-def _with_groups(footer: _Footer, wanted: Groups) -> list[int]:
+def _with_groups(footer: _Footer, requested: Groups) -> list[int]:
     """The row groups in whose range one of the wanted key groups, which are sorted, lies."""
-    following = np.searchsorted(wanted, footer.first)
-    within = following < len(wanted)
-    within[within] = wanted[following[within]] <= footer.last[within]
+    following = np.searchsorted(requested, footer.first)
+    within = following < len(requested)
+    within[within] = requested[following[within]] <= footer.last[within]
     return [int(part) for part in np.flatnonzero(within)]
 
 
-def _of_groups(rows: pa.Table, wanted: Groups) -> pa.Table:
+def _of_groups(rows: pa.Table, requested: Groups) -> pa.Table:
     groups = rows.column("_kg").to_numpy()
-    if len(wanted) > 16:
-        return rows.filter(pa.array(np.isin(groups, wanted)))
-    firsts, ends = np.searchsorted(groups, wanted), np.searchsorted(groups, wanted, "right")
+    if len(requested) > 16:
+        return rows.filter(pa.array(np.isin(groups, requested)))
+    firsts, ends = np.searchsorted(groups, requested), np.searchsorted(groups, requested, "right")
     slices = [rows.slice(first, end - first) for first, end in zip(firsts, ends, strict=True) if end > first]
     return pa.concat_tables(slices) if slices else rows.slice(0, 0)
 

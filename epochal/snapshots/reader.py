@@ -19,7 +19,7 @@ from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.search import FoundRows, TableSearch, Wanted
+from epochal.snapshots.search import FoundRows, RequestedKeys, TableSearch
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
@@ -76,7 +76,7 @@ class SnapshotReader:
 
         A key may be given once only.
         """
-        return self.search(id).find(Wanted.of(self.table(id), keys, self.manifest.max_parallelism))
+        return self.search(id).find(RequestedKeys.of(self.table(id), keys, self.manifest.max_parallelism))
 
     def search(self, id: str) -> TableSearch:
         """Reads of one state table's files."""

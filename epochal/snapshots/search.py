@@ -35,7 +35,7 @@ _FEW_KEYS = 16
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedKeys:
     """Distinct keys to be found: their bytes, and the key group of each. ``columns`` of the full key are in them."""
 
     keys: pa.BinaryArray
@@ -43,7 +43,7 @@ class Wanted:
     columns: int
 
     @classmethod
-    def of(cls, table: StateTable, keys: pa.Table, max_parallelism: int) -> Wanted:
+    def of(cls, table: StateTable, keys: pa.Table, max_parallelism: int) -> RequestedKeys:
         """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null."""
         names = [column.name for column in table.key]
         owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
@@ -56,8 +56,8 @@ class Wanted:
         """The keys as Python bytes, where they are few."""
         return as_list(self.keys)
 
-    def some(self, positions: Groups) -> Wanted:
-        return Wanted(self.keys.take(pa.array(positions)), self.groups[positions], self.columns)
+    def some(self, positions: Groups) -> RequestedKeys:
+        return RequestedKeys(self.keys.take(pa.array(positions)), self.groups[positions], self.columns)
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,17 @@ class TableSearch:
         deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
         return [*deltas, *self._chain.bases]
 
-    def find(self, wanted: Wanted) -> FoundRows:
+    def find(self, requested: RequestedKeys) -> FoundRows:
         """The rows of all wanted keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
-        whole = wanted.columns == len(self._table.full_key)
-        searching = np.ones(len(wanted.keys), bool)
+        whole = requested.columns == len(self._table.full_key)
+        searching = np.ones(len(requested.keys), bool)
         parts, owners = [self._nothing], [np.zeros(0, np.int32)]
         for wave in _waves(self.files):
             pending: Groups = np.flatnonzero(searching).astype(np.int32)
             if not len(pending):
                 break
-            jobs = [(file, here) for file in wave if len(here := pending[can_hold(file, wanted.groups[pending])])]
-            for owner, rows in self._matches_of(wanted, jobs):
+            jobs = [(file, here) for file in wave if len(here := pending[can_hold(file, requested.groups[pending])])]
+            for owner, rows in self._matches_of(requested, jobs):
                 if not len(owner):
                     continue
                 if whole:
@@ -126,33 +126,33 @@ class TableSearch:
     def _nothing(self) -> pa.Table:
         return self._table.delta_schema.empty_table()
 
-    def _matches_of(self, wanted: Wanted, jobs: Sequence[Job]) -> Iterator[Match]:
+    def _matches_of(self, requested: RequestedKeys, jobs: Sequence[Job]) -> Iterator[Match]:
         """Of each file in their order. What is kept in memory is searched here, the rest by several threads."""
-        kept = [self._kept(wanted, *job) if len(job[1]) <= _FEW_KEYS else None for job in jobs]
-        others = iter(at_once(lambda job: self._matches(wanted, *job), _without(jobs, kept)))
+        kept = [self._kept(requested, *job) if len(job[1]) <= _FEW_KEYS else None for job in jobs]
+        others = iter(at_once(lambda job: self._matches(requested, *job), _without(jobs, kept)))
         for match in kept:
             yield next(others) if match is None else match
 
-    def _kept(self, wanted: Wanted, file: DeltaFile | BaseFile, here: Groups) -> Match | None:
+    def _kept(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match | None:
         """The matches in a file that is in memory; ``None`` when it is not."""
         owners: list[int] = []
         found: list[pa.Table] = []
         for place in here.tolist():
-            group = int(wanted.groups[place])
+            group = int(requested.groups[place])
             parts = kept_parts(file.file, group)
             if parts is None:
                 return None
             for part in parts:
-                rows = part.rows_of(self._codec, group, wanted.texts[place])
+                rows = part.rows_of(self._codec, group, requested.texts[place])
                 if rows.num_rows:
                     found.append(self._tagged(conformed(rows, self._table)))
                     owners += [place] * rows.num_rows
         return np.array(owners, np.int32), pa.concat_tables(found) if found else self._nothing
 
-    def _matches(self, wanted: Wanted, file: DeltaFile | BaseFile, here: Groups) -> Match:
-        sought = wanted.some(here)
+    def _matches(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match:
+        sought = requested.some(here)
         rows = self._rows(file.file, sought.groups)
-        names = self._table.key_schema.names[: wanted.columns]
+        names = self._table.key_schema.names[: requested.columns]
         leading = KeyCodec(pa.schema([self._table.key_schema.field(name) for name in names]))
         place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
         hits = place.is_valid()

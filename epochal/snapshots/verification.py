@@ -208,9 +208,9 @@ class Verification:
         if need.base is None:
             return None
         place = layout.place_of(need.path)
-        made_at = EpochKey(place.branch, place.epoch) if place is not None else need.base.at
-        chain = self._chain_at(made_at, need.base.table, need.path)
-        manifest = self._at(made_at)
+        written_at = EpochKey(place.branch, place.epoch) if place is not None else need.base.at
+        chain = self._chain_at(written_at, need.base.table, need.path)
+        manifest = self._at(written_at)
         if chain is None or manifest is None:
             return None
         table = next((table for table in manifest.tables if table.id == need.base.table), None)
@@ -220,7 +220,7 @@ class Verification:
             rows = merged(self._store, table, chain, need.base.first_group, need.base.last_group)
         except EpochalError:
             return None
-        return bytes(encoded_base(table, made_at, need.base.first_group, need.base.last_group, rows))
+        return bytes(encoded_base(table, written_at, need.base.first_group, need.base.last_group, rows))
 
     def _at(self, key: EpochKey) -> Manifest | None:
         return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)

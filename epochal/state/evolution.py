@@ -133,11 +133,12 @@ def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable) ->
     """
     defaults = {column.name: column for column in table.value}
     there = set(rows.schema.names)
-    wanted = list(fields)
+    declared = list(fields)
     arrays = [
-        column(rows, field) if field.name in there else _absent(defaults[field.name], rows.num_rows) for field in wanted
+        column(rows, field) if field.name in there else _absent(defaults[field.name], rows.num_rows)
+        for field in declared
     ]
-    return pa.table(arrays, schema=pa.schema(wanted))
+    return pa.table(arrays, schema=pa.schema(declared))
 
 
 def _absent(column: Column, rows: int) -> pa.Array:

@@ -43,7 +43,7 @@ _CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _TIME = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})?")
 _EXACT = Context(prec=80)
 
-_WANTED = {
+_EXPECTED_FORMS = {
     "boolean": "true or false",
     "float": 'a number, "NaN", "Infinity" or "-Infinity"',
     "double": 'a number, "NaN", "Infinity" or "-Infinity"',
@@ -137,15 +137,17 @@ def _parse(value: Any, column: Column, error: type[InvalidInput]) -> Any:
         return _value(value, column.type)
     except (ValueError, TypeError, OverflowError, InvalidOperation):
         shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + ".."
-        raise error(f"Column {column.name!r} ({column.type}) takes {_wanted(column.type)}, not {shown}.") from None
+        raise error(
+            f"Column {column.name!r} ({column.type}) takes {_expected_form(column.type)}, not {shown}."
+        ) from None
 
 
-def _wanted(type: str) -> str:
+def _expected_form(type: str) -> str:
     if type in INTEGER_BITS:
         bound = 2 ** (INTEGER_BITS[type] - 1)
         return f"an integer from {-bound} to {bound - 1}"
-    if type in _WANTED:
-        return _WANTED[type]
+    if type in _EXPECTED_FORMS:
+        return _EXPECTED_FORMS[type]
     precision, scale = decimal_of(type) or (0, 0)
     return f"a string of at most {precision - scale} digits before and {scale} after the point"
 

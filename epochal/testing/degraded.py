@@ -36,11 +36,11 @@ from epochal.testing.sink_contract import Row, SinkHarness
 
 Answer = TypeVar("Answer")
 
-_made: weakref.WeakValueDictionary[int, DegradedSink] = weakref.WeakValueDictionary()
+_instances: weakref.WeakValueDictionary[int, DegradedSink] = weakref.WeakValueDictionary()
 
 
 def _found(number: int) -> DegradedSink:
-    return _made[number]
+    return _instances[number]
 
 
 class Losses:
@@ -51,12 +51,12 @@ class Losses:
         self._known: dict[str, int] = {}
         self._turn: Counter[str] = Counter()
 
-    def each(self, call: str, made: Callable[[], object]) -> None:
+    def each(self, call: str, operation: Callable[[], object]) -> None:
         """Make the call with one answer lost after the other. Errors that are not of a lost answer are raised."""
         for losing in self.rounds(call):
             with losing as loss:
                 try:
-                    made()
+                    operation()
                 except Fenced:
                     raise
                 except (EpochalError, AnswerLost):
@@ -112,7 +112,7 @@ class DegradedSink(SinkBackend):
         self._schema: pa.Schema | None = None
         self._sent: bytes | None = None
         """What executors are sent: a backend that has recovered."""
-        _made[id(self)] = self
+        _instances[id(self)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The suite sends backends to executors. Those behind this one are sent when a task starts.

@@ -27,11 +27,11 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.degraded import Losses
 from epochal.testing.state_world import StateHarness
 
-_made: weakref.WeakValueDictionary[int, DegradedState] = weakref.WeakValueDictionary()
+_instances: weakref.WeakValueDictionary[int, DegradedState] = weakref.WeakValueDictionary()
 
 
 def _found(number: int) -> DegradedState:
-    return _made[number]
+    return _instances[number]
 
 
 class DegradedStateHarness(StateHarness):
@@ -66,7 +66,7 @@ class DegradedState(StateBackend):
 
     def __init__(self, degraded: DegradedStateHarness) -> None:
         self._degraded = degraded
-        _made[id(self)] = self
+        _instances[id(self)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _found, (id(self),)

@@ -84,16 +84,16 @@ def wrong_epochs(history: History, operators: Sequence[KeyedOracle]) -> list[str
     """State at every epoch, and each sink's rows of every epoch, equal the sequential oracle's."""
     found: list[str] = []
     inputs = (slices(manifest) for _, manifest in history.snapshots)
-    for (reference, _), wanted in zip(history.snapshots, expectations(operators, inputs), strict=True):
-        found += wrong_state(history.store, reference, wanted)
-        found += _wrong_output(history, reference.epoch, wanted)
+    for (reference, _), expected in zip(history.snapshots, expectations(operators, inputs), strict=True):
+        found += wrong_state(history.store, reference, expected)
+        found += _wrong_output(history, reference.epoch, expected)
     return found
 
 
-def wrong_state(store: SnapshotStore, reference: ManifestReference, wanted: Expectation) -> Iterator[str]:
+def wrong_state(store: SnapshotStore, reference: ManifestReference, expected: Expectation) -> Iterator[str]:
     """Each state table of a snapshot equals the oracle's."""
     reader = SnapshotReader(store, reference)
-    for table, rows in wanted.state.items():
+    for table, rows in expected.state.items():
         there = multiset(reader.read(table).to_pylist())
         if there != rows:
             yield f"state {table} at epoch {reference.epoch}: {_difference(there, rows)}"
@@ -136,15 +136,15 @@ def visible_rows(folder: Path, epoch: int) -> Rows:
     return multiset(row for file in files for row in pq.ParquetFile(file).read().to_pylist())
 
 
-def _wrong_output(history: History, epoch: int, wanted: Expectation) -> Iterator[str]:
-    for sink, rows in wanted.output.items():
+def _wrong_output(history: History, epoch: int, expected: Expectation) -> Iterator[str]:
+    for sink, rows in expected.output.items():
         there = visible_rows(history.outputs[sink], epoch)
         if there != rows:
             yield f"sink {sink}, epoch {epoch}: {_difference(there, rows)}"
 
 
-def _difference(there: Rows, wanted: Rows) -> str:
-    return f"{_some(wanted - there)} missing, {_some(there - wanted)} too many"
+def _difference(there: Rows, expected: Rows) -> str:
+    return f"{_some(expected - there)} missing, {_some(there - expected)} too many"
 
 
 def _some(rows: Rows) -> str:

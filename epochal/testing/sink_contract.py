@@ -56,16 +56,16 @@ def start(backend: SinkBackend, scope: EpochScope, subtask: int = 0) -> SinkTran
     return _copied(backend).start(TaskScope(scope, OWNER, subtask))
 
 
-def pre_commit(backend: SinkBackend, scope: EpochScope, given: Iterable[Row], subtask: int = 0) -> Handle:
+def pre_commit(backend: SinkBackend, scope: EpochScope, rows: Iterable[Row], subtask: int = 0) -> Handle:
     """One task attempt from start to handle, in an executor's copy of the backend; the handle travels as JSON."""
     transaction = start(backend, scope, subtask)
-    for row in given:
+    for row in rows:
         transaction.write(batch([row]))
     return Handle.decode(transaction.pre_commit().encode())
 
 
-def batch(given: list[Row]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(given, schema=SCHEMA)
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
 def _copied(backend: SinkBackend) -> SinkBackend:

@@ -47,8 +47,8 @@ def run(server: HdfsServer, folder: Path, jvm: SparkJvm) -> int:
         if killed:
             server.restart_name_node(kill=True)
     there = read(client, f"{root}/days")
-    wanted = batch(pd.concat([flights for _, flights in days]), airlines)
-    same = there.reset_index(drop=True).equals(wanted.reset_index(drop=True))
+    expected = batch(pd.concat([flights for _, flights in days]), airlines)
+    same = there.reset_index(drop=True).equals(expected.reset_index(drop=True))
     print(f"{len(there)} rows in the table, {'equal to' if same else 'not'} what pandas computes.")
     return 0 if same else 1
 

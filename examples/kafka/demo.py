@@ -80,11 +80,11 @@ def same_delays(server: KafkaServer, arrived: pd.DataFrame) -> bool:
     newest = {message.key(): json.loads(message.value() or b"") for message in read_topic(server.bootstrap, "delays")}
     there = {row["carrier"]: (row["flights"], row["total_delay"], row["worst_delay"]) for row in newest.values()}
     grouped = arrived.groupby("carrier")["delay"].agg(["count", "sum", "max"])
-    wanted = {
+    expected = {
         str(carrier): tuple(map(int, row)) for carrier, row in zip(grouped.index, grouped.to_numpy(), strict=True)
     }
-    print(f"{len(there)} carriers in topic delays, {'equal' if there == wanted else 'NOT EQUAL'} to pandas")
-    return there == wanted
+    print(f"{len(there)} carriers in topic delays, {'equal' if there == expected else 'NOT EQUAL'} to pandas")
+    return there == expected
 
 
 def same_alerts(server: KafkaServer, arrived: pd.DataFrame) -> bool:
@@ -94,15 +94,15 @@ def same_alerts(server: KafkaServer, arrived: pd.DataFrame) -> bool:
         row = json.loads(message.value() or b"")
         flight = dict(message.headers() or [])["flight"]
         there[row["tail"], row["late_in_a_row"], flight.decode() if isinstance(flight, bytes) else str(flight)] += 1
-    wanted: Counter[tuple[str, int, str]] = Counter()
+    expected: Counter[tuple[str, int, str]] = Counter()
     for tail, flights in arrived.sort_values(["time", "carrier", "flight"], kind="stable").groupby("tail"):
         late = 0
         for flight in flights.itertuples():
             late = late + 1 if flight.delay >= LATE_MINUTES else 0
             if late >= 3:
-                wanted[str(tail), late, f"{flight.carrier}{flight.flight}"] += 1
-    print(f"{there.total()} records in topic alerts, {'equal' if there == wanted else 'NOT EQUAL'} to pandas")
-    return there == wanted
+                expected[str(tail), late, f"{flight.carrier}{flight.flight}"] += 1
+    print(f"{there.total()} records in topic alerts, {'equal' if there == expected else 'NOT EQUAL'} to pandas")
+    return there == expected
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ CREATE TABLE flights (
 ROUTES = (
     "SELECT origin, destination, flights, cancelled, round(average_delay::numeric, 6), worst_delay, airport FROM routes"
 )
-WANTED = f"""
+EXPECTED = f"""
 SELECT origin, destination, count(delay), count(*) - count(delay), round(avg(delay), 6), max(delay), min(airport)
 FROM flights LEFT JOIN airports ON code = destination GROUP BY origin, destination
 HAVING NOT (count(delay) = 0 AND count(*) >= {UNUSED_AFTER_CANCELLATIONS})
@@ -57,9 +57,9 @@ def run(server: PostgresqlServer, folder: Path, jvm: SparkJvm) -> int:
             if code != (-9 if killed else 0):
                 return 1
         there = set(session.execute(ROUTES.encode()).fetchall())
-        wanted = set(session.execute(WANTED.encode()).fetchall())
-    print(f"{len(there)} routes in the table; {len(wanted ^ there)} differ from a query over all flights.")
-    return 0 if there == wanted else 1
+        expected = set(session.execute(EXPECTED.encode()).fetchall())
+    print(f"{len(there)} routes in the table; {len(expected ^ there)} differ from a query over all flights.")
+    return 0 if there == expected else 1
 
 
 def run_driver(url: str, password: str, folder: Path, jvm: SparkJvm, number: int, killed: bool) -> int:

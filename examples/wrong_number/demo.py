@@ -56,7 +56,7 @@ class Story:
         self.typed("rollback", "sales", "--epoch", "3", "--move-aside", "--yes", "-m", "lyon counts in cents")
         self.typed("upgrade", "sales", str(HERE / "fixed.py"), "-m", "amounts in cents")
         self.typed("start", "sales")
-        self.until(lambda: self.state() == wanted(), "the days to be counted again")
+        self.until(lambda: self.state() == expected(), "the days to be counted again")
         self.typed("get", "sales", "revenue", "lyon")
         self.typed("diff", "sales", "wrong", "head")
         self.typed("lineage", "sales")
@@ -104,7 +104,7 @@ class Story:
         with sqlite3.connect(self.database) as connection:
             rows = connection.execute("SELECT shop, sales, total FROM revenue").fetchall()
         table = {shop: (int(sales), Decimal(str(total))) for shop, sales, total in rows}
-        right = wanted()
+        right = expected()
         found = {"state": self.state(), "table": table, "folder": self.shown()}
         for where, values in found.items():
             print(f"{where}: {'as it should be' if values == right else f'{values}, not {right}'}")
@@ -132,7 +132,7 @@ def sales_of(day: str) -> list[dict[str, Any]]:
     return sales
 
 
-def wanted() -> dict[str, tuple[int, Decimal]]:
+def expected() -> dict[str, tuple[int, Decimal]]:
     """What every shop has sold, and for how much, in euros."""
     amounts: dict[str, list[Decimal]] = defaultdict(list)
     for day in DAYS:

@@ -114,21 +114,21 @@ class SubtaskBatchState:
             )
         return groups
 
-    def _fit(self, given: Any, schema: pa.Schema, call: str) -> pa.Table:
+    def _fit(self, rows: Any, schema: pa.Schema, call: str) -> pa.Table:
         what = f"State {self.table.id!r}: {call} takes a pyarrow.Table with the columns {schema_text(schema)}"
-        if isinstance(given, pa.RecordBatch):
-            given = pa.Table.from_batches([given])
-        if not isinstance(given, pa.Table):
-            raise SchemaError(f"{what}; it was given a {type(given).__name__}.")
-        if sorted(given.column_names) != sorted(schema.names):
-            raise SchemaError(f"{what}; it was given {', '.join(given.column_names) or 'no column'}.")
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if not isinstance(rows, pa.Table):
+            raise SchemaError(f"{what}; it was given a {type(rows).__name__}.")
+        if sorted(rows.column_names) != sorted(schema.names):
+            raise SchemaError(f"{what}; it was given {', '.join(rows.column_names) or 'no column'}.")
         for name in self.table.key_schema.names:
-            if given.column(name).null_count:
+            if rows.column(name).null_count:
                 raise InvalidKey(
                     f"State {self.table.id!r}: {call} was given null in key column {name!r}; a key has no nulls."
                 )
         try:
-            arrays = [given.column(each.name).cast(each.type) for each in schema]
+            arrays = [rows.column(each.name).cast(each.type) for each in schema]
         except pa.ArrowException as error:
-            raise SchemaError(f"{what}; it was given {schema_text(given.schema)}: {error}.") from None
+            raise SchemaError(f"{what}; it was given {schema_text(rows.schema)}: {error}.") from None
         return pa.Table.from_arrays(arrays, schema=schema)

@@ -26,10 +26,10 @@ class Chunk:
         return [*self.starts[1:].tolist(), self.rows.num_rows]
 
 
-def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: int) -> Iterator[Chunk]:
-    """Chunks of about ``wanted`` rows; larger only where a single key has more rows than that."""
+def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], target_rows: int) -> Iterator[Chunk]:
+    """Chunks of about ``target_rows`` rows; larger only where a single key has more rows than that."""
     pending: list[pa.RecordBatch] = []
-    rows, enough = 0, wanted
+    rows, enough = 0, target_rows
     for batch in batches:
         pending.append(batch)
         rows += batch.num_rows
@@ -43,7 +43,7 @@ def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: in
         # The last key may go on in the next batch. Doubling keeps a key of very many rows from being copied each time.
         pending = table.slice(last).to_batches()
         rows = table.num_rows - last
-        enough = wanted if last > 0 else 2 * rows
+        enough = target_rows if last > 0 else 2 * rows
     if rows:
         table = pa.Table.from_batches(pending).combine_chunks()
         yield Chunk(table, run_starts(table, key))

@@ -61,8 +61,8 @@ class KeyedState(ABC):
         arrays += [keys.column(column.name) for column in self.table.key]
         if sub_key is not None:
             arrays += [sub_key.column(column.name) for column in self.table.sub_key]
-        given = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
-        for column, field in zip(given, self.table.value_schema, strict=True):
+        columns = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
+        for column, field in zip(columns, self.table.value_schema, strict=True):
             arrays.append(self._column(field, column, positions))
         return pa.Table.from_arrays(arrays, schema=self.table.delta_schema)
 

@@ -158,9 +158,13 @@ def kafka(secured: bool = False, **settings: str) -> Iterator[KafkaServer]:
     ports = _Ports(free_port(), behind_proxy=free_port(), controller=free_port())
     server = KafkaServer(folder, jars, ports.plain, TcpProxy(ports.behind_proxy), listener)
     try:
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        given = {**_addresses(ports, server.proxy.port, listener), **(listener.settings() if listener else {}), **given}
-        _write_settings(folder, given)
+        properties = {key.replace("_", "."): value for key, value in settings.items()}
+        properties = {
+            **_addresses(ports, server.proxy.port, listener),
+            **(listener.settings() if listener else {}),
+            **properties,
+        }
+        _write_settings(folder, properties)
         _format(folder, jars, listener.format_arguments() if listener else [])
         server.start()
         yield server
