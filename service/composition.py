@@ -29,6 +29,7 @@ from epochal.service.rekey.service import RekeyService
 from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
+from epochal.service.security.admin import AdminTokenFile
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.settings import Settings
 from epochal.service.snapshots.service import SnapshotDirectory, SnapshotService
@@ -88,7 +89,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         marks=MarkService(database),
         collections=CollectionService(settings, database, store),
         lineage=LineageService(database, store),
-        tokens=TokenService(database, authenticator),
+        tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         audit=AuditService(database),
         drivers=DriverService(database, events, supervisor),
     )

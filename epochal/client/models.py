@@ -321,12 +321,14 @@ class Event(Answer):
 
 
 class Token(Answer):
-    """An access token. ``token`` itself is given once, when it is created."""
+    """An access token. ``token`` itself is in the answer that made it only; ``file`` is the admin token file that a
+    rotation has rewritten."""
 
     id: str
     name: str
     scope: Literal["read", "operate", "admin"]
     token: str | None = None
+    file: str | None = None
     created_at: datetime | None = None
     expires_at: datetime | None = None
 

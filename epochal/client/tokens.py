@@ -26,8 +26,13 @@ class Tokens:
     def list(self, limit: int | None = None) -> list[Token]:
         return self._transport.pages("/v1/tokens", Token, limit)
 
+    def rotate(self, id: str, expires_at: datetime | None = None) -> Token:
+        """A new token with the name and scope of token ``id``, which is refused from now on."""
+        body = {"expires_at": None if expires_at is None else expires_at.isoformat()}
+        return read(Token, self._transport.post(path("tokens", id, "rotate"), body))
+
     def delete(self, id: str) -> None:
-        """The token is refused from now on."""
+        """The token is refused from now on, also after a restart."""
         self._transport.delete(path("tokens", id))
 
 

@@ -359,6 +359,17 @@ class Token(Base):
     __table_args__ = (CheckConstraint("scope IN ('read', 'operate', 'admin')", name="scope"),)
 
 
+class RevokedToken(Base):
+    """The id of a token that was deleted or replaced. It is never accepted again, wherever its token turns up."""
+
+    __tablename__ = "revoked_tokens"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63))
+    revoked_at: Mapped[datetime]
+    revoked_by: Mapped[str] = mapped_column(String(100))
+
+
 class AuditEntry(Base):
     """One mutating call, also a refused one. ``token`` is the token's name, never its secret."""
 

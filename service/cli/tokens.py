@@ -1,4 +1,4 @@
-"""``tokens create | list | delete``."""
+"""``tokens create | list | rotate | delete``."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def create(
 ) -> None:
     """Make a token. It is printed once; only its hash is kept."""
     with connected(url, as_json) as session:
-        expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
-        token = session.client.tokens.create(name, scope.value, expires)
+        token = session.client.tokens.create(name, scope.value, _expiry(days))
         session.output.note(f"Keep this token of {name} ({scope.value}); it is not shown again:")
         session.output.result(token, Text(token.token or "", overflow="fold"))
 
@@ -56,12 +55,35 @@ def list_tokens(url: Url = None, as_json: Json = False) -> None:
 
 
 @app.command()
+def rotate(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
+    days: Annotated[
+        float | None,
+        typer.Option("--days", min=0, help="The new one expires after so many days.  [default: as the old]"),
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a token by a new one of the same name and scope; the old one is refused from now on."""
+    with connected(url, as_json) as session:
+        token = session.client.tokens.rotate(id, _expiry(days))
+        session.output.note(f"Keep this token of {token.name} ({token.scope}); it is not shown again:")
+        session.output.result(token, Text(token.token or "", overflow="fold"))
+        if token.file is not None:
+            session.output.note(f"{token.file} on the control plane's machine holds it, too.")
+
+
+@app.command()
 def delete(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete a token; it is refused from now on."""
+    """Revoke a token for good; it is refused from now on."""
     with connected(url, as_json) as session:
         session.client.tokens.delete(id)
         session.output.result({"deleted": id}, Text(f"Token {id} is deleted."))
+
+
+def _expiry(days: float | None) -> datetime | None:
+    return None if days is None else datetime.now(UTC) + timedelta(days=days)

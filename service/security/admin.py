@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from epochal.errors import EnvironmentProblem
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.identifiers import new_id
-from epochal.service.catalog.models import Token
+from epochal.service.catalog.models import RevokedToken, Token
 from epochal.service.catalog.types import now
 from epochal.service.security.scopes import Scope
 from epochal.service.security.secrets import UserToken, same
@@ -21,23 +22,76 @@ logger = logging.getLogger(__name__)
 _NAME = "admin"
 
 
-def ensure_admin_token(database: Database, file: Path) -> None:
-    """After it, ``file`` (mode 0600) holds a token of scope admin that the catalog knows.
+class AdminTokenFile:
+    """The file (mode 0600) from which the command line on this machine takes its token.
 
-    A file that is there is believed (its catalog may have been made anew): who can write it owns the data directory.
-    Raises ``EnvironmentProblem`` when others can read it, or when it holds something else.
+    It is replaced in two steps around the catalog's transaction, so that whenever the process ends, either the file or
+    the draft beside it holds a token that the catalog knows; :func:`ensure_admin_token` completes what was interrupted.
     """
-    token = _read(file)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._draft = path.with_name(path.name + ".next")
+
+    def read(self) -> UserToken | None:
+        """``None``: there is no file. Raises ``EnvironmentProblem`` when others can read it or it holds no token."""
+        return _read(self.path)
+
+    def read_draft(self) -> UserToken | None:
+        try:
+            return _read(self._draft)
+        except EnvironmentProblem:
+            return None  # Not completely written: then the catalog's transaction was not committed either.
+
+    def prepare(self, token: UserToken) -> None:
+        """Make the draft durable. Call it before the catalog's transaction commits. Raises ``EnvironmentProblem``."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._draft.unlink(missing_ok=True)
+            descriptor = os.open(self._draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write(token.text + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise EnvironmentProblem(f"{self._draft} cannot be written: {error.strerror}.") from error
+
+    def replace(self) -> None:
+        """The draft becomes the file. Call it after the catalog's transaction."""
+        self._draft.replace(self.path)
+
+    def discard(self) -> None:
+        self._draft.unlink(missing_ok=True)
+
+
+def ensure_admin_token(database: Database, path: Path) -> None:
+    """Seed the catalog with a token of scope admin, and the file ``path`` (mode 0600) with its text.
+
+    The token in a file that is there is seeded when the catalog has never known it (the catalog may be a new one): who
+    can write the file owns the data directory. One that was revoked stays revoked, which is logged. Raises
+    ``EnvironmentProblem`` when others can read the file, or when it holds something else.
+    """
+    file = AdminTokenFile(path)
     with database.writing() as session:
-        if token is not None:
-            row = session.get(Token, token.id)
-            if row is not None and same(row.secret_sha256, token.sha256):
-                return
-            if row is not None:
-                raise EnvironmentProblem(f"{file} was changed; remove it, and a new token is made.")
-        else:
+        draft = file.read_draft()
+        if draft is not None and _known(session, draft):
+            file.replace()
+        file.discard()
+        token = file.read()
+        if token is None:
             token = UserToken.make(new_id())
-            _write(file, token)
+            file.prepare(token)
+            file.replace()
+        elif _known(session, token):
+            return
+        elif session.get(RevokedToken, token.id) is not None:
+            logger.warning(
+                "the token in %s was revoked and stays revoked; for a new one, remove the file and start again",
+                path,
+            )
+            return
+        elif session.get(Token, token.id) is not None:
+            raise EnvironmentProblem(f"{path} was changed; remove it, and a new token is made.")
         taken = session.scalars(select(Token.id).where(Token.name == _NAME)).first() is not None
         name = f"{_NAME}-{token.id[-6:]}" if taken else _NAME
         session.add(
@@ -50,26 +104,22 @@ def ensure_admin_token(database: Database, file: Path) -> None:
                 created_by="epochal",
             )
         )
-    logger.info("the admin token is in %s", file)
+    logger.info("the admin token is in %s", path)
 
 
-def _read(file: Path) -> UserToken | None:
-    if not file.exists():
+def _known(session: Session, token: UserToken) -> bool:
+    row = session.get(Token, token.id)
+    return row is not None and same(row.secret_sha256, token.sha256)
+
+
+def _read(path: Path) -> UserToken | None:
+    if not path.exists():
         return None
-    if file.stat().st_mode & 0o077:
+    if path.stat().st_mode & 0o077:
         raise EnvironmentProblem(
-            f"{file} can be read by others; run chmod 600 on it, and make a new token if in doubt."
+            f"{path} can be read by others; run chmod 600 on it, and make a new token if in doubt."
         )
-    token = UserToken.parse(file.read_text().strip())
+    token = UserToken.parse(path.read_text().strip())
     if token is None:
-        raise EnvironmentProblem(f"{file} does not hold a token; remove it, and a new one is made.")
+        raise EnvironmentProblem(f"{path} does not hold a token; remove it, and a new one is made.")
     return token
-
-
-def _write(file: Path, token: UserToken) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(token.text + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())

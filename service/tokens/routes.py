@@ -8,7 +8,7 @@ from epochal.service.pagination import Paging
 from epochal.service.schema import Page
 from epochal.service.security import Scope, requires
 from epochal.service.security.gate import Caller
-from epochal.service.tokens.schemas import CreateToken, NewTokenAnswer, TokenAnswer
+from epochal.service.tokens.schemas import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, TokenAnswer
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
@@ -22,6 +22,16 @@ def create_token(body: CreateToken, request: Request, control: Control, caller: 
     return answer
 
 
+@router.post("/{id}/rotate", status_code=status.HTTP_201_CREATED)
+@requires(Scope.ADMIN)
+def rotate_token(id: str, body: RotateToken, request: Request, control: Control, caller: Caller) -> RotatedTokenAnswer:
+    """Replace a token by a new one of the same name and scope; the old one is revoked. The new one is in this answer,
+    and never again. The token in the control plane's admin token file is replaced there, too."""
+    answer = control.tokens.rotate(id, body, caller.name)
+    setattr(request.state, STORED_ANSWER, answer.model_copy(update={"token": None}).model_dump_json().encode())
+    return answer
+
+
 @router.get("")
 @requires(Scope.ADMIN)
 def list_tokens(page: Paging, control: Control) -> Page[TokenAnswer]:
@@ -31,6 +41,6 @@ def list_tokens(page: Paging, control: Control) -> Page[TokenAnswer]:
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.ADMIN)
-def delete_token(id: str, control: Control) -> None:
-    """It stops working at once in this control plane, within seconds in others."""
-    control.tokens.delete(id)
+def delete_token(id: str, control: Control, caller: Caller) -> None:
+    """Revoke it: it stops working at once in this control plane, within seconds in others, and never works again."""
+    control.tokens.delete(id, caller.name)

@@ -24,3 +24,13 @@ class TokenAnswer(Answer):
 
 class NewTokenAnswer(TokenAnswer):
     token: str | None = Field(description="The token itself, said once: a repeated request answers null.")
+
+
+class RotateToken(Body):
+    expires_at: UtcTime | None = Field(default=None, description="Without: as that of the token that is replaced.")
+
+
+class RotatedTokenAnswer(NewTokenAnswer):
+    file: str | None = Field(
+        description="The admin token file of this control plane, when the old token was in it: it holds the new one."
+    )

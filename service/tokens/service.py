@@ -1,23 +1,25 @@
 from __future__ import annotations
 
-from epochal.errors import InvalidInput
+from epochal.errors import EnvironmentProblem, InvalidInput
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Token
 from epochal.service.catalog.types import now
 from epochal.service.pagination import PageRequest
 from epochal.service.schema import Page
+from epochal.service.security.admin import AdminTokenFile
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.security.scopes import Scope
 from epochal.service.security.secrets import UserToken
 from epochal.service.tokens.repository import TokenRepository
-from epochal.service.tokens.schemas import CreateToken, NewTokenAnswer, TokenAnswer
+from epochal.service.tokens.schemas import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, TokenAnswer
 
 
 class TokenService:
-    def __init__(self, database: Database, authenticator: Authenticator) -> None:
+    def __init__(self, database: Database, authenticator: Authenticator, admin: AdminTokenFile) -> None:
         self._database = database
         self._authenticator = authenticator
+        self._admin = admin
 
     def create(self, request: CreateToken, by: str) -> NewTokenAnswer:
         """The token itself is in this answer only. Raises ``NameTaken``."""
@@ -44,10 +46,53 @@ class TokenService:
             part = TokenRepository(session).page(page)
             return Page(items=[_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str, by: str) -> None:
+        """Raises ``NotFound``."""
         with self._database.writing() as session:
-            TokenRepository(session).delete(id)
+            repository = TokenRepository(session)
+            repository.revoke(repository.get(id), by)
         self._authenticator.forget()
+
+    def rotate(self, id: str, request: RotateToken, by: str) -> RotatedTokenAnswer:
+        """A new token with the name and the scope of token ``id``, which is revoked in the same transaction.
+
+        When ``id`` is the token of the admin token file, the file holds the new one after it. Raises ``NotFound``,
+        ``InvalidInput`` when the new token would have expired already, ``EnvironmentProblem`` when the file cannot be
+        written; then the old token stays.
+        """
+        token = UserToken.make(new_id())
+        with self._database.writing() as session:
+            repository = TokenRepository(session)
+            old = repository.get(id)
+            expires_at = request.expires_at or old.expires_at
+            if expires_at is not None and expires_at <= now():
+                raise InvalidInput("The new token would have expired already; give a later expires_at.")
+            row = Token(
+                id=token.id,
+                name=old.name,
+                scope=old.scope,
+                secret_sha256=token.sha256,
+                created_at=now(),
+                created_by=by,
+                expires_at=expires_at,
+            )
+            repository.revoke(old, by)
+            repository.add(row)
+            in_file = self._in_admin_file(id)
+            if in_file:
+                self._admin.prepare(token)
+        if in_file:
+            self._admin.replace()
+        self._authenticator.forget()
+        file = str(self._admin.path) if in_file else None
+        return RotatedTokenAnswer(**_answer(row).model_dump(), token=token.text, file=file)
+
+    def _in_admin_file(self, id: str) -> bool:
+        try:
+            token = self._admin.read()
+        except EnvironmentProblem:
+            return False  # It holds something else by now.
+        return token is not None and token.id == id
 
 
 def _answer(row: Token) -> TokenAnswer:

@@ -13,14 +13,17 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
+from sqlalchemy import select
 
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.app import create_app
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
+from epochal.service.catalog.models import Token
 from epochal.service.security import Access, Scope, access_of
-from epochal.service.security.admin import ensure_admin_token
+from epochal.service.security.admin import AdminTokenFile, ensure_admin_token
 from epochal.service.security.gate import is_loopback
+from epochal.service.security.secrets import UserToken
 from epochal.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -178,6 +181,87 @@ def test_an_admin_token_that_others_can_read_is_refused(database: Database, tmp_
     file.write_text("something else")
     with pytest.raises(EnvironmentProblem, match="does not hold a token"):
         ensure_admin_token(database, file)
+
+
+def test_a_revoked_admin_token_stays_revoked_over_restarts(settings: Settings, serve: Callable[..., Any]) -> None:
+    with serve(settings) as (_, token), bearer(settings, token) as client:
+        second = client.post("/v1/tokens", json={"name": "second", "scope": "admin"}).json()["token"]
+        admin = next(item["id"] for item in client.get("/v1/tokens").json()["items"] if item["name"] == "admin")
+        assert client.delete(f"/v1/tokens/{admin}").status_code == 204
+    for _ in range(2):
+        with serve(settings), bearer(settings, token) as client:
+            assert client.get("/v1/applications").status_code == 401
+            assert client.get("/v1/applications", headers={"Authorization": f"Bearer {second}"}).status_code == 200
+            assert settings.admin_token_file.read_text().strip() == token
+
+
+def test_rotating_the_admin_token_replaces_it_in_its_file(settings: Settings, serve: Callable[..., Any]) -> None:
+    with serve(settings) as (_, token), bearer(settings, token) as client:
+        (old,) = client.get("/v1/tokens").json()["items"]
+        answer = client.post(f"/v1/tokens/{old['id']}/rotate", json={})
+        assert answer.status_code == 201
+        new = answer.json()
+        assert (new["name"], new["scope"], new["file"]) == ("admin", "admin", str(settings.admin_token_file))
+        assert settings.admin_token_file.read_text().strip() == new["token"] != token
+        assert stat.S_IMODE(settings.admin_token_file.stat().st_mode) == 0o600
+        assert client.get("/v1/applications").status_code == 401
+    with serve(settings) as (_, token), bearer(settings, token) as client:
+        assert token == new["token"]
+        assert [item["id"] for item in client.get("/v1/tokens").json()["items"]] == [new["id"]]
+
+
+def test_rotating_any_other_token_leaves_the_file_alone(plane: Plane) -> None:
+    before = plane.settings.admin_token_file.read_text()
+    expires = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    made = plane.post("/v1/tokens", 201, name="ci", scope="operate", expires_at=expires)
+    new = plane.post(f"/v1/tokens/{made['id']}/rotate", 201)
+    assert (new["name"], new["scope"], new["expires_at"]) == ("ci", "operate", made["expires_at"])
+    assert (new["file"], plane.settings.admin_token_file.read_text()) == (None, before)
+    assert plane.as_bearer(made["token"]).get("/v1/applications").status_code == 401
+    assert plane.as_bearer(new["token"]).get("/v1/applications").status_code == 200
+
+    assert plane.client.post(f"/v1/tokens/{made['id']}/rotate", json={}).status_code == 404
+    past = {"expires_at": "2020-01-01T00:00:00Z"}
+    assert plane.client.post(f"/v1/tokens/{new['id']}/rotate", json=past).status_code == 422
+    assert plane.as_bearer(new["token"]).get("/v1/applications").status_code == 200
+
+
+def test_a_repeated_rotation_does_not_show_the_token_again(plane: Plane) -> None:
+    made = plane.post("/v1/tokens", 201, name="ci", scope="read")
+    path, key = f"/v1/tokens/{made['id']}/rotate", {"Idempotency-Key": "rotation"}
+    first = plane.client.post(path, json={}, headers=key).json()
+    repeated = plane.client.post(path, json={}, headers=key).json()
+    assert (repeated["id"], repeated["token"]) == (first["id"], None)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_interrupted_rotation_is_completed_or_undone_at_the_next_start(
+    database: Database, tmp_path: Path, committed: bool
+) -> None:
+    """The process ended when the draft was written: before the catalog's commit, or before the file was replaced."""
+    path = tmp_path / "admin.token"
+    ensure_admin_token(database, path)
+    before, new = path.read_text().strip(), UserToken.make("1" * 32)
+    AdminTokenFile(path).prepare(new)
+    if committed:
+        with database.writing() as session:
+            row = session.scalars(select(Token)).one()
+            session.delete(row)
+            session.flush()
+            session.add(Token(**{**token_columns(row), "id": new.id, "secret_sha256": new.sha256}))
+    ensure_admin_token(database, path)
+    assert path.read_text().strip() == (new.text if committed else before)
+    assert sorted(tmp_path.glob("admin.token*")) == [path]
+    with database.reading() as session:
+        assert session.scalars(select(Token.id)).all() == [new.id if committed else before.split("_")[1]]
+
+
+def token_columns(row: Token) -> dict[str, Any]:
+    return {column.key: getattr(row, column.key) for column in Token.__table__.columns}
+
+
+def bearer(settings: Settings, token: str) -> httpx.Client:
+    return httpx.Client(base_url=settings.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "example.org", "localhost.example.org"])

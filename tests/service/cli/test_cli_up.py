@@ -70,6 +70,14 @@ def test_tokens_are_made_listed_and_deleted(epochal: CommandLine) -> None:
     assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 6
 
 
+def test_a_token_is_rotated(epochal: CommandLine) -> None:
+    made = epochal("tokens", "create", "nightly", "--json").document
+    rotated = epochal("tokens", "rotate", made["id"])
+    assert len(rotated.output.split()) == 1
+    assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 6
+    assert epochal("ps", EPOCHAL_TOKEN=rotated.output.strip()).code == 0
+
+
 def test_a_new_token_is_alone_on_standard_output(epochal: CommandLine) -> None:
     answer = epochal("tokens", "create", "script")
     assert len(answer.output.split()) == 1
@@ -94,6 +102,7 @@ def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
         assert "--json" in alone(command, "--help").output
     for command in ["create", "list", "delete"]:
         assert "--json" in alone("savepoint", command, "--help").output
+    for command in ["create", "list", "rotate", "delete"]:
         assert "--json" in alone("tokens", command, "--help").output
 
 
