@@ -1,4 +1,4 @@
-"""What a control plane is told when it starts. All has a default; the data directory holds all that is written."""
+"""The settings of a control plane. Each has a default; all that is written lies below the data directory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Settings(BaseModel):
 
     @property
     def logs_directory(self) -> Path:
-        """``{execution}/{attempt}.log`` below it."""
+        """``{application}/{execution}-{attempt}.log`` below it."""
         return self.data.absolute() / "logs"
 
     @property

@@ -81,7 +81,7 @@ class SparkRunner(EpochRunner):
 
     def statics(self) -> dict[str, DataFrame]:
         """The static tables, read once in each attempt."""
-        for node in self.graph.statics:
+        for node in self.graph.static_tables:
             if node.name not in self._statics:
                 self._statics[node.name] = node.read(self.spark)
         return self._statics

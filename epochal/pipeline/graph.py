@@ -144,11 +144,7 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
     @property
-    def tables(self) -> tuple[StaticNode, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, StaticNode))
-
-    @property
-    def statics(self) -> tuple[StaticNode, ...]:
+    def static_tables(self) -> tuple[StaticNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, StaticNode))
 
     @property

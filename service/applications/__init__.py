@@ -1,1 +1,1 @@
-"""The applications resource: routes -> service -> repository."""
+"""Applications: registered, started, stopped, forked and deleted."""

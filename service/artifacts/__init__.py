@@ -1,1 +1,1 @@
-"""The artifacts resource: routes -> service -> repository."""
+"""Artifacts: pipelines' code, stored under its sha256."""

@@ -1,1 +1,1 @@
-"""The audit resource: routes -> service -> repository."""
+"""The audit log: who changed what, when."""

@@ -1,1 +1,1 @@
-"""The epochs resource: routes -> service -> repository."""
+"""An application's epochs, as the catalog has them."""

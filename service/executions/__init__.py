@@ -1,1 +1,1 @@
-"""The executions resource: routes -> service -> repository."""
+"""Executions and their attempts: what runs, with which right to write."""

@@ -1,1 +1,1 @@
-"""The health resource: routes -> service -> repository."""
+"""Liveness, readiness and metrics."""

@@ -1,1 +1,1 @@
-"""The lineage resource: routes -> service -> repository."""
+"""Lineage: epochs, forks, upgrades and rollbacks as a graph, in JSON, dot and SVG."""

@@ -1,1 +1,1 @@
-"""The preflight resource: routes -> service; what an upgrade would do, before it is done."""
+"""Preflight: what an upgrade would do, before it is done; trials."""

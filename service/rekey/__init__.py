@@ -1,1 +1,1 @@
-"""The rekey resource: routes -> service."""
+"""Re-keying: another maximum parallelism, offline."""

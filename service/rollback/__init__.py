@@ -1,1 +1,1 @@
-"""The rollback resource: routes -> service -> repository."""
+"""Rollback: planned, confirmed, and carried out by moving the application to a new branch."""

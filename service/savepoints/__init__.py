@@ -1,1 +1,1 @@
-"""The savepoints resource: routes -> service -> repository."""
+"""Savepoints: snapshots with a name, retained until they are deleted."""

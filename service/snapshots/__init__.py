@@ -1,1 +1,1 @@
-"""The snapshots resource: routes -> service -> repository."""
+"""Snapshots: found by epoch, savepoint, tag or time; their manifests; the difference of two."""

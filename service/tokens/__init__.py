@@ -1,1 +1,1 @@
-"""The tokens resource: routes -> service -> repository."""
+"""Access tokens: created, listed, revoked."""

@@ -1,1 +1,1 @@
-"""The versions resource: routes -> service -> repository."""
+"""Versions of an application: upgrades and rescaling at an epoch boundary."""
