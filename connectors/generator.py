@@ -113,7 +113,7 @@ class GeneratorSource(Source):
         return self._rows(spark, int(slice.start["row"]), int(slice.end["row"]))
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nobody has to be told."""
+        """Nothing to acknowledge."""
 
     def _due(self, limits: SliceLimits) -> int:
         if self._rate is None:

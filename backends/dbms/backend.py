@@ -1,4 +1,4 @@
-"""The backend behind ``dbms.sink``. The steps are told in the package's own words."""
+"""The backend behind ``dbms.sink``. The package's docstring has the steps."""
 
 from __future__ import annotations
 

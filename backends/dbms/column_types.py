@@ -159,6 +159,6 @@ def sql_type(type: pa.DataType, dialect: str, key: bool) -> Any:
 
 
 def _text(longest: int) -> Any:
-    """MySQL compares text without regard to case unless it is told otherwise; Spark's keys do regard it."""
+    """MySQL compares text without regard to case by default; Spark's keys do regard it."""
     exact = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
     return mysql.VARCHAR(longest, **exact) if longest == LONGEST_MYSQL_KEY else mysql.LONGTEXT(**exact)

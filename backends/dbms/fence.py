@@ -1,6 +1,6 @@
 """The fence: one row per branch and sink in the target database, moved in the transaction that applies an epoch.
 
-What a database administrator sees of it is told in docs/sinks/dbms.md.
+docs/sinks/dbms.md says what a database administrator sees of it.
 """
 
 from __future__ import annotations

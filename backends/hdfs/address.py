@@ -1,4 +1,4 @@
-"""Where an HDFS is and who asks: what the sink, the source and the table of HDFS are told alike."""
+"""The address and the identity that the sink, the source and the table of HDFS connect with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend behind ``dbms.two_phase_sink``. The steps are told in the package's own words."""
+"""The backend behind ``dbms.two_phase_sink``. The package's docstring has the steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The ledger: a row inside each prepared transaction, which shows later whether it was committed.
 
-What a database administrator sees of it is told in docs/sinks/postgresql-two-phase.md.
+docs/sinks/postgresql-two-phase.md says what a database administrator sees of it.
 """
 
 from __future__ import annotations

@@ -137,12 +137,12 @@ def produce(server: KafkaServer, topic: str, values: Sequence[bytes]) -> None:
 CONSUMER = """
 import sys
 from confluent_kafka import Consumer, TopicPartition
-servers, topic, partition, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+servers, topic, partition, expected = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 settings = {"group.id": "bare", "auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 5}
 consumer = Consumer({"bootstrap.servers": servers, **settings})
 consumer.assign([TopicPartition(topic, partition, 0)])
 found = 0
-while found < wanted:
+while found < expected:
     messages = consumer.consume(10_000, 0.05)
     rows = [(message.value(), message.key()) for message in messages]
     found += len(rows)

@@ -110,7 +110,7 @@ class DbmsSource(Source):
         return frame.mapInArrow(_RangeReader(self._reading, self._column, tuple(ranges)), _struct(layout.schema))
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nobody has to be told."""
+        """Nothing to acknowledge."""
 
     def _end(self, connection: Connection, layout: _Layout, after: Value | None, limits: SliceLimits) -> Value | None:
         """The greatest settled value, or an earlier one that keeps to the limit."""

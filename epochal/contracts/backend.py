@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkPlace:
-    """What a sink's backend is told when it is made: its name in the pipeline, and the application's snapshot store.
+    """What a sink's backend is created with: its name in the pipeline, and the application's snapshot store.
 
     ``store`` is for what must be durable before it is visible (a write-ahead log). It is ``None`` while a pipeline is
     only analysed: then ``target`` and ``check`` are called, and nothing is written.

@@ -259,7 +259,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        """Still alive; what is wanted of me? Raises ``Fenced``."""
+        """Report that the driver is alive; the answer is what it should do. Raises ``Fenced``."""
 
     @abstractmethod
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:

@@ -74,7 +74,7 @@ class Source(ABC):
 
     @abstractmethod
     def acknowledge(self, slice: Slice) -> None:
-        """E6. The epoch is committed: an outside system may be told. Idempotent."""
+        """E6. The epoch is committed: an outside system may be notified. Idempotent."""
 
     @property
     @abstractmethod

@@ -60,7 +60,7 @@ def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Cat
     """Run one attempt until it is stopped, its bounded sources end, or it fails.
 
     Returns after a normal end; ``catalog.finish`` was called. Raises ``Fenced`` when a later attempt has taken over
-    (nothing more may be done), any other error after ``catalog.finish`` was told of it.
+    (nothing more may be done), any other error after ``catalog.finish`` recorded it.
     """
     try:
         _run(orders, graph, spark, catalog, hooks)

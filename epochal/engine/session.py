@@ -48,7 +48,7 @@ def create_session(application: str, configuration: Configuration) -> SparkSessi
 
 
 def session_settings(configuration: Configuration) -> dict[str, str]:
-    """Everything that Spark is told but its name and its master; what the author sets goes over the defaults."""
+    """Every setting of the session but its name and its master; what the author sets overrides the defaults."""
     on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master
     return (
         DEFAULTS

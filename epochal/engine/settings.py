@@ -58,7 +58,7 @@ class Configuration(BaseModel):
 
 
 class ExecutionOrders(BaseModel):
-    """What a driver is told: one application version, to be run as one attempt of one execution."""
+    """What a driver runs: one application version, as one attempt of one execution."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

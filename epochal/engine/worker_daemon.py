@@ -2,7 +2,7 @@
 
 Spark runs it as ``spark.python.daemon.module`` wherever there are Python workers. Its own daemon imports nothing heavy
 before it forks: libraries may start threads, and a lock that another thread holds in the moment of a fork stays locked.
-Here the libraries are told to start none. Where one does so all the same, or threads cannot be counted, Spark's own
+Here the libraries are configured to start none. Where one does all the same, or threads cannot be counted, Spark's own
 daemon takes over, and each worker imports for itself.
 """
 

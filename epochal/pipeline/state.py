@@ -1,4 +1,4 @@
-"""State as authors declare it, and what they hold in their hands while their code runs.
+"""State as authors declare it, and the accesses that their code reads and writes it with.
 
 A declaration is a class attribute of a :class:`~epochal.pipeline.keyed.KeyedProcess`. Read on the class it is the
 declaration; read on the instance that the engine runs it is an *access* to the current key's state. The engine

@@ -112,7 +112,7 @@ class TableCompaction:
     def base(self, groups: KeyGroupRange, *, always: bool = False) -> BaseFile | None:
         """The base of a range: the file that is there when nothing has changed it, or a new one.
 
-        ``None`` where the range has no rows, unless ``always`` a file is wanted. Raises ``StorageFull``,
+        ``None`` where the range has no rows, unless ``always`` asks for a file. Raises ``StorageFull``,
         ``FileMissing``, ``FileCorrupt``.
         """
         changes = self._changes_of(groups)

@@ -187,7 +187,7 @@ def _footer(metadata: pq.FileMetaData) -> _Footer:
 
 
 def _with_groups(footer: _Footer, requested: Groups) -> list[int]:
-    """The row groups in whose range one of the wanted key groups, which are sorted, lies."""
+    """The row groups in whose range one of the requested key groups, which are sorted, lies."""
     following = np.searchsorted(requested, footer.first)
     within = following < len(requested)
     within[within] = requested[following[within]] <= footer.last[within]

@@ -26,9 +26,9 @@ from epochal.state.keygroups import key_groups
 from epochal.state.table import StateTable
 
 Job: TypeAlias = "tuple[DeltaFile | BaseFile, Groups]"
-"""A file, and the positions of the wanted keys that it can hold."""
+"""A file, and the positions of the requested keys that it can hold."""
 Match: TypeAlias = "tuple[Groups, pa.Table]"
-"""Rows of a file, and the position of the wanted key that each belongs to."""
+"""Rows of a file, and the position of the requested key that each belongs to."""
 
 _FEW_KEYS = 16
 """With so few keys a file that is kept in memory is searched faster than a thread begins."""
@@ -62,7 +62,7 @@ class RequestedKeys:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows by wanted key: ``owner[i]`` is the position of the wanted key that ``rows[i]`` belongs to.
+    """Rows by requested key: ``owner[i]`` is the position of the requested key that ``rows[i]`` belongs to.
 
     ``rows`` has the full key and the value columns.
     """
@@ -87,7 +87,7 @@ class TableSearch:
         return [*deltas, *self._chain.bases]
 
     def find(self, requested: RequestedKeys) -> FoundRows:
-        """The rows of all wanted keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
+        """The rows of all requested keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
         whole = requested.columns == len(self._table.full_key)
         searching = np.ones(len(requested.keys), bool)
         parts, owners = [self._nothing], [np.zeros(0, np.int32)]

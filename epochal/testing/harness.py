@@ -40,7 +40,7 @@ from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.base import merged
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.given import CapturingSink, GivenSource
+from epochal.testing.in_memory import CapturingSink, InMemorySource
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
 RowsGiven = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
@@ -59,7 +59,7 @@ class Harness:
         self._store = SnapshotStore(f"{self._folder.name}/store")
         self._catalog = MemoryCatalogState()
         self._sources = {
-            node.name: GivenSource(node.name, node.make().schema(self._spark)) for node in self._graph.sources
+            node.name: InMemorySource(node.name, node.make().schema(self._spark)) for node in self._graph.sources
         }
         self._sinks = {node.name: CapturingSink(node.name, self._folder.name) for node in self._graph.sinks}
         self._plan = plan_pipeline(self._graph, self._spark, self._sources)

@@ -1,10 +1,10 @@
 """A sequential oracle: what state and output must be, computed in plain Python, one epoch after the other.
 
-It knows nothing of Spark, key groups, deltas, retries or recovery. What it is told of the real run is only which slices
+It knows nothing of Spark, key groups, deltas, retries or recovery. All that it takes from the real run is which slices
 the decided manifests recorded, in their order; everything else it computes itself::
 
     counts = KeyedOracle("counts", source="events", sink="out", key=("sensor",), step=count)
-    for manifest, wanted in zip(manifests, expectations([counts], map(slices, manifests)), strict=True): ...
+    for manifest, expected in zip(manifests, expectations([counts], map(slices, manifests)), strict=True): ...
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the author's hands give as a value, or as a map's own key, in the one form that the accesses keep.
+"""The values and sub-keys that an author's code writes, in the one form that the state accesses store.
 
 One declared column: the plain value. Several: a named tuple. Arity and names are checked here, at the call, so that the
 author's traceback shows the line; types are checked when a chunk's changes become Arrow.

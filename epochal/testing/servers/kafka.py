@@ -130,7 +130,7 @@ class KafkaServer:
         return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def _has(self, admin: AdminClient, topic: str) -> bool:
-        """Whether clients are told of the topic: a moment after it was made."""
+        """Whether clients see the topic: a moment after it was created."""
         try:
             return bool(admin.describe_topics(TopicCollection([topic]))[topic].result(30).partitions)
         except KafkaException:

@@ -1,4 +1,4 @@
-"""Sources and sinks of the author's harness: rows that the test gives, rows that the test gets."""
+"""Sources and sinks of the author's harness: rows that a test provides, rows that it reads back."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import SourceError
 
 
-class GivenSource(Source):
-    """A source whose slices are DataFrames that the test hands over, one per epoch."""
+class InMemorySource(Source):
+    """A source whose slices are DataFrames that the test provides, one per epoch."""
 
     def __init__(self, name: str, schema: StructType) -> None:
         self._name = name
@@ -30,7 +30,7 @@ class GivenSource(Source):
 
     @property
     def kind(self) -> str:
-        return "given"
+        return "in-memory"
 
     @property
     def bounded(self) -> bool:
@@ -66,7 +66,7 @@ class GivenSource(Source):
         return rows
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nobody has to be told."""
+        """Nothing to acknowledge."""
 
 
 class CapturingSink(SinkBackend):
