@@ -19,9 +19,9 @@ from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import declares
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.merging import folded
-from epochal.snapshots.parts import at_once, read_rows
 from epochal.snapshots.reader import SnapshotReader, declared
 from epochal.snapshots.route import Route, is_continuous
+from epochal.snapshots.row_groups import at_once, read_rows
 from epochal.snapshots.search import RequestedKeys, TableSearch, first_of_each
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec

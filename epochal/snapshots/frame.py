@@ -21,8 +21,8 @@ from epochal.errors import InvalidInput, NotFound
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import FileReference, Manifest
-from epochal.snapshots.parts import at_once, column_names
 from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.row_groups import at_once, column_names
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import from_json
 from epochal.state.table import Column, StateTable

@@ -19,8 +19,8 @@ from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import declares
 from epochal.snapshots.manifest import BaseFile, Manifest
-from epochal.snapshots.parts import SMALL_BYTES, at_once, can_hold, read_rows
 from epochal.snapshots.reader import Key, Row, declared, key_table
+from epochal.snapshots.row_groups import SMALL_BYTES, at_once, can_hold, read_rows
 from epochal.snapshots.search import RequestedKeys, TableSearch
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec

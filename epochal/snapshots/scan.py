@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.snapshots.kept import KeptInMemory
-from epochal.snapshots.parts import Groups
 from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.row_groups import Groups
 from epochal.snapshots.search import TableSearch
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
-from epochal.snapshots.parts import THREADS, Groups, at_once, can_hold, conformed, kept_parts, read_rows
+from epochal.snapshots.row_groups import THREADS, Groups, at_once, cached_row_groups, can_hold, conformed, read_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import as_list
@@ -139,11 +139,11 @@ class TableSearch:
         found: list[pa.Table] = []
         for place in here.tolist():
             group = int(requested.groups[place])
-            parts = kept_parts(file.file, group)
-            if parts is None:
+            row_groups = cached_row_groups(file.file, group)
+            if row_groups is None:
                 return None
-            for part in parts:
-                rows = part.rows_of(self._codec, group, requested.texts[place])
+            for row_group in row_groups:
+                rows = row_group.rows_of(self._codec, group, requested.texts[place])
                 if rows.num_rows:
                     found.append(self._tagged(conformed(rows, self._table)))
                     owners += [place] * rows.num_rows

@@ -8,7 +8,7 @@ from epochal.errors import SnapshotError
 from epochal.service.lineage.assembly import Entry
 from epochal.service.lineage.schemas import LineageAnswer, LineageEdge
 from epochal.service.snapshots.diff_schemas import SourceRange
-from epochal.snapshots.parts import at_once
+from epochal.snapshots.row_groups import at_once
 from epochal.snapshots.store import SnapshotStore
 
 Slices = dict[str, SourceRange] | None

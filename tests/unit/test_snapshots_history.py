@@ -12,7 +12,7 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, InvalidInput, InvalidKey, NotFound, SchemaError
-from epochal.snapshots import parts
+from epochal.snapshots import row_groups
 from epochal.snapshots.difference import TableDifference, table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.reader import SnapshotReader
@@ -29,7 +29,7 @@ TAILS = [(tail, airport) for tail in ("N1", "N2") for airport in ("A", "AB", "B"
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> None:
-    parts.forget()
+    row_groups.forget()
 
 
 @pytest.fixture

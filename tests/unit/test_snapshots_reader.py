@@ -15,7 +15,7 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing, NotFound
-from epochal.snapshots import parts
+from epochal.snapshots import row_groups
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
@@ -81,7 +81,7 @@ class Line:
 @pytest.fixture(autouse=True)
 def nothing_kept() -> None:
     """Files of the same bytes, of other tests, may be kept in memory."""
-    parts.forget()
+    row_groups.forget()
 
 
 @pytest.fixture(params=["path", "memory"])
@@ -187,7 +187,7 @@ def test_damage_is_named(line: Line) -> None:
     damaged = bytearray(data)
     damaged[4:60] = bytes(byte ^ 0x55 for byte in data[4:60])
     line.store.write(file.path, bytes(damaged))
-    parts.forget()
+    row_groups.forget()
     with pytest.raises(FileCorrupt, match=file.path):
         SnapshotReader(line.store, line.references[3]).get("counts", keys)
     with pytest.raises(FileCorrupt, match=file.path):

@@ -1,4 +1,4 @@
-"""Parts of snapshot files: of a delta or a base, the row groups that can hold certain key groups, as Arrow tables.
+"""Row groups of snapshot files: of a delta or a base, those that can hold certain key groups, as Arrow tables.
 
 Files never change, so what was read is kept, as far as memory is set aside for it: the next look-up at the same or a
 neighbouring epoch reads nothing. Many small files are read at once, by a few threads.
@@ -29,7 +29,7 @@ from epochal.state.keygroups import subtask_of
 from epochal.state.table import StateTable
 
 THREADS = 8
-_FOOTER_BYTES, _PART_BYTES = 32 << 20, 192 << 20
+_FOOTER_BYTES, _ROW_GROUP_BYTES = 32 << 20, 192 << 20
 SMALL_BYTES = 256 << 10
 """Files up to this size are read with one request, and checked as a whole."""
 
@@ -48,8 +48,8 @@ class _Footer:
 
 
 @dataclass
-class Part:
-    """A row group, sorted by (key group, key). ``keys``: its encoded full keys, made when it is searched again."""
+class RowGroup:
+    """A row group, sorted by (key group, key). ``keys``: its encoded full keys, once it is searched again."""
 
     rows: pa.Table
     groups: Groups
@@ -68,7 +68,7 @@ class Part:
 
 
 _footers: KeptInMemory[_Footer] = KeptInMemory(_FOOTER_BYTES)
-_parts: KeptInMemory[Part] = KeptInMemory(_PART_BYTES)
+_row_groups: KeptInMemory[RowGroup] = KeptInMemory(_ROW_GROUP_BYTES)
 
 
 def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_]:
@@ -83,7 +83,7 @@ def read_rows(
 ) -> pa.Table:
     """The file's rows of some key groups, or all, with the columns that ``table`` declares, sorted as in the file.
 
-    ``_op`` is there for a delta only. ``keep``: other reads will want the same parts. Raises ``FileMissing``,
+    ``_op`` is there for a delta only. ``keep``: cached, for other reads of the same row groups. Raises ``FileMissing``,
     ``FileCorrupt``.
     """
     of = f"state {table.id!r}"
@@ -100,15 +100,15 @@ def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -
         return frozenset(_opened(store, file, of).schema_arrow.names)
 
 
-def kept_parts(file: FileReference, group: int) -> list[Part] | None:
-    """The parts that can hold a key group; ``None`` when they are not all in memory."""
+def cached_row_groups(file: FileReference, group: int) -> list[RowGroup] | None:
+    """The row groups that can hold a key group; ``None`` when they are not all in memory."""
     footer = _footers.get(file.sha256)
     if footer is None:
         return None
     bounds = enumerate(zip(footer.first.tolist(), footer.last.tolist(), strict=True))
-    found = [_parts.get((file.sha256, part)) for part, (first, last) in bounds if first <= group <= last]
-    kept = [part for part in found if part is not None]
-    return kept if len(kept) == len(found) else None
+    found = [_row_groups.get((file.sha256, number)) for number, (first, last) in bounds if first <= group <= last]
+    cached = [row_group for row_group in found if row_group is not None]
+    return cached if len(cached) == len(found) else None
 
 
 def conformed(rows: pa.Table, table: StateTable) -> pa.Table:
@@ -125,12 +125,12 @@ def at_once(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterabl
 def forget() -> None:
     """Drop all that is kept: for measuring what a cold read takes."""
     _footers.clear()
-    _parts.clear()
+    _row_groups.clear()
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="snapshot-parts")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="snapshot-row-groups")
 
 
 @contextmanager
@@ -151,20 +151,22 @@ def _read(store: SnapshotStore, file: FileReference, requested: Groups | None, o
         source = _opened(store, file, of)
         footer = _footer(source.metadata)
         _footers.put(file.sha256, footer, 2000 + 1000 * footer.metadata.num_row_groups)
-    parts = range(footer.metadata.num_row_groups) if requested is None else _with_groups(footer, requested)
-    known = {part: kept.rows for part in parts if (kept := _parts.get((file.sha256, part))) is not None}
-    missing = [part for part in parts if part not in known]
+    numbers = range(footer.metadata.num_row_groups) if requested is None else _with_groups(footer, requested)
+    cached = {number: _row_groups.get((file.sha256, number)) for number in numbers}
+    known = {number: row_group.rows for number, row_group in cached.items() if row_group is not None}
+    missing = [number for number in numbers if number not in known]
     if missing:
         source = source or _opened(store, file, of, footer.metadata)
-        for part in missing:
-            known[part] = source.read_row_group(part, use_threads=False)
+        for number in missing:
+            known[number] = source.read_row_group(number, use_threads=False)
             if keep:
-                # Half as much again is for the keys, which are made when they are needed.
-                size = 1000 + known[part].nbytes * 3 // 2
-                _parts.put((file.sha256, part), Part(known[part], known[part].column("_kg").to_numpy()), size)
+                # Half as much again is for the keys, which are encoded when they are needed.
+                size = 1000 + known[number].nbytes * 3 // 2
+                row_group = RowGroup(known[number], known[number].column("_kg").to_numpy())
+                _row_groups.put((file.sha256, number), row_group, size)
     if not known:
         return footer.metadata.schema.to_arrow_schema().remove_metadata().empty_table()
-    return pa.concat_tables([known[part] for part in parts])
+    return pa.concat_tables([known[number] for number in numbers])
 
 
 def _opened(
@@ -178,8 +180,8 @@ def _opened(
 def _footer(metadata: pq.FileMetaData) -> _Footer:
     place = metadata.schema.names.index("_kg")
     bounds = []
-    for part in range(metadata.num_row_groups):
-        statistics = metadata.row_group(part).column(place).statistics
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(place).statistics
         known = statistics is not None and statistics.has_min_max
         bounds.append((statistics.min, statistics.max) if known else (0, np.iinfo(np.int32).max))
     first_and_last = np.array(bounds, np.int32).reshape(-1, 2)
@@ -191,7 +193,7 @@ def _with_groups(footer: _Footer, requested: Groups) -> list[int]:
     following = np.searchsorted(requested, footer.first)
     within = following < len(requested)
     within[within] = requested[following[within]] <= footer.last[within]
-    return [int(part) for part in np.flatnonzero(within)]
+    return [int(number) for number in np.flatnonzero(within)]
 
 
 def _of_groups(rows: pa.Table, requested: Groups) -> pa.Table:
