@@ -19,7 +19,7 @@ import pyarrow as pa
 from benchmarks.result import Result, at_most, number
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots import parts, store
+from epochal.snapshots import row_groups, store
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.difference import table_difference
@@ -196,5 +196,5 @@ def seconds(work: Callable[[], None]) -> float:
 
 def forget() -> None:
     """Nothing is kept in memory of what was read before, but by the operating system."""
-    parts.forget()
+    row_groups.forget()
     store._manifests.clear()
