@@ -38,23 +38,20 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
 
 
-def policy_of(configuration: Configuration) -> CompactionPolicy:
-    return CompactionPolicy(
-        configuration.compact_after_epochs, configuration.compact_after_share, configuration.compact_after_bytes
-    )
-
-
 @dataclass
 class Compaction:
-    """Considered once after each published epoch. Without a ``background`` the work is done in the call itself."""
+    """Considered once after each published epoch. Without a ``background`` the work is done in the call itself.
+
+    ``configuration``: of the version in place; a reconfiguration replaces it. ``on_spark`` makes the writer for large
+    state; without it everything is written in the driver.
+    """
 
     store: SnapshotStore
     position: Position
     bases: PendingBases
-    policy: CompactionPolicy
+    configuration: Configuration
     background: Background | None = None
-    on_spark: RangeWriter | None = None
-    on_spark_bytes: int = 0
+    on_spark: Callable[[Configuration], RangeWriter] | None = None
     clock: Callable[[], float] = time.monotonic
     _not_before: float = field(default=0.0, init=False)
     _pause: float = field(default=FIRST_PAUSE_SECONDS, init=False)
@@ -66,7 +63,7 @@ class Compaction:
         if not chains:
             self._ask_for_checkpoints()
             return
-        if head is None or self.bases.take() or self.clock() < self._not_before or not self.policy.is_due(chains):
+        if head is None or self.bases.take() or self.clock() < self._not_before or not self._policy.is_due(chains):
             return
         manifest = self.store.read_manifest(head)
         tables = [table for table in manifest.tables if table.id in chains]
@@ -82,6 +79,13 @@ class Compaction:
             log.warning("E7 retain: a compaction is still under way; its files are left to garbage collection")
             return
         self.bases.discard(self.store, self.position.chains.values())
+
+    @property
+    def _policy(self) -> CompactionPolicy:
+        configuration = self.configuration
+        return CompactionPolicy(
+            configuration.compact_after_epochs, configuration.compact_after_share, configuration.compact_after_bytes
+        )
 
     def _begin(self, work: Work) -> None:
         if self.background is not None:
@@ -117,12 +121,13 @@ class Compaction:
         self.bases.offer(tuple(written))
 
     def _writer(self, chains: Sequence[Chain]) -> RangeWriter:
-        if self.on_spark is not None and bytes_of_bases(chains) + bytes_of_deltas(chains) >= self.on_spark_bytes:
-            return self.on_spark
+        configuration, size = self.configuration, bytes_of_bases(chains) + bytes_of_deltas(chains)
+        if self.on_spark is not None and size >= configuration.compact_on_spark_bytes:
+            return self.on_spark(configuration)
         return lambda jobs: write_bases(self.store, jobs)
 
     def _ask_for_checkpoints(self) -> None:
         """Without state there are no bases, and recovery would walk back to the first epoch."""
-        if self._published % self.policy.epochs == 0:
+        if self._published % self.configuration.compact_after_epochs == 0:
             self.bases.want_checkpoint()
         self._published += 1

@@ -30,7 +30,8 @@ class SparkRangeWriter:
         """Raises ``SnapshotError`` when a task failed for good; what it wrote is left to garbage collection."""
         shares = min(self.slots, len(jobs))
         task = _Task(self.store, tuple(jobs), shares)
-        frame = self.spark.range(0, shares, 1, shares).mapInArrow(task, "base string")
+        # In a session of its own: of the epochs' session all jobs are cancelled when an epoch takes too long.
+        frame = self.spark.newSession().range(0, shares, 1, shares).mapInArrow(task, "base string")
         yield from written_bases(frame, "The compaction on Spark")
 
 

@@ -17,7 +17,7 @@ from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrde
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
-from epochal.engine.compaction import Compaction, policy_of
+from epochal.engine.compaction import Compaction, RangeWriter
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
@@ -112,14 +112,17 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         bases=bases,
         changes=changes,
     )
+
+    def on_spark(configuration: Configuration) -> RangeWriter:
+        return SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2))
+
     compaction = Compaction(
         store,
         position,
         bases,
-        policy_of(configuration),
+        configuration,
         Background("epochal-compaction"),
-        SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2)),
-        configuration.compact_on_spark_bytes,
+        on_spark,
     )
     retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
 

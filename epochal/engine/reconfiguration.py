@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from epochal.contracts.catalog import Catalog, Change, Directive, Failure, VersionOrder
 from epochal.engine import points
 from epochal.engine.commits import CommitQueue
-from epochal.engine.compaction import policy_of
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochRunner
@@ -130,7 +129,7 @@ class Reconfigurations:
         with self.queue.retaining:
             self.retention.finish()
             self.retention.participants = program.participants
-            self.retention.compaction.policy = policy_of(program.orders.configuration)
+            self.retention.compaction.configuration = program.orders.configuration
         self.queue.participants = program.participants
         self.queue.limit = program.orders.configuration.max_uncommitted_epochs
         self.coordinator.orders = program.orders

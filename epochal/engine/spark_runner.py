@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
@@ -73,7 +74,7 @@ class SparkRunner(EpochRunner):
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         epoch = _EpochJob(self, plan)
-        with self._limited(plan, timeout_seconds):
+        with limited(self.spark, plan.scope.key, timeout_seconds):
             return epoch.run()
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
@@ -86,35 +87,37 @@ class SparkRunner(EpochRunner):
                 self._statics[node.name] = node.read(self.spark)
         return self._statics
 
-    @contextmanager
-    def _limited(self, plan: EpochPlan, timeout_seconds: float) -> Iterator[None]:
-        """Cancel the block's Spark jobs when it takes too long, and say so.
 
-        All jobs of the session are cancelled: they are this epoch's. A tag Spark knows only in the thread that set it.
-        """
-        ended, expired = threading.Event(), threading.Event()
+@contextmanager
+def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Iterator[None]:
+    """Cancel the block's Spark jobs when it takes too long. Raises ``EpochTimeout`` then.
 
-        def watch() -> None:
-            left = timeout_seconds
-            while not ended.wait(left):  # again and again: it may have been between two jobs
-                expired.set()
-                self.spark.interruptAll()
-                left = INTERRUPT_AGAIN_SECONDS
+    All jobs of the session are cancelled: they are this epoch's, since what runs beside epochs has a session of its
+    own. Tags would not do: outside Spark Connect, only the thread that set a tag can interrupt it.
+    """
+    ended, expired = threading.Event(), threading.Event()
 
-        watching = threading.Thread(target=watch, name="epochal-epoch-timeout", daemon=True)
-        watching.start()
-        try:
-            yield
-        except Exception as error:
-            if expired.is_set():
-                raise EpochTimeout(
-                    f"Epoch {plan.scope.key} took longer than {timeout_seconds:g} s (epoch_timeout_seconds) and was "
-                    "cancelled. Raise the timeout, or bound the slices with max_records_per_epoch."
-                ) from error
-            raise
-        finally:
-            ended.set()
-            watching.join()
+    def watch() -> None:
+        left = timeout_seconds
+        while not ended.wait(left):  # again and again: it may have been between two jobs
+            expired.set()
+            spark.interruptAll()
+            left = INTERRUPT_AGAIN_SECONDS
+
+    watching = threading.Thread(target=watch, name="epochal-epoch-timeout", daemon=True)
+    watching.start()
+    try:
+        yield
+    except Exception as error:
+        if expired.is_set():
+            raise EpochTimeout(
+                f"Epoch {epoch} took longer than {timeout_seconds:g} s (epoch_timeout_seconds) and was "
+                "cancelled. Raise the timeout, or bound the slices with max_records_per_epoch."
+            ) from error
+        raise
+    finally:
+        ended.set()
+        watching.join()
 
 
 class _EpochJob:

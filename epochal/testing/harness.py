@@ -26,7 +26,7 @@ from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import SliceLimits
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, drain
-from epochal.engine.compaction import Compaction, policy_of
+from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
 from epochal.engine.operators import plan_pipeline
@@ -103,7 +103,7 @@ class Harness:
         self._coordinator = Coordinator(
             orders, catalog, self._store, runner, participants, self._commits, position, bases
         )
-        compaction = Compaction(self._store, position, bases, policy_of(self._configuration))
+        compaction = Compaction(self._store, position, bases, self._configuration)
         self._commits.retain = Retention(self._store, participants, compaction, self._coordinator.aborted)
 
     def epoch(self, **inputs: RowsGiven) -> dict[str, pa.Table]:

@@ -26,7 +26,6 @@ from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots.compaction import CompactionPolicy
 from epochal.snapshots.lineage import history
 from epochal.testing.memory_catalog import MemoryCatalog
 from epochal.testing.simulated import (
@@ -121,7 +120,7 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         position,
         bases,
     )
-    compaction = Compaction(world.store, position, bases, CompactionPolicy(epochs=10_000))
+    compaction = Compaction(world.store, position, bases, orders.configuration)
     commits.retain = Retention(world.store, participants, compaction, coordinator.aborted)
     while budget is None or budget > 0:
         if plan.chance.random() < 0.5 or not commits.has_room:

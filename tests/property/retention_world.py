@@ -32,7 +32,6 @@ from epochal.service.retention.holding import hold
 from epochal.service.settings import Settings
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots import layout
-from epochal.snapshots.compaction import CompactionPolicy
 from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -62,7 +61,7 @@ class World:
         self.database = Database(settings.database_url)
         migrate_database(self.database)
         self.store = SnapshotStore(settings.store_url)
-        self.policy = CompactionPolicy(epochs=compact_after, least_bytes=1 << 40)
+        self.configuration = ApplicationConfiguration(compact_after_epochs=compact_after, compact_after_bytes=1 << 40)
         self.model = Model(self.collected)
         self._drivers: dict[str, Driver] = {}
         with self.database.writing() as session:
@@ -165,7 +164,7 @@ class World:
             self._commit(catalog, record.key)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, [app.table])
         bases = PendingBases()
-        driver = Driver(catalog, position, bases, Compaction(self.store, position, bases, self.policy))
+        driver = Driver(catalog, position, bases, Compaction(self.store, position, bases, self.configuration))
         self._drivers[app.name] = driver
         return driver
 

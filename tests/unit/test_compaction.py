@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,7 +19,9 @@ from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.position import Position
-from epochal.errors import StorageFull
+from epochal.engine.settings import Configuration
+from epochal.engine.spark_runner import limited
+from epochal.errors import EpochTimeout, StorageFull
 from epochal.faults import FaultPoint, injected
 from epochal.snapshots import compaction as compaction_module
 from epochal.snapshots.base import merged
@@ -29,6 +33,7 @@ from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manif
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
 from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
+from tests.waiting import eventually
 
 
 class Line:
@@ -165,7 +170,7 @@ def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPa
 
 def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
     background = Background("compaction")
-    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2), background)
+    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=2), background)
     begun, go_on = threading.Event(), threading.Event()
 
     def hold_up(point: FaultPoint, epoch: int | None) -> None:
@@ -193,7 +198,7 @@ def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> 
 
 def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
     background = Background("compaction")
-    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2), background)
+    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=2), background)
     stopping = threading.Thread(target=compaction.finish)
 
     def end_now(point: FaultPoint, epoch: int | None) -> None:
@@ -213,7 +218,7 @@ def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) ->
 
 
 def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named_before(line: Line) -> None:
-    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2))
+    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=2))
     line.epoch(counted(*range(50)))
     line.epoch(counted(1))
     compaction.consider(2)
@@ -227,8 +232,10 @@ def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named
 
 
 def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    time = 0.0
-    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=2), clock=lambda: time)
+    moment = 0.0
+    compaction = Compaction(
+        line.store, line.position, line.bases, Configuration(compact_after_epochs=2), clock=lambda: moment
+    )
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     before, real, writes = line.store.list(""), SnapshotStore.write, 0
@@ -247,7 +254,7 @@ def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkey
         compaction.consider(2)  # not yet
         assert writes == 3
     assert line.store.list("") == before
-    time = FIRST_PAUSE_SECONDS
+    moment = FIRST_PAUSE_SECONDS
     compaction.consider(2)
     assert len(line.bases.take()) == 4
     assert line.epoch(counted(3)).bases
@@ -255,7 +262,7 @@ def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkey
 
 def test_an_application_without_state_asks_for_checkpoints(line: Line) -> None:
     line.position.chains.clear()
-    compaction = Compaction(line.store, line.position, line.bases, CompactionPolicy(epochs=3))
+    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=3))
     asked = []
     for number in range(1, 8):
         compaction.consider(number)
@@ -280,10 +287,59 @@ def test_large_state_is_compacted_by_the_job(line: Line) -> None:
         asked.append(len(list(jobs)))  # type: ignore[call-overload]
         yield from compact(line.store, COUNTS, line.chain, GROUPS)
 
-    policy = CompactionPolicy(epochs=2)
-    compaction = Compaction(line.store, line.position, line.bases, policy, on_spark=on_spark, on_spark_bytes=1)
+    configuration = Configuration(compact_after_epochs=2, compact_on_spark_bytes=1)
+    compaction = Compaction(line.store, line.position, line.bases, configuration, on_spark=lambda _: on_spark)
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     compaction.consider(2)
     assert asked == [4]
     assert len(line.bases.take()) == 4
+
+
+def test_a_job_of_the_epochs_session_that_is_cancelled_leaves_the_compaction_alone(
+    line: Line, spark: SparkSession, tmp_path: Path
+) -> None:
+    line.epoch(counted(*range(200)))
+    begun, go_on = tmp_path / "begun", tmp_path / "go-on"
+    held = HeldStore(line.store.url, str(begun), str(go_on))
+    failures: list[Exception] = []
+    written: list[BaseFile] = []
+
+    def write() -> None:
+        try:
+            written.extend(SparkRangeWriter(spark, held, 1)(jobs_of(COUNTS, line.chain, GROUPS)))
+        except Exception as error:  # noqa: BLE001 whatever it is, the test shows it
+            failures.append(error)
+
+    compacting = threading.Thread(target=write)
+    compacting.start()
+    try:
+        eventually(begun.exists)
+        with pytest.raises(EpochTimeout, match=r"0\.5 s"), limited(spark, EpochKey("main", 2), 0.5):
+            spark.range(1).mapInArrow(for_ever, "id bigint").collect()
+    finally:
+        go_on.touch()
+        compacting.join(60)
+    assert (failures, [base.first_group for base in written]) == ([], [0, 4, 8, 12])
+
+
+class HeldStore(SnapshotStore):
+    """Its first write says that it was reached, and waits for leave."""
+
+    def __init__(self, url: str, begun: str, go_on: str) -> None:
+        super().__init__(url)
+        self._begun, self._go_on = Path(begun), Path(go_on)
+
+    def __reduce__(self) -> tuple[type[HeldStore], tuple[str, str, str]]:
+        return HeldStore, (self.url, str(self._begun), str(self._go_on))
+
+    def write(self, path: str, data: bytes) -> None:
+        self._begun.touch()
+        eventually(self._go_on.exists)
+        super().write(path, data)
+
+
+def for_ever(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        time.sleep(120)
+        yield batch
