@@ -2,8 +2,11 @@
 
 A module declares its points where it hits them; :func:`declared` lists all, and a test fails when a numbered step has
 none. In production a hit costs one dictionary look-up. A process learns what to do at a point from the environment
-variable ``EPOCHAL_FAULTS`` (JSON, see :class:`Fault`), so that drivers, Python workers and control planes started by a
-test can be killed at an exact step; within one process :func:`injected` does the same without the environment.
+variable ``EPOCHAL_FAULTS`` (JSON, see :class:`Fault`), so that drivers, Python workers and control planes that a test
+starts can be killed at an exact step; within one process :func:`injected` does the same without the environment.
+
+``EPOCHAL_FAULTS`` is read only where ``EPOCHAL_FAULT_INJECTION`` is ``1``, which the test kit sets. Without this switch
+a control plane does not hand faults on to its drivers, and no process obeys them.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 ENVIRONMENT = "EPOCHAL_FAULTS"
+SWITCH = "EPOCHAL_FAULT_INJECTION"
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,12 @@ _handler: Callable[[FaultPoint, int | None], Any] | None = None
 
 def _read_environment() -> tuple[Fault, ...]:
     text = os.environ.get(ENVIRONMENT)
-    return tuple(Fault(**item) for item in json.loads(text)) if text else ()
+    return tuple(Fault(**item) for item in json.loads(text)) if text and switched_on(os.environ) else ()
+
+
+def switched_on(environment: Mapping[str, str]) -> bool:
+    """Whether faults may be injected into processes of this environment."""
+    return environment.get(SWITCH) == "1"
 
 
 _planned: tuple[Fault, ...] = _read_environment()

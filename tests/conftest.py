@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import faults
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Else EPOCHAL_FAULTS has no effect in the processes that tests start.
+os.environ.setdefault(faults.SWITCH, "1")
 # Every JVM of a test is short-lived: the second compiler would cost it more than it gains.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

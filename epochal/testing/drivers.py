@@ -23,7 +23,7 @@ from typing import Any, Self
 from pyspark.java_gateway import launch_gateway
 
 from epochal.engine.class_archive import archive_options
-from epochal.faults import ENVIRONMENT, Fault
+from epochal.faults import ENVIRONMENT, SWITCH, Fault
 
 # The command `epochal run`, but with the engine's log, which a test that fails wants to show.
 _LOGGING = "logging.basicConfig(level='INFO', format='%(asctime)s %(levelname)s %(name)s: %(message)s')"
@@ -90,7 +90,10 @@ class DriverPlan:
     def arguments(self) -> list[str]:
         settings = dict(self.configuration)
         if self.task_faults:
-            settings[f"spark.executorEnv.{ENVIRONMENT}"] = encoded(self.task_faults)
+            settings |= {
+                f"spark.executorEnv.{ENVIRONMENT}": encoded(self.task_faults),
+                f"spark.executorEnv.{SWITCH}": "1",
+            }
         command = [str(self.pipeline), "--json", "--directory", str(self.directory)]
         command += [f"--epochs={self.epochs}"] if self.epochs is not None else []
         for name, value in self.parameters.items():
@@ -108,7 +111,7 @@ class DriverProcess:
         environment = {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
         environment |= jvm.environment if jvm is not None else {}
         if plan.faults:
-            environment[ENVIRONMENT] = encoded(plan.faults)
+            environment |= {ENVIRONMENT: encoded(plan.faults), SWITCH: "1"}
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*COMMAND, *plan.arguments()],

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
-from epochal.errors import CatalogUnavailable, Conflict, InvalidInput, NameTaken, OptionError, OutcomeUnknown
+from epochal.errors import (
+    CatalogUnavailable,
+    Conflict,
+    EnvironmentProblem,
+    InvalidInput,
+    NameTaken,
+    OptionError,
+    OutcomeUnknown,
+)
 from epochal.service.catalog.writes import Write
 
 _BUSY_SECONDS = 15.0
@@ -92,13 +101,33 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _sqlite(url: URL) -> Engine:
-    if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     address = url.set(drivername="sqlite")
     engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS}, **_POOL)
+    if url.database and url.database != ":memory:":
+        file = Path(url.database)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        event.listen(engine, "do_connect", lambda *_: _make_private(file))
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _make_private(file: Path) -> None:
+    """Its owner's only, before SQLite opens it: its -wal and -shm files get the permissions that it has.
+
+    Raises ``EnvironmentProblem`` where others can read it, and this process may not change that.
+    """
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600))
+        for part in (file, file.with_name(file.name + "-wal"), file.with_name(file.name + "-shm")):
+            with suppress(FileNotFoundError):
+                if part.stat().st_mode & 0o077:
+                    part.chmod(0o600)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"The catalog {file} cannot be made readable by its owner only: {error.strerror}. Run the control plane as "
+            "the owner of the file, or correct its permissions."
+        ) from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

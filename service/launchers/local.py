@@ -19,7 +19,7 @@ from epochal.service.launchers.java import check_java
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import log_path
 
-_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER, faults.ENVIRONMENT)
+_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
 
@@ -29,6 +29,8 @@ def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
     passed = {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
+    if faults.switched_on(environment):
+        passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
     # Executors run plain `python3` unless told otherwise, which may be another Python without Epochal.
     passed |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     return passed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -11,6 +12,8 @@ from epochal.errors import Forbidden, OptionError
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.security.scopes import Access, Principal, access_of
 from epochal.service.settings import Settings
+
+_FROM_OTHER_SITES = ("cross-site", "same-site")
 
 
 class Gate:
@@ -29,7 +32,7 @@ class Gate:
             await self._authenticator.driver(authorization, path["execution"], path["attempt"])
             return
         if not self._authenticator.enabled:
-            _refuse_foreign_host(request)
+            _refuse_foreign_pages(request)
         principal = await self._authenticator.user(authorization)
         request.state.principal = principal
         if access is None or access.scope is None:
@@ -41,10 +44,27 @@ class Gate:
             )
 
 
-def _refuse_foreign_host(request: Request) -> None:
-    """Without tokens, a web page that points its own name at 127.0.0.1 could command a browser to call this API."""
+def _refuse_foreign_pages(request: Request) -> None:
+    """Without tokens, any web page could command its reader's browser to call this API.
+
+    One that points its own name at 127.0.0.1 is seen by the ``Host``, any other by its ``Origin``, or, where a browser
+    leaves that out, by ``Sec-Fetch-Site``. Programs send neither of the last two.
+    """
     if not is_loopback(request.url.hostname or ""):
         raise Forbidden("Authentication is off; then only requests to a loopback address are answered.")
+    origins = request.headers.getlist("origin")
+    if not all(_is_own(origin) for origin in origins) or (
+        not origins and request.headers.get("sec-fetch-site") in _FROM_OTHER_SITES
+    ):
+        raise Forbidden("Authentication is off; then requests of web pages from other machines are not answered.")
+
+
+def _is_own(origin: str) -> bool:
+    """``null`` is the origin of sandboxed frames and of local files: anybody's."""
+    try:
+        return is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.app import create_app
@@ -136,6 +136,22 @@ def test_the_admin_token_file_is_its_owners_only(plane: Plane, tmp_path: Path) -
     file = plane.settings.admin_token_file
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(plane.settings.data.stat().st_mode) == 0o700
+
+
+def test_the_catalog_is_its_owners_only(tmp_path: Path) -> None:
+    """Also in a folder that everybody may read, also one that was made by an earlier version, with its log."""
+    path = tmp_path / "catalog.sqlite"
+    for _ in range(2):
+        database = Database(f"sqlite:///{path}")
+        migrate_database(database)
+        with database.writing() as session:
+            session.execute(delete(Token))
+            files = sorted(tmp_path.iterdir())
+            assert [file.name for file in files] == ["catalog.sqlite", "catalog.sqlite-shm", "catalog.sqlite-wal"]
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+            for file in files:
+                file.chmod(0o644)
+    database.close()
 
 
 @pytest.fixture
@@ -288,6 +304,20 @@ def test_without_authentication_only_this_machines_names_are_answered(
         assert rebound.status_code == 403
         driver = client.post(f"/internal/v1/executions/{'0' * 32}/attempts/1/begin")
         assert driver.status_code == 401
+
+        body = {"name": "flights", "artifact": "0" * 64}
+        for foreign in (
+            {"Origin": "https://evil.example.org"},
+            {"Origin": "http://127.0.0.1.example.org:8765"},
+            {"Origin": "null"},
+            {"Origin": "http://["},
+            {"Sec-Fetch-Site": "cross-site"},
+        ):
+            refused = client.post("/v1/applications", json=body, headers=foreign)
+            assert (refused.status_code, refused.json()["type"]) == (403, "urn:epochal:problem:forbidden"), foreign
+            assert client.get("/v1/applications", headers=foreign).status_code == 403, foreign
+        for own in ({"Origin": settings.url}, {"Origin": "http://localhost:3000"}, {"Sec-Fetch-Site": "none"}):
+            assert client.get("/v1/applications", headers=own).status_code == 200, own
 
 
 def test_a_drivers_token_is_good_for_its_own_attempt_only(plane: Plane) -> None:

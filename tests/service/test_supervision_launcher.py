@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from epochal import faults
 from epochal.errors import EnvironmentProblem
+from epochal.faults import Fault
 from epochal.service.driver.orders import ArtifactFile, DriverOrders
 from epochal.service.launchers.base import ProcessReference
 from epochal.service.launchers.java import check_java
 from epochal.service.launchers.local import LocalLauncher, driver_environment
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import appended, last_lines, log_path, tail
+from epochal.testing.drivers import encoded
 from tests.waiting import eventually
 
 
@@ -83,6 +86,22 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert seen["PYSPARK_PYTHON"] == sys.executable
     assert seen["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize("switch", ["1", "0", None])
+def test_faults_reach_drivers_of_a_test_only(switch: str | None) -> None:
+    environment = {"PATH": os.environ["PATH"], faults.ENVIRONMENT: "[]"} | ({faults.SWITCH: switch} if switch else {})
+    seen = driver_environment(environment)
+    assert (faults.ENVIRONMENT in seen) is (faults.SWITCH in seen) is (switch == "1")
+
+
+@pytest.mark.parametrize("switch", ["1", None])
+def test_no_process_obeys_faults_without_the_switch(switch: str | None) -> None:
+    fault = Fault(point="E4.manifest-written", action="raise")
+    environment = {**os.environ, faults.ENVIRONMENT: encoded([fault]), faults.SWITCH: switch or ""}
+    hit = "from epochal.faults import declare; declare('E4.manifest-written', '').hit(); print('went on')"
+    done = subprocess.run([sys.executable, "-c", hit], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "fault injected" in done.stderr) == ((1, True) if switch else (0, False))
 
 
 def test_a_driver_outlives_its_control_plane_and_is_found_again(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from epochal import faults
 from epochal.client import Client
 from epochal.errors import EpochalError
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, free_port
@@ -32,7 +33,8 @@ class ControlPlane:
         self.home = folder / "home"
         self.log = folder / "control-plane.log"
         passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        self.environment = passed_on | {"EPOCHAL_URL": self.url, "EPOCHAL_HOME": str(self.home), **extra}
+        places = {"EPOCHAL_URL": self.url, "EPOCHAL_HOME": str(self.home)}
+        self.environment = passed_on | {faults.SWITCH: "1"} | places | dict(extra)
         self._port = port
         self.process = self._start()
 
