@@ -37,7 +37,7 @@ from epochal.service.retention.routes import router as collections
 from epochal.service.rollback.routes import router as rollback
 from epochal.service.savepoints.routes import router as savepoints
 from epochal.service.security.admin import ensure_admin_token
-from epochal.service.security.gate import Gate, check_binding
+from epochal.service.security.gate import check_binding, gate
 from epochal.service.settings import Limits, Settings
 from epochal.service.snapshots.diff_routes import router as diffs
 from epochal.service.snapshots.routes import router as snapshots
@@ -91,7 +91,7 @@ def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
     control = compose(settings, ports)
     app = FastAPI(
         lifespan=_lifespan,
-        dependencies=[Depends(Gate(control.authenticator))],
+        dependencies=[Depends(gate)],
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -16,32 +16,28 @@ from epochal.service.settings import Settings
 _FROM_OTHER_SITES = ("cross-site", "same-site")
 
 
-class Gate:
-    """Call it with a request: it returns, or raises ``Unauthenticated`` or ``Forbidden``."""
-
-    def __init__(self, authenticator: Authenticator) -> None:
-        self._authenticator = authenticator
-
-    async def __call__(self, request: Request) -> None:
-        access = access_of(request.scope.get("endpoint"))
-        if access is Access.PUBLIC:
-            return
-        authorization = request.headers.get("authorization")
-        if access is Access.DRIVER:
-            path = request.path_params
-            await self._authenticator.driver(authorization, path["execution"], path["attempt"])
-            return
-        if not self._authenticator.enabled:
-            _refuse_foreign_pages(request)
-        principal = await self._authenticator.user(authorization)
-        request.state.principal = principal
-        if access is None or access.scope is None:
-            raise Forbidden("This endpoint does not say which scope it needs, and is closed therefore.")
-        if not principal.scope.includes(access.scope):
-            raise Forbidden(
-                f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
-                "Ask an administrator for another token."
-            )
+async def gate(request: Request) -> None:
+    """Returns, or raises ``Unauthenticated`` or ``Forbidden``."""
+    access = access_of(request.scope.get("endpoint"))
+    if access is Access.PUBLIC:
+        return
+    authenticator: Authenticator = request.app.state.control_plane.authenticator
+    authorization = request.headers.get("authorization")
+    if access is Access.DRIVER:
+        path = request.path_params
+        await authenticator.driver(authorization, path["execution"], path["attempt"])
+        return
+    if not authenticator.enabled:
+        _refuse_foreign_pages(request)
+    principal = await authenticator.user(authorization)
+    request.state.principal = principal
+    if access is None or access.scope is None:
+        raise Forbidden("This endpoint does not say which scope it needs, and is closed therefore.")
+    if not principal.scope.includes(access.scope):
+        raise Forbidden(
+            f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
+            "Ask an administrator for another token."
+        )
 
 
 def _refuse_foreign_pages(request: Request) -> None:

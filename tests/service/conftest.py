@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import json
+import shutil
 import socket
-import threading
-import time
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference, RecoveryPoint
 from epochal.contracts.handle import Handle
@@ -24,13 +25,15 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.app import create_app
+from epochal.service.catalog.migration import migrate
 from epochal.service.context import ControlPlane
 from epochal.service.driver.http_catalog import HttpCatalog
 from epochal.service.parts import FACTORIES
-from epochal.service.ports import ControlEvent
+from epochal.service.ports import ControlEvent, PortFactories
 from epochal.service.settings import Settings
 from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
+from tests.service.listening import listening
 
 
 class StandInBuilder:
@@ -83,8 +86,7 @@ class Plane:
         return str(answer.json()["token"])
 
     def as_bearer(self, token: str | None) -> httpx.Client:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.settings.url, headers=headers, trust_env=False)
+        return http_client(self.settings, token)
 
     def artifact(self, sinks: Mapping[str, str] | None = None, **content: Any) -> str:
         text = "# " + json.dumps({"sinks": dict(sinks or {"out": "files:{out}"}), **content})
@@ -181,6 +183,13 @@ class Driver:
         self.catalog.finish(None)
 
 
+def http_client(settings: Settings, token: str | None) -> httpx.Client:
+    """Of the control plane of ``settings``; without a token nobody in particular."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    # Nothing here is encrypted; to load certificates all the same would take longer than most requests.
+    return httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30, verify=False)
+
+
 @contextmanager
 def serving(settings: Settings, supervisor: StandInSupervisor | None = None) -> Iterator[tuple[ControlPlane, str]]:
     """The control plane of ``settings`` on its port, until the block ends; and its admin token."""
@@ -188,19 +197,30 @@ def serving(settings: Settings, supervisor: StandInSupervisor | None = None) -> 
     ports = dataclasses.replace(
         FACTORIES, builder=lambda _surroundings: StandInBuilder(), supervisor=lambda _surroundings, _events: supervisor
     )
+    with serving_with(ports, settings) as running:
+        yield running
+
+
+@contextmanager
+def serving_with(ports: PortFactories, settings: Settings) -> Iterator[tuple[ControlPlane, str]]:
+    """As :func:`serving`, with other ports than the stand-ins."""
+    catalog = settings.data / "catalog.sqlite"
+    if settings.database is None and not catalog.exists():
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.copy(migrated_catalog(), catalog)
     app = create_app(settings, ports)
-    server = uvicorn.Server(uvicorn.Config(app, host=settings.host, port=settings.port, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started and thread.is_alive():
-        time.sleep(0.01)
-    assert server.started, "the control plane did not start"
-    try:
+    with listening(app, settings):
         file = settings.admin_token_file
         yield app.state.control_plane, file.read_text().strip() if file.exists() else ""
-    finally:
-        server.should_exit = True
-        thread.join(timeout=20)
+
+
+@cache
+def migrated_catalog() -> Path:
+    """An empty catalog with this version's tables. Migrating each test's own would take longer than most tests."""
+    file = Path(tempfile.mkdtemp(prefix="epochal-catalog-")) / "catalog.sqlite"
+    atexit.register(shutil.rmtree, file.parent)
+    migrate(f"sqlite:///{file}")
+    return file
 
 
 def free_port() -> int:
@@ -226,8 +246,7 @@ def plane(settings: Settings) -> Iterator[Plane]:
     with serving(settings, supervisor) as (control, token):
         events: list[ControlEvent] = []
         control.events.listen(events.append)  # type: ignore[attr-defined]
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+        with http_client(settings, token) as client:
             yield Plane(control, client, settings, supervisor, events)
 
 
@@ -236,7 +255,5 @@ def other(tmp_path: Path) -> Iterator[Plane]:
     """A second control plane, with a catalog and a store of its own."""
     settings = Settings(data=tmp_path / "other", port=free_port())
     supervisor = StandInSupervisor()
-    with serving(settings, supervisor) as (control, token):
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
-            yield Plane(control, client, settings, supervisor, [])
+    with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
+        yield Plane(control, client, settings, supervisor, [])

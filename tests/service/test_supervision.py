@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,9 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
-from epochal.service.app import create_app
 from epochal.service.launchers.base import ProcessReference
 from epochal.service.launchers.local import LocalLauncher
 from epochal.service.launchers.processes import LocalProcess
@@ -27,7 +24,7 @@ from epochal.service.parts import FACTORIES
 from epochal.service.settings import Settings
 from epochal.service.supervision.settings import SupervisionSettings
 from epochal.service.supervision.supervisor import ThreadedSupervisor
-from tests.service.conftest import StandInBuilder
+from tests.service.conftest import StandInBuilder, http_client, serving_with
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -46,18 +43,11 @@ def control_plane(settings: Settings, supervision: SupervisionSettings = QUICK) 
         builder=lambda _: StandInBuilder(),
         supervisor=lambda surroundings, _: ThreadedSupervisor(settings, surroundings.executions, launcher, supervision),
     )
-    config = uvicorn.Config(create_app(settings, ports), host=settings.host, port=settings.port, log_level="warning")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    eventually(lambda: server.started)
-    headers = {"Authorization": f"Bearer {settings.admin_token_file.read_text().strip()}"}
-    try:
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
-            yield Supervised(client, launcher)
-    finally:
-        server.should_exit = True
-        thread.join(timeout=20)
+    with (
+        serving_with(ports, settings) as (_, token),
+        http_client(settings, token) as client,
+    ):
+        yield Supervised(client, launcher)
 
 
 @dataclass

@@ -1,0 +1,75 @@
+"""Apps behind real sockets, started and ended many times in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.routing import BaseRoute
+
+from epochal.service.settings import Settings
+
+_SECONDS = 60
+
+
+@contextmanager
+def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
+    """``app`` on the port of ``settings`` until the block ends. An ``AssertionError`` when it does not start."""
+    app.router.routes = _routes(app)
+    server = _Server(uvicorn.Config(app, host=settings.host, port=settings.port, log_level="warning"))
+    _wait_for(server.begin())
+    try:
+        yield
+    finally:
+        _wait_for(server.shutdown())
+
+
+class _Server(uvicorn.Server):
+    """uvicorn on a loop that all servers share. Its own would begin and end with threads, and look for its end ten
+    times a second: a third of a second for each test.
+    """
+
+    async def begin(self) -> None:
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        try:
+            await self.startup()
+        except SystemExit:
+            raise AssertionError("the server did not start; its log says why") from None
+        await self.on_tick(0)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        for listener in self.servers:
+            listener.close()
+        while self.server_state.connections or self.server_state.tasks:
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            await asyncio.sleep(0.005)
+        await self.lifespan.shutdown()
+
+
+_shared: list[BaseRoute] = []
+
+
+def _routes(app: FastAPI) -> list[BaseRoute]:
+    """The same for every control plane, so the first one's do: FastAPI takes a tenth of a second to prepare them."""
+    if not _shared:
+        _shared.extend(app.router.routes)
+    return _shared
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="servers", daemon=True).start()
+    return loop
+
+
+def _wait_for(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run_coroutine_threadsafe(work, _loop()).result(_SECONDS)
