@@ -5,37 +5,42 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from epochal.errors import CatalogUnavailable, Conflict, EpochalError
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, OutcomeUnknown
 from epochal.service.catalog.models import Operation
-from epochal.service.retention.operations import StoreOperationKind, StoreOperations
+from epochal.service.retention.operations import StoreOperationKind, StoreOperations, StoreOrder, order_of
 
 log = logging.getLogger("epochal.retention")
 
 Report = Callable[[str], None]
-Work = Callable[[Report], dict[str, Any]]
-"""What an operation does; its result as JSON."""
+Work = Callable[[dict[str, Any], Report], dict[str, Any]]
+"""What an operation of some kind does: its request to its result, both as JSON."""
 
 BY_ITSELF = "epochal"
+LOOK_SECONDS = 10.0
+"""Between two looks for operations whose process is gone, and between two beats of one under way."""
 
 
-@dataclass(frozen=True)
-class _Order:
-    id: str
-    work: Work
+class _Closing(Exception):
+    """Ends the work under way."""
 
 
 class StoreWorker:
-    """Implements :class:`epochal.service.ports.Part`. One thread, one operation at a time."""
+    """Implements :class:`epochal.service.ports.Part`. One thread, one operation at a time.
 
-    def __init__(self, operations: StoreOperations, collect: Work, every_seconds: float | None) -> None:
+    An operation that a control plane did not end is begun again by the next one, or by another that shares the catalog.
+    """
+
+    def __init__(
+        self, operations: StoreOperations, works: Mapping[StoreOperationKind, Work], every_seconds: float | None
+    ) -> None:
         self._operations = operations
-        self._collect = collect
+        self._works = works
         self._every_seconds = every_seconds
-        self._orders: list[_Order] = []
+        self._orders: list[StoreOrder] = []
         self._changed = threading.Condition()
         self._closing = False
         self._next = time.monotonic() + (every_seconds or 0)
@@ -45,57 +50,70 @@ class StoreWorker:
         self._thread.start()
 
     def close(self) -> None:
-        """What is under way is left where it is: the next collection goes on from there."""
+        """What is under way is begun again by the next control plane."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def begin(self, kind: StoreOperationKind, request: dict[str, Any], work: Work, by: str) -> Operation:
+    def begin(self, kind: StoreOperationKind, request: dict[str, Any], by: str) -> Operation:
         """Have it done. Raises ``Conflict`` while another one is under way."""
         operation = self._operations.begin(kind, request, by)
         with self._changed:
-            self._orders.append(_Order(operation.id, work))
+            self._orders.append(order_of(operation))
             self._changed.notify_all()
         return operation
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing or bool(self._orders), self._patience())
-                if self._closing:
-                    return
-                order = self._orders.pop(0) if self._orders else None
+        while not self._closing:
+            order = self._next_order()
             if order is not None:
                 self._carry_out(order)
-            elif self._every_seconds is not None and time.monotonic() >= self._next:
-                self._next = time.monotonic() + self._every_seconds
-                self._collect_by_itself()
+                continue
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or bool(self._orders), self._patience())
+        for order in self._orders:
+            self._release(order.id)
 
-    def _patience(self) -> float | None:
-        return None if self._every_seconds is None else max(0.0, self._next - time.monotonic())
-
-    def _collect_by_itself(self) -> None:
+    def _next_order(self) -> StoreOrder | None:
+        """What was asked for here, what another process has left, or a collection that is due by itself."""
+        with self._changed:
+            if self._orders:
+                return self._orders.pop(0)
         try:
-            operation = self._operations.begin("collect", {}, BY_ITSELF)
+            left = self._operations.take_over()
+            if left is not None or self._every_seconds is None or time.monotonic() < self._next:
+                return left
+            self._next = time.monotonic() + self._every_seconds
+            return order_of(self._operations.begin("collect", {}, BY_ITSELF))
         except Conflict:
-            return  # somebody else is at it
+            return None  # somebody else is at it
         except EpochalError as error:
-            log.warning("no collection: %s", error)
-            return
-        self._carry_out(_Order(operation.id, self._collect))
+            log.warning("no collection, and no look for what others have left: %s", error)
+            return None
 
-    def _carry_out(self, order: _Order) -> None:
+    def _patience(self) -> float:
+        if self._every_seconds is None:
+            return LOOK_SECONDS
+        return min(LOOK_SECONDS, max(0.0, self._next - time.monotonic()))
+
+    def _carry_out(self, order: StoreOrder) -> None:
         report = self._operations.reporter(order.id)
 
         def report_unless_closing(said: str) -> None:
             if self._closing:
-                raise CatalogUnavailable("The control plane stops; the next collection goes on.")
+                raise _Closing
             report(said)
 
         try:
-            self._operations.succeeded(order.id, order.work(report_unless_closing))
+            with self._beating(order.id):
+                result = self._works[order.kind](order.request, report_unless_closing)
+            self._operations.succeeded(order.id, result)
+        except _Closing:
+            self._release(order.id)
+        except (CatalogUnavailable, OutcomeUnknown) as error:
+            log.warning("operation %s: %s", order.id, error)  # without a beat it will be taken as gone, and begun again
         except EpochalError as error:
             log.warning("operation %s: %s", order.id, error)
             self._fail(order.id, error)
@@ -103,8 +121,32 @@ class StoreWorker:
             log.exception("operation %s", order.id)
             self._fail(order.id, EpochalError(f"Something unexpected went wrong ({type(error).__name__})."))
 
-    def _fail(self, id: str, error: EpochalError) -> None:
+    @contextmanager
+    def _beating(self, id: str) -> Iterator[None]:
+        """Says that the operation is being carried out, also while the work has nothing to report for long."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(LOOK_SECONDS):
+                self._noted(id, lambda: self._operations.beat(id))
+
+        beating = threading.Thread(target=beat, name="store-worker-beat", daemon=True)
+        beating.start()
         try:
-            self._operations.failed(id, error)
+            yield
+        finally:
+            ended.set()
+            beating.join()
+
+    def _release(self, id: str) -> None:
+        self._noted(id, lambda: self._operations.release(id))
+
+    def _fail(self, id: str, error: EpochalError) -> None:
+        self._noted(id, lambda: self._operations.failed(id, error))
+
+    @staticmethod
+    def _noted(id: str, note: Callable[[], None]) -> None:
+        try:
+            note()
         except EpochalError as unwritten:
             log.warning("operation %s: %s", id, unwritten)  # without a beat it will be taken as gone

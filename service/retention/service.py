@@ -16,7 +16,7 @@ from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
 from epochal.service.retention.collecting import Collection, CollectionRequest
 from epochal.service.retention.operations import StoreOperations
-from epochal.service.retention.part import Report, StoreWorker, Work
+from epochal.service.retention.part import Report, StoreWorker
 from epochal.service.retention.policy import horizon_of
 from epochal.service.retention.repository import RetentionRepository
 from epochal.service.retention.schemas import (
@@ -37,7 +37,11 @@ class CollectionService:
         self._settings = settings
         self._database = database
         self._store = store
-        self.worker = StoreWorker(StoreOperations(database), self._work(Collect()), settings.collect_every_seconds)
+        self.worker = StoreWorker(
+            StoreOperations(database),
+            {"collect": self._collect, "verify": self._verify},
+            settings.collect_every_seconds,
+        )
 
     def plan(self, request: Collect) -> CollectionPlanAnswer:
         """What a collection would do now. Changes nothing."""
@@ -45,26 +49,22 @@ class CollectionService:
 
     def collect(self, request: Collect, by: str) -> OperationAnswer:
         """Raises ``Conflict`` while the store is being worked on."""
-        operation = self.worker.begin("collect", request.model_dump(mode="json"), self._work(request), by)
-        return operation_answer(operation, None)
-
-    def _work(self, request: Collect) -> Work:
-        def work(report: Report) -> dict[str, Any]:
-            plan, deleted = Collection(self._database, self._store).run(self._request(request), report)
-            return collection_answer(plan, deleted).model_dump(mode="json")
-
-        return work
+        return operation_answer(self.worker.begin("collect", request.model_dump(mode="json"), by), None)
 
     def verify(self, request: Verify, by: str) -> OperationAnswer:
         """Raises ``NotFound`` for the application, ``Conflict`` while the store is being worked on."""
         self._roots(request.application)
+        return operation_answer(self.worker.begin("verify", request.model_dump(mode="json"), by), None)
 
-        def work(report: Report) -> dict[str, Any]:
-            roots = self._roots(request.application)
-            verification = Verification(self._store, roots, quick=request.quick, progress=report)
-            return verification_answer(verification.run(repair=request.repair)).model_dump(mode="json")
+    def _collect(self, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
+        request = self._request(Collect.model_validate(arguments))
+        plan, deleted = Collection(self._database, self._store).run(request, report)
+        return collection_answer(plan, deleted).model_dump(mode="json")
 
-        return operation_answer(self.worker.begin("verify", request.model_dump(mode="json"), work, by), None)
+    def _verify(self, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
+        request = Verify.model_validate(arguments)
+        verification = Verification(self._store, self._roots(request.application), quick=request.quick, progress=report)
+        return verification_answer(verification.run(repair=request.repair)).model_dump(mode="json")
 
     def _roots(self, application: str | None) -> list[ManifestReference]:
         with self._database.reading() as session:
