@@ -183,8 +183,6 @@ async def _read(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
-        if message["type"] != "http.request":
-            return bytes(body)
         body += message.get("body", b"")
         if not message.get("more_body", False):
             return bytes(body)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from epochal.errors import CatalogUnavailable, EpochalError, OutcomeUnknown, Unauthenticated
 from epochal.service.problems import PREFIX, FieldError, Problem, problem_of, status_of
-from epochal.service.transport import BodyTooLarge
+from epochal.service.transport import BodyRefused
 
 logger = logging.getLogger("epochal.requests")
 
@@ -59,7 +59,7 @@ async def _validation(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     error = cast(HTTPException, error)
-    if isinstance(error, BodyTooLarge):
+    if isinstance(error, BodyRefused):
         return error.problem(**_context(request)).response()
     status = HTTPStatus(error.status_code)
     match status:

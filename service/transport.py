@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -43,14 +44,14 @@ class Transport:
         limit = self._limit_of(scope["path"])
         began = time.perf_counter()
         try:
-            declared = headers.get("content-length", "0")
+            declared = headers.get("content-length", "")
             if declared.isdigit() and int(declared) > limit:
                 raise BodyTooLarge(limit)
             if "\0" in scope["path"]:
                 await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
                 return
-            await self._app(scope, _Limited(receive, limit), answer)
-        except BodyTooLarge as error:
+            await self._app(scope, _Whole(receive, limit, declared), answer)
+        except BodyRefused as error:
             await self._refuse(error.problem(scope["path"], request), answer, scope, receive)
         except Exception:
             # The last line of defence: the client learns nothing but the id under which the log has the trace.
@@ -66,30 +67,49 @@ class Transport:
             await problem.response()(scope, receive, answer)
 
 
-class BodyTooLarge(HTTPException):
+class BodyRefused(HTTPException):
     """Stops the reading of a body, wherever it is read: frameworks let their own kind of exception through."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(413, f"The request's body is larger than the {limit} bytes that are taken here.")
+    slug: ClassVar[str]
+    title: ClassVar[str]
 
     def problem(self, instance: str, request: str) -> Problem:
         return Problem(
-            type=PREFIX + "body-too-large",
-            title="Body too large",
-            status=413,
+            type=PREFIX + self.slug,
+            title=self.title,
+            status=self.status_code,
             detail=self.detail,
             instance=instance,
             request=request,
         )
 
 
-class _Limited:
-    """A body, counted while it arrives: a declared length may lie, or be missing."""
+class BodyTooLarge(BodyRefused):
+    slug, title = "body-too-large", "Body too large"
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"The request's body is larger than the {limit} bytes that are taken here.")
+
+
+class BodyIncomplete(BodyRefused):
+    slug, title = "body-incomplete", "Body incomplete"
+
+    def __init__(self, received: int) -> None:
+        super().__init__(
+            400,
+            f"The connection ended after {received} bytes of the body, before its end. Repeat the request.",
+        )
+
+
+class _Whole:
+    """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it."""
+
+    def __init__(self, receive: Receive, limit: int, declared: str) -> None:
         self._receive = receive
         self._limit = limit
+        self._declared = int(declared) if declared.isdigit() else None
         self._received = 0
+        self._ended = False
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -97,6 +117,11 @@ class _Limited:
             self._received += len(message.get("body", b""))
             if self._received > self._limit:
                 raise BodyTooLarge(self._limit)
+            self._ended = not message.get("more_body", False)
+            if self._ended and self._declared is not None and self._received < self._declared:
+                raise BodyIncomplete(self._received)
+        elif not self._ended:
+            raise BodyIncomplete(self._received)
         return message
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from sqlalchemy import text
 from epochal import errors
 from epochal.service.problems import STATUSES, Problem, problem_of, status_of
 from epochal.service.settings import Limits, Settings
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -144,6 +147,36 @@ def test_bodies_are_limited_declared_or_not(settings: Settings, serve: Callable[
             assert artifact.status_code == 201
             too_large = client.post("/v1/artifacts", params={"filename": "a.py"}, content=b"#" * 2001)
             check_problem(too_large, 413, "body-too-large")
+
+
+@pytest.mark.parametrize("key", ["", "Idempotency-Key: k\r\n"])
+@pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_body_that_was_cut_off_is_not_taken_for_a_whole_one(plane: Plane, framing: str, key: str) -> None:
+    announced = plane.post("/v1/imports", 201, bytes=100, sha256="0" * 64)
+    part = b"# the first line\n"
+    body = part if framing.startswith("Content-Length") else b"%x\r\n%s\r\n" % (len(part), part)
+    for method, path in (
+        ("POST", "/v1/artifacts?filename=cut.py"),
+        ("PUT", f"/v1/imports/{announced['id']}/content?offset=0"),
+        ("POST", "/v1/applications"),
+    ):
+        with socket.create_connection((plane.settings.host, plane.settings.port)) as connection:
+            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n{key}"
+            authorization = f"Authorization: {plane.client.headers['authorization']}"
+            connection.sendall(f"{head}{authorization}\r\n\r\n".encode() + body)
+    eventually(lambda: sum(writes_answered(plane).values()) == 4)
+    assert writes_answered(plane) == {"201": 1, "400": 3}
+    assert plane.get("/v1/artifacts")["items"] == []
+    assert plane.get(f"/v1/imports/{announced['id']}")["received"] == 0
+
+
+def writes_answered(plane: Plane) -> Counter[str]:
+    """Calls that were no GET, by status."""
+    found: Counter[str] = Counter()
+    for line in plane.client.get("/metrics").text.splitlines():
+        if line.startswith("epochal_request_seconds_count") and 'method="GET"' not in line:
+            found[line.split('status="')[1].partition('"')[0]] += round(float(line.split()[-1]))
+    return found
 
 
 def walk(plane: Plane, path: str, limit: int) -> list[Any]:
