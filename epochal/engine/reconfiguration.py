@@ -54,7 +54,7 @@ class Reconfigurations:
         """Begin to make a version ready; nothing happens for an order that is under way."""
         if self._taken is not None:
             return
-        order = VersionOrder.model_validate(directive.arguments)
+        order = VersionOrder.model_validate(directive.arguments, extra="ignore")
         if order.version == self.coordinator.orders.version:
             # It was decided by an attempt that could not say so any more.
             self.catalog.complete(directive.id, self.coordinator.position.head)

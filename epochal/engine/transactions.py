@@ -34,7 +34,7 @@ class TransactionOrders:
         return [directive for directive in directives if directive.kind != "transaction"]
 
     def _take(self, directive: Directive) -> None:
-        order = TransactionOrder.model_validate(directive.arguments)
+        order = TransactionOrder.model_validate(directive.arguments, extra="ignore")
         if not self.queue.is_open(order.sink, order.epoch):
             self._complete(directive.id, _too_late(order))
         elif order.action == "retry":

@@ -19,7 +19,7 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import EpochalError, Fenced, Forbidden, NotFound, Unauthenticated
+from epochal.errors import CatalogUnavailable, EpochalError, Fenced, Forbidden, NotFound, Unauthenticated
 
 log = logging.getLogger("epochal.driver")
 
@@ -28,24 +28,35 @@ INTERVAL_SECONDS = 0.5
 DISOWNED = (Fenced, Unauthenticated, Forbidden, NotFound)
 """What a driver is told that nobody wants any more: a successor has taken over, or its execution is not there."""
 
+TOLERATED_FAILURES = 20
+"""Heartbeats in a row that fail in any other way; ten seconds of them."""
+
+
+class HeartbeatsFailed(EpochalError):
+    """A driver's heartbeats failed too often; it has ended, since it cannot know what is wanted of it."""
+
+    slug = "heartbeats-failed"
+
 
 class HeartbeatingCatalog(Catalog):
     """A catalog whose ``heartbeat`` costs the epoch loop nothing: a thread sends the status and keeps the answer.
 
-    The loop's ``heartbeat`` stores the status and returns the directives known. When the thread learns that a later
-    attempt has taken over, ``on_fenced`` is called once, from that thread, and every later call raises ``Fenced``.
+    The loop's ``heartbeat`` stores the status and returns the directives known. ``on_end`` is called once, from that
+    thread, when the driver must not go on: with ``Fenced`` when a later attempt has taken over, with
+    ``HeartbeatsFailed`` when ``TOLERATED_FAILURES`` heartbeats in a row could not be sent or their answers not be
+    understood. Every later call raises the same. A control plane that is away is waited for.
     """
 
     def __init__(
-        self, catalog: Catalog, on_fenced: Callable[[], None], interval_seconds: float = INTERVAL_SECONDS
+        self, catalog: Catalog, on_end: Callable[[EpochalError], None], interval_seconds: float = INTERVAL_SECONDS
     ) -> None:
         self._catalog = catalog
-        self._on_fenced = on_fenced
+        self._on_end = on_end
         self._interval_seconds = interval_seconds
         self._status = DriverStatus(phase="starting")
         self._directives: dict[str, Directive] = {}
         self._answered: set[str] = set()
-        self._fenced: Fenced | None = None
+        self._ended_by: EpochalError | None = None
         self._lock = threading.Lock()
         self._ended = False
         self._wake = threading.Event()
@@ -60,22 +71,39 @@ class HeartbeatingCatalog(Catalog):
         self._wake.set()
 
     def _beat(self) -> None:
+        failures = 0
         while not self._ended:
             self._wake.clear()
             try:
                 directives = self._catalog.heartbeat(self._status)
             except DISOWNED as error:
                 log.error("fenced: %s", error)
-                self._fenced = Fenced(str(error))
-                if not self._ended:
-                    self._on_fenced()
+                self._end(Fenced(str(error)))
                 return
-            except EpochalError as error:
-                log.warning("heartbeat refused: %s", error)
+            except CatalogUnavailable as error:
+                log.warning("heartbeat not answered: %s", error)
+            except Exception as error:
+                # Whatever it is: a thread that ended here would leave a driver that nobody hears and that hears nobody.
+                failures += 1
+                log.exception("heartbeat failed, %d times in a row", failures)
+                if failures >= TOLERATED_FAILURES:
+                    self._end(
+                        HeartbeatsFailed(
+                            f"{failures} heartbeats in a row have failed, so the driver has ended: it could not know "
+                            f"what is wanted of it. The last one: {type(error).__name__}: {error}"
+                        )
+                    )
+                    return
             else:
+                failures = 0
                 with self._lock:
                     self._directives = {item.id: item for item in directives if item.id not in self._answered}
             self._wake.wait(self._interval_seconds)
+
+    def _end(self, error: EpochalError) -> None:
+        self._ended_by = error
+        if not self._ended:
+            self._on_end(error)
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         self._check()
@@ -108,7 +136,7 @@ class HeartbeatingCatalog(Catalog):
         counts: EpochCounts,
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        # Asked even when fenced: only the catalog knows whether an earlier try of the same write has landed.
+        # Asked even when it has ended: only the catalog knows whether an earlier try of the same write has landed.
         self._catalog.prepare_epoch(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
@@ -128,5 +156,5 @@ class HeartbeatingCatalog(Catalog):
         self._catalog.finish(failure)
 
     def _check(self) -> None:
-        if self._fenced is not None:
-            raise Fenced(str(self._fenced))
+        if self._ended_by is not None:
+            raise type(self._ended_by)(str(self._ended_by))

@@ -11,10 +11,10 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from epochal.contracts.catalog import (
     AS_THE_EXECUTION,
@@ -29,21 +29,30 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import CatalogUnavailable, NotFound
+from epochal.errors import CatalogUnavailable, EpochalError, NotFound
 from epochal.service.driver.problems import from_response, worth_repeating
 from epochal.service.driver.wire import (
     AbortEpoch,
     CompleteDirective,
-    Directives,
     FinishAttempt,
     OpenEpoch,
     PrepareEpoch,
+    ReadDirectives,
+    UnknownDirective,
 )
 
 log = logging.getLogger("epochal.driver")
 
+Answer = TypeVar("Answer", bound=BaseModel)
+
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
+
+
+class UnreadableAnswer(EpochalError):
+    """The control plane's answer cannot be read by this driver."""
+
+    slug = "unreadable-answer"
 
 
 class HttpCatalog(Catalog):
@@ -71,7 +80,7 @@ class HttpCatalog(Catalog):
         self._client.close()
 
     def begin_attempt(self) -> RecoveryPoint:
-        return RecoveryPoint.model_validate_json(self._call("POST", "begin").content)
+        return _read(RecoveryPoint, self._call("POST", "begin"))
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
         self._call("POST", "epochs", OpenEpoch(epoch=epoch, parent=parent))
@@ -95,12 +104,25 @@ class HttpCatalog(Catalog):
 
     def epoch(self, epoch: int) -> EpochRecord | None:
         try:
-            return EpochRecord.model_validate_json(self._call("GET", f"epochs/{epoch}").content)
+            return _read(EpochRecord, self._call("GET", f"epochs/{epoch}"))
         except NotFound:
             return None
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        return Directives.model_validate_json(self._call("POST", "heartbeat", status).content).directives
+        found = _read(ReadDirectives, self._call("POST", "heartbeat", status)).directives
+        for directive in found:
+            if isinstance(directive, UnknownDirective):
+                self._refuse(directive)
+        return [directive for directive in found if isinstance(directive, Directive)]
+
+    def _refuse(self, directive: UnknownDirective) -> None:
+        """Somebody waits for it: a directive that was only ignored would be under way for ever."""
+        message = (
+            f"This driver does not know how to carry out {directive.kind!r}: it is of another version than the control "
+            "plane. Stop and start the application, and ask again."
+        )
+        log.error("directive %s is refused: %s", directive.id, message)
+        self.complete(directive.id, None, Failure(type="unknown-directive", message=message))
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         self._call("POST", f"directives/{directive}", CompleteDirective(head=head, failure=failure))
@@ -135,6 +157,18 @@ class HttpCatalog(Catalog):
                 )
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def _read(model: type[Answer], response: httpx.Response) -> Answer:
+    """Fields that a later control plane has added are ignored. Raises ``UnreadableAnswer``."""
+    try:
+        return model.model_validate_json(response.content, extra="ignore")
+    except ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise UnreadableAnswer(
+            f"The control plane's answer to {response.request.url.path} cannot be read ({places}): it is of another "
+            "version than this driver. Stop and start the application."
+        ) from error
 
 
 class _Presence:

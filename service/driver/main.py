@@ -20,14 +20,16 @@ from epochal.errors import EpochalError, Fenced
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.graph import Graph
 from epochal.service.driver.exit_codes import ExitCode
-from epochal.service.driver.heartbeat import DISOWNED, HeartbeatingCatalog
-from epochal.service.driver.http_catalog import HttpCatalog
+from epochal.service.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
+from epochal.service.driver.http_catalog import HttpCatalog, UnreadableAnswer
 from epochal.service.driver.orders import ArtifactFile, DriverOrders
 
 log = logging.getLogger("epochal.driver")
 
 FENCED_GRACE_SECONDS = 2.0
 """So long a fenced driver may take to end in order; its successor is already at work."""
+REPORT_SECONDS = 5.0
+"""So long a driver that cannot go on tries to say why."""
 
 
 def main() -> int:
@@ -56,7 +58,7 @@ def main() -> int:
 
 def _carry_out(orders: DriverOrders) -> ExitCode:
     http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
-    catalog = HeartbeatingCatalog(http, on_fenced=_end_soon)
+    catalog = HeartbeatingCatalog(http, on_end=lambda error: _end_soon(orders, error))
     try:
         # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
         # driver wants to be heard, and may have a failure to report.
@@ -66,6 +68,10 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
     except DISOWNED as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
+    except (UnreadableAnswer, HeartbeatsFailed) as error:
+        log.error("the driver cannot go on: %s", error)
+        _report(orders, error)
+        return ExitCode.FAILED
     finally:
         catalog.stop()
 
@@ -120,7 +126,22 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
     )
 
 
-def _end_soon() -> None:
+def _end_soon(orders: DriverOrders, error: EpochalError) -> None:
     """Called from the heartbeats' thread: the epoch loop may be in a long Spark job, and must not go on with it."""
-    time.sleep(FENCED_GRACE_SECONDS)
-    os._exit(ExitCode.FENCED)
+    if isinstance(error, Fenced):
+        time.sleep(FENCED_GRACE_SECONDS)
+        os._exit(ExitCode.FENCED)
+    log.error("the driver ends: %s", error)
+    _report(orders, error)
+    os._exit(ExitCode.FAILED)
+
+
+def _report(orders: DriverOrders, error: EpochalError) -> None:
+    """Over a connection of its own, and not for ever: the one in use may be what is wrong."""
+    reporting = HttpCatalog(
+        orders.control_plane, orders.token, orders.execution, orders.attempt, patience_seconds=REPORT_SECONDS
+    )
+    try:
+        reporting.finish(failure_of(error))
+    except EpochalError as refusal:
+        log.error("the control plane did not take the driver's last words: %s", refusal)

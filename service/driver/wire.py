@@ -16,13 +16,17 @@ call                                  body                       answer
 
 Every call may be repeated: a repeated write that had landed answers as the first did. A later attempt makes each answer
 409 ``fenced``; an unknown outcome is 503 ``outcome-unknown`` or ``catalog-unavailable``, and the driver calls again.
+
+Drivers outlive a control plane, and may be of another version than the next one. So they ignore unknown fields of an
+answer, and answer a directive that they do not know with a failure. Requests with unknown fields are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Directive, EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -59,6 +63,19 @@ class CompleteDirective(_Body):
 
 class FinishAttempt(_Body):
     failure: Failure | None = None
+
+
+class UnknownDirective(_Body):
+    """A directive as far as a driver of another version can read it: its kind is new, or what it needs is not there."""
+
+    id: str
+    kind: str
+
+
+class ReadDirectives(_Body):
+    """:class:`Directives` as a driver reads it."""
+
+    directives: Sequence[Annotated[Directive | UnknownDirective, Field(union_mode="left_to_right")]] = ()
 
 
 class Directives(_Body):

@@ -17,8 +17,8 @@ import pytest
 from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced
-from epochal.service.driver.heartbeat import HeartbeatingCatalog
-from epochal.service.driver.http_catalog import HttpCatalog
+from epochal.service.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
+from epochal.service.driver.http_catalog import HttpCatalog, UnreadableAnswer
 
 RUNNING = DriverStatus(phase="running", epoch=3)
 MANIFEST = ManifestReference(branch="main", epoch=4, path="main/manifests/4.json", sha256="a" * 64)
@@ -198,7 +198,7 @@ def test_heartbeats_go_on_while_the_epoch_loop_is_busy_and_directives_wait_for_i
     stop = {"id": "d1", "kind": "stop", "arguments": {}}
     script = Script([Reply(200, {"directives": [stop]})])
     with control_plane(script) as url:
-        it = HeartbeatingCatalog(catalog(url), lambda: None, interval_seconds=0.01)
+        it = HeartbeatingCatalog(catalog(url), lambda _error: None, interval_seconds=0.01)
         it.start()
         while len(script.asked) < 5:
             assert script.answered.wait(20)
@@ -216,10 +216,91 @@ def test_heartbeats_go_on_while_the_epoch_loop_is_busy_and_directives_wait_for_i
 def test_a_fenced_heartbeat_ends_everything() -> None:
     ended = threading.Event()
     with control_plane(Script([problem(409, "fenced")])) as url:
-        it = HeartbeatingCatalog(catalog(url), ended.set, interval_seconds=0.01)
+        it = HeartbeatingCatalog(catalog(url), lambda _error: ended.set(), interval_seconds=0.01)
         it.start()
         assert ended.wait(20)
         with pytest.raises(Fenced):
             it.open_epoch(4, None)
         with pytest.raises(Fenced):
             it.heartbeat(RUNNING)
+
+
+POINT = {
+    "application": "flights",
+    "branch": "main",
+    "attempt": 2,
+    "head": {**MANIFEST.model_dump(), "encryption": "none"},
+    "prepared": [],
+    "started": [],
+    "next_epoch": 5,
+    "begun": {"kind": "sideways", "detail": {}, "weight": 1},
+    "cluster": {"nodes": 3},
+}
+
+
+def test_fields_that_a_later_control_plane_adds_to_its_answers_are_ignored() -> None:
+    directive = {"id": "d1", "kind": "stop", "arguments": {}, "urgency": 2}
+    with control_plane(Script([Reply(200, POINT), Reply(200, {"directives": [directive], "term": 7})])) as url:
+        it = catalog(url)
+        point = it.begin_attempt()
+        (found,) = it.heartbeat(RUNNING)
+
+    assert (point.head, point.next_epoch, point.begun and point.begun.kind) == (MANIFEST, 5, "sideways")
+    assert (found.id, found.kind) == ("d1", "stop")
+
+
+@pytest.mark.parametrize(
+    "new", [{"id": "d1", "kind": "dance", "steps": 3}, {"id": "d1", "kind": "stop", "arguments": "quickly"}]
+)
+def test_a_directive_that_the_driver_does_not_know_is_answered_with_a_failure(new: dict[str, Any]) -> None:
+    stop = {"id": "d2", "kind": "stop", "arguments": {}}
+    script = Script([Reply(200, {"directives": [new, stop]}), Reply()])
+    with control_plane(script) as url:
+        found = catalog(url).heartbeat(RUNNING)
+
+    assert [directive.id for directive in found] == ["d2"]
+    method, path, body = script.asked[1]
+    assert (method, path, body["head"], body["failure"]["type"]) == ("POST", "directives/d1", None, "unknown-directive")
+    assert repr(new["kind"]) in body["failure"]["message"]
+
+
+def test_an_answer_that_cannot_be_read_is_named() -> None:
+    script = Script([Reply(200, {**POINT, "next_epoch": None})])
+    with control_plane(script) as url, pytest.raises(UnreadableAnswer, match=r"begin.*next_epoch.*version"):
+        catalog(url).begin_attempt()
+
+
+def test_heartbeats_whose_answers_cannot_be_read_end_the_driver_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[EpochalError] = []
+    over = threading.Event()
+
+    def on_end(error: EpochalError) -> None:
+        ended.append(error)
+        over.set()
+
+    script = Script([Reply(200, {"directives": {"d1": "stop"}})])
+    with control_plane(script) as url:
+        it = HeartbeatingCatalog(catalog(url), on_end, interval_seconds=0.001)
+        it.start()
+        assert over.wait(60)
+
+    (error,) = ended
+    assert isinstance(error, HeartbeatsFailed) and "directives" in error.message
+    assert len(script.asked) == TOLERATED_FAILURES == len([it for it in caplog.records if it.exc_info])
+    with pytest.raises(HeartbeatsFailed):
+        it.open_epoch(4, None)
+
+
+def test_a_heartbeat_that_fails_now_and_then_ends_nothing() -> None:
+    unreadable, fine = Reply(200, []), Reply(200, {"directives": []})
+    script = Script([*([unreadable] * (TOLERATED_FAILURES - 1) + [fine]) * 2, fine])
+    ended: list[EpochalError] = []
+    with control_plane(script) as url:
+        it = HeartbeatingCatalog(catalog(url), ended.append, interval_seconds=0.001)
+        it.start()
+        while len(script.asked) < 2 * TOLERATED_FAILURES + 2:
+            script.answered.clear()
+            assert script.answered.wait(20)
+        it.stop()
+
+    assert not ended
