@@ -221,6 +221,16 @@ class FileMissing(SnapshotError):
 # The surroundings.
 
 
+class TooManyRequests(EpochalError):
+    """The control plane has as much of this to do as it takes at a time; nothing was begun, call again in a moment."""
+
+    slug = "too-many-requests"
+
+    def __init__(self, message: str | None = None, retry_after_seconds: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class CatalogUnavailable(EpochalError):
     """The catalog cannot be reached."""
 

@@ -136,6 +136,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(_prepare, control)
     async with AsyncExitStack() as stack:
         stack.callback(control.database.close)
+        stack.callback(control.bulkhead.close)
         for part in control.parts:
             await run_in_threadpool(part.open)
             stack.push_async_callback(run_in_threadpool, part.close)

@@ -7,6 +7,8 @@ from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
 from epochal.service.artifacts.service import ArtifactService
 from epochal.service.audit.service import AuditService
+from epochal.service.builder.pool import BoundedBuilder
+from epochal.service.bulkhead import Bulkhead
 from epochal.service.bundles.exports import ExportService
 from epochal.service.bundles.imports import ImportService
 from epochal.service.bundles.uploads import Uploads
@@ -44,13 +46,15 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     """Nothing is opened, no connection made: see ``create_app``."""
     database = Database(settings.database_url)
     store = SnapshotStore(settings.store_url)
-    authenticator = Authenticator(database, settings.authentication)
+    bulkhead = Bulkhead(settings.database_url)
+    authenticator = Authenticator(database, bulkhead, settings.authentication)
     directory = SnapshotDirectory(database)
     forwarding = _Forwarding()
-    ledger = ExecutionLedger(settings, database, forwarding)
+    ledger = ExecutionLedger(settings, bulkhead.database, forwarding)
     surroundings = Surroundings(settings, ledger, directory)
     events = forwarding.sink = ports.events(surroundings)
-    builder = ports.builder(surroundings)
+    limits = settings.limits
+    builder = BoundedBuilder(ports.builder(surroundings), limits.builds, limits.builds_waiting)
     replicas = ports.replicas(surroundings, events)
     supervisor = ports.supervisor(surroundings, events)
     lifecycle = Lifecycle(database, events, supervisor)
@@ -60,6 +64,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     return ControlPlane(
         settings=settings,
         database=database,
+        bulkhead=bulkhead,
         store=store,
         authenticator=authenticator,
         metrics=Metrics(database),
@@ -91,7 +96,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         audit=AuditService(database),
-        drivers=DriverService(database, events, supervisor),
+        drivers=DriverService(bulkhead, events, supervisor),
     )
 
 

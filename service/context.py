@@ -13,6 +13,7 @@ from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
 from epochal.service.artifacts.service import ArtifactService
 from epochal.service.audit.service import AuditService
+from epochal.service.bulkhead import Bulkhead
 from epochal.service.bundles.exports import ExportService
 from epochal.service.bundles.imports import ImportService
 from epochal.service.catalog.database import Database
@@ -45,6 +46,7 @@ class ControlPlane:
 
     settings: Settings
     database: Database
+    bulkhead: Bulkhead
     store: SnapshotStore
     authenticator: Authenticator
     metrics: Metrics
@@ -102,4 +104,9 @@ def control_plane(connection: HTTPConnection) -> ControlPlane:
     return control
 
 
-Control = Annotated[ControlPlane, Depends(control_plane)]
+async def _control_plane(connection: HTTPConnection) -> ControlPlane:
+    # FastAPI takes a thread for a dependency that is no coroutine, and waits for one when all are taken.
+    return control_plane(connection)
+
+
+Control = Annotated[ControlPlane, Depends(_control_plane)]

@@ -102,7 +102,7 @@ class Idempotency:
         answer = capture.answer()
         access = access_of(scope.get("endpoint"))
         # A refused or failed call has done nothing, and a look-up changes nothing: they may be made again.
-        if answer.status >= 500 or answer.status in (401, 403) or access is None or not access.changes_something:
+        if answer.status >= 500 or answer.status in (401, 403, 429) or access is None or not access.changes_something:
             await run_in_threadpool(self._store.release, token, key)
         else:
             instead = scope["state"].get(STORED_ANSWER)

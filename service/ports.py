@@ -56,6 +56,7 @@ class Builder(Part, Protocol):
 
     ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
 
+    Where the builds that run at the same time are bounded, both raise ``TooManyRequests`` when there is no place.
     Both raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError``, .. naming operator and fix.
     """
 

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from epochal.errors import CatalogUnavailable, EpochalError, OutcomeUnknown, Unauthenticated
+from epochal.errors import CatalogUnavailable, EpochalError, OutcomeUnknown, TooManyRequests, Unauthenticated
 from epochal.service.problems import PREFIX, FieldError, Problem, problem_of, status_of
 from epochal.service.transport import BodyRefused
 
@@ -32,6 +32,8 @@ async def _epochal(request: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
+    if isinstance(error, TooManyRequests):
+        headers["retry-after"] = str(error.retry_after_seconds)
     if isinstance(error, (CatalogUnavailable, OutcomeUnknown)):
         # What the database driver says may name hosts and users: that is for the log.
         logger.error("request %s: %s", problem.request, error.message)

@@ -26,6 +26,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.Forbidden: 403,
     errors.EpochAborted: 422,
     errors.Fenced: 409,
+    errors.TooManyRequests: 429,
     errors.OutcomeUnknown: 503,
     errors.CatalogUnavailable: 503,
     errors.CatalogVersion: 503,

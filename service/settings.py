@@ -17,7 +17,8 @@ def default_data_directory() -> Path:
 
 
 class Limits(BaseModel):
-    """Bounds on what a request may send, in bytes; and how long answers are kept for its Idempotency-Key."""
+    """Bounds on what a request may send, in bytes; how long answers are kept for its Idempotency-Key; how many builds
+    of pipelines run and wait at the same time, before a further one is answered with 429."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,6 +29,8 @@ class Limits(BaseModel):
     bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
     bundle_part_bytes: int = Field(default=64 << 20, gt=0)
     idempotency_hours: float = Field(default=24.0, gt=0)
+    builds: int = Field(default=4, gt=0, le=8)
+    builds_waiting: int = Field(default=8, ge=0, le=16)
 
 
 class Settings(BaseModel):

@@ -16,6 +16,7 @@ from epochal.errors import (
     InvalidInput,
     NotFound,
     SnapshotExpired,
+    TooManyRequests,
     Unauthenticated,
 )
 
@@ -31,6 +32,7 @@ _BY_STATUS: dict[int, type[EpochalError]] = {
     410: SnapshotExpired,
     413: InvalidInput,
     422: InvalidInput,
+    429: TooManyRequests,
     502: CatalogUnavailable,
     503: CatalogUnavailable,
     504: CatalogUnavailable,

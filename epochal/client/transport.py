@@ -21,7 +21,11 @@ Query = Mapping[str, Any]
 
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 30.0
+CROWDED_SECONDS = 120.0
+"""So long a call is repeated that the control plane has no place for."""
 PAGE = 500
+_TOO_MANY_REQUESTS = 429
 _TRANSIENT = frozenset({502, 503, 504})
 
 
@@ -29,7 +33,8 @@ class Transport:
     """Requests to one control plane. Thread-safe, as the pool below it is.
 
     A call is repeated after a lost connection or a transient status: reading has no effect, and what changes something
-    carries an ``Idempotency-Key``, the same for each repetition, so that it takes effect once.
+    carries an ``Idempotency-Key``, the same for each repetition, so that it takes effect once. An answer's
+    ``Retry-After`` is waited for; a call that is refused because there are too many is repeated for two minutes.
     """
 
     def __init__(self, location: Location, timeout_seconds: float) -> None:
@@ -127,20 +132,28 @@ class Transport:
             headers=headers,
             timeout=httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else timeout_seconds,
         )
-        for attempt in range(ATTEMPTS):
+        waited = 0.0
+        attempt = 0
+        while True:
+            pause = FIRST_PAUSE_SECONDS * 2**attempt
             last = attempt == ATTEMPTS - 1
             try:
                 response = self._once(request)
             except CatalogUnavailable:
                 if last:
                     raise
+                attempt += 1
             else:
                 if response.is_success:
                     return response
-                if last or response.status_code not in _TRANSIENT:
+                pause = max(pause, _retry_after_seconds(response))
+                if response.status_code == _TOO_MANY_REQUESTS and waited + pause <= CROWDED_SECONDS:
+                    waited += pause
+                elif response.status_code in _TRANSIENT and not last:
+                    attempt += 1
+                else:
                     raise error_of_response(response)
-            time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            time.sleep(pause)
 
     def _once(self, request: httpx.Request, stream: bool = False) -> httpx.Response:
         try:
@@ -180,6 +193,12 @@ def read(model: type[Model], answer: Any) -> Model:
             f"The control plane's answer is not a {model.__name__} that this client knows ({places}); "
             "install the client of the control plane's version."
         ) from error
+
+
+def _retry_after_seconds(response: httpx.Response) -> float:
+    """At most ``LONGEST_PAUSE_SECONDS``; 0 where the answer does not say. Dates are not taken: clocks differ."""
+    text = response.headers.get("retry-after", "")
+    return min(float(text), LONGEST_PAUSE_SECONDS) if text.isascii() and text.isdigit() else 0.0
 
 
 def _present(query: Query | None) -> dict[str, Any]:

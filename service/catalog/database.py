@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from epochal.errors import (
 from epochal.service.catalog.writes import Write
 
 _BUSY_SECONDS = 15.0
-_POOL: Any = {"pool_size": 10, "max_overflow": 40}
+CONNECTIONS = 50
+"""At most so many at a time, unless the maker of a :class:`Database` says otherwise."""
+_KEPT_CONNECTIONS = 10
 _NAMES = {"uq_applications_name": "applications.name", "uq_tokens_name": "tokens.name"}
 """Constraints whose violation means that somebody else has the name; SQLite names columns, not constraints."""
 
@@ -35,9 +37,9 @@ class Database:
     changed below it half-way). PostgreSQL: READ COMMITTED; what has to be in order locks the branch's row.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connections: int = CONNECTIONS) -> None:
         self.url = url
-        self._engine = make_engine(url)
+        self._engine = make_engine(url, connections)
         writing = self._engine.execution_options(epochal_writing=True)
         self._read = sessionmaker(self._engine, expire_on_commit=False)
         self._write = sessionmaker(writing, expire_on_commit=False)
@@ -76,8 +78,10 @@ class Database:
         self._engine.dispose()
 
 
-def make_engine(url: str) -> Engine:
+def make_engine(url: str, connections: int = CONNECTIONS) -> Engine:
     """An engine with the settings above. Raises ``OptionError`` for a URL that cannot be used."""
+    kept = min(connections, _KEPT_CONNECTIONS)
+    pool = {"pool_size": kept, "max_overflow": connections - kept}
     try:
         parsed = make_url(url)
     except exc.ArgumentError:
@@ -85,24 +89,24 @@ def make_engine(url: str) -> Engine:
         raise OptionError(message) from None
     match parsed.get_backend_name():
         case "postgresql":
-            return _postgresql(parsed)
+            return _postgresql(parsed, pool)
         case "sqlite":
-            return _sqlite(parsed)
+            return _sqlite(parsed, pool)
         case other:
             raise OptionError(f"The catalog cannot be kept in {other!r}; give a URL of SQLite or PostgreSQL.")
 
 
-def _postgresql(url: URL) -> Engine:
+def _postgresql(url: URL, pool: Mapping[str, Any]) -> Engine:
     try:
-        return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, **_POOL)
+        return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, **pool)
     except ModuleNotFoundError:
         message = "PostgreSQL's driver is not installed; install it with pip install 'epochal[postgresql]'."
         raise OptionError(message) from None
 
 
-def _sqlite(url: URL) -> Engine:
+def _sqlite(url: URL, pool: Mapping[str, Any]) -> Engine:
     address = url.set(drivername="sqlite")
-    engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS}, **_POOL)
+    engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS}, **pool)
     if url.database and url.database != ":memory:":
         file = Path(url.database)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -63,7 +63,7 @@ class SqlCatalog(Catalog):
         return self._attempt
 
     def begin_attempt(self) -> RecoveryPoint:
-        with self._database.writing(writes.BEGIN_ATTEMPT) as session:
+        with self._writing(writes.BEGIN_ATTEMPT) as session:
             line = self._line(session)
             line.begin()
             attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
@@ -117,7 +117,7 @@ class SqlCatalog(Catalog):
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         events: list[ControlEvent] = []
-        with self._database.writing(writes.HEARTBEAT) as session:
+        with self._writing(writes.HEARTBEAT) as session:
             self._line(session).own()
             execution = self._row(session)
             execution.heartbeat_at = now()
@@ -134,7 +134,7 @@ class SqlCatalog(Catalog):
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         events: list[ControlEvent] = []
-        with self._database.writing(writes.COMPLETE_DIRECTIVE) as session:
+        with self._writing(writes.COMPLETE_DIRECTIVE) as session:
             self._line(session).own()
             row = session.get(models.Directive, directive)
             if row is None or row.execution != self._execution:
@@ -145,7 +145,7 @@ class SqlCatalog(Catalog):
 
     def finish(self, failure: Failure | None) -> None:
         events: list[ControlEvent] = []
-        with self._database.writing(writes.FINISH_ATTEMPT) as session:
+        with self._writing(writes.FINISH_ATTEMPT) as session:
             line = self._line(session)
             line.lock()
             execution = self._row(session)
@@ -187,12 +187,17 @@ class SqlCatalog(Catalog):
 
     @contextmanager
     def _transition(self, epoch: int, write: writes.Write) -> Iterator[Line]:
-        branch = self._branch
-        with self._database.writing(write) as session:
+        with self._writing(write) as session:
             yield self._line(session)
             session.flush()
-            row = session.get_one(models.Epoch, (branch, epoch), populate_existing=True)
+            row = session.get_one(models.Epoch, (self._branch, epoch), populate_existing=True)
         self._announce([epoch_changed(self._application, row)])
+
+    @contextmanager
+    def _writing(self, write: writes.Write) -> Iterator[Session]:
+        _ = self._identity  # read before: a call that needs two connections at a time could wait for itself
+        with self._database.writing(write) as session:
+            yield session
 
     def _line(self, session: Session) -> Line:
         return Line(session, self._branch, self._execution, self._attempt)

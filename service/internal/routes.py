@@ -1,16 +1,20 @@
 """What a driver calls, with the token of its own execution and attempt: the catalog contract, one call each.
 
-Every call may be repeated; ``epochal.service.driver.wire`` says what is sent and answered.
+Every call may be repeated; ``epochal.service.driver.wire`` says what is sent and answered. Everything here
+is ``async``, dependencies too: what is not, FastAPI runs in the threads that all other requests share.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, TypeVarTuple
 
 from fastapi import APIRouter, Depends, Path, status
 
 from epochal.contracts.catalog import Catalog, DriverStatus, EpochRecord, RecoveryPoint
 from epochal.errors import NotFound
+from epochal.service.bulkhead import Bulkhead
 from epochal.service.context import Control
 from epochal.service.driver.wire import (
     AbortEpoch,
@@ -25,34 +29,48 @@ from epochal.service.security import for_drivers
 
 router = APIRouter(prefix="/internal/v1/executions/{execution}/attempts/{attempt}", tags=["internal"])
 
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
 AttemptNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
-def _catalog(execution: str, attempt: AttemptNumber, control: Control) -> Catalog:
-    return control.drivers.catalog(execution, attempt)
+@dataclass(frozen=True)
+class Call:
+    """The catalog as one attempt sees it, and the threads in which it is used."""
+
+    catalog: Catalog
+    bulkhead: Bulkhead
+
+    async def run(self, method: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await self.bulkhead.run(method, *arguments)
 
 
-Guarded = Annotated[Catalog, Depends(_catalog)]
+async def _call(execution: str, attempt: AttemptNumber, control: Control) -> Call:
+    return Call(control.drivers.catalog(execution, attempt), control.bulkhead)
+
+
+Guarded = Annotated[Call, Depends(_call)]
 
 
 @router.post("/begin")
 @for_drivers
-def begin_attempt(catalog: Guarded) -> RecoveryPoint:
+async def begin_attempt(call: Guarded) -> RecoveryPoint:
     """R1, R2."""
-    return catalog.begin_attempt()
+    return await call.run(call.catalog.begin_attempt)
 
 
 @router.post("/epochs", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-def open_epoch(body: OpenEpoch, catalog: Guarded) -> None:
+async def open_epoch(body: OpenEpoch, call: Guarded) -> None:
     """E1."""
-    catalog.open_epoch(body.epoch, body.parent)
+    await call.run(call.catalog.open_epoch, body.epoch, body.parent)
 
 
 @router.get("/epochs/{epoch}")
 @for_drivers
-def read_epoch(epoch: EpochNumber, catalog: Guarded) -> EpochRecord:
-    record = catalog.epoch(epoch)
+async def read_epoch(epoch: EpochNumber, call: Guarded) -> EpochRecord:
+    record = await call.run(call.catalog.epoch, epoch)
     if record is None:
         raise NotFound(f"There is no epoch {epoch}.")
     return record
@@ -60,38 +78,38 @@ def read_epoch(epoch: EpochNumber, catalog: Guarded) -> EpochRecord:
 
 @router.post("/epochs/{epoch}/prepare", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-def prepare_epoch(epoch: EpochNumber, body: PrepareEpoch, catalog: Guarded) -> None:
+async def prepare_epoch(epoch: EpochNumber, body: PrepareEpoch, call: Guarded) -> None:
     """E4, the commit decision."""
-    catalog.prepare_epoch(epoch, body.parent, body.manifest, body.counts, body.terms)
+    await call.run(call.catalog.prepare_epoch, epoch, body.parent, body.manifest, body.counts, body.terms)
 
 
 @router.post("/epochs/{epoch}/commit", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-def commit_epoch(epoch: EpochNumber, catalog: Guarded) -> None:
+async def commit_epoch(epoch: EpochNumber, call: Guarded) -> None:
     """E6."""
-    catalog.commit_epoch(epoch)
+    await call.run(call.catalog.commit_epoch, epoch)
 
 
 @router.post("/epochs/{epoch}/abort", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-def abort_epoch(epoch: EpochNumber, body: AbortEpoch, catalog: Guarded) -> None:
-    catalog.abort_epoch(epoch, body.failure)
+async def abort_epoch(epoch: EpochNumber, body: AbortEpoch, call: Guarded) -> None:
+    await call.run(call.catalog.abort_epoch, epoch, body.failure)
 
 
 @router.post("/heartbeat")
 @for_drivers
-def heartbeat(body: DriverStatus, catalog: Guarded) -> Directives:
-    return Directives(directives=catalog.heartbeat(body))
+async def heartbeat(body: DriverStatus, call: Guarded) -> Directives:
+    return Directives(directives=await call.run(call.catalog.heartbeat, body))
 
 
 @router.post("/directives/{directive}", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-def complete_directive(directive: str, body: CompleteDirective, catalog: Guarded) -> None:
-    catalog.complete(directive, body.head, body.failure)
+async def complete_directive(directive: str, body: CompleteDirective, call: Guarded) -> None:
+    await call.run(call.catalog.complete, directive, body.head, body.failure)
 
 
 @router.post("/finish", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-def finish_attempt(execution: str, body: FinishAttempt, catalog: Guarded, control: Control) -> None:
-    catalog.finish(body.failure)
+async def finish_attempt(execution: str, body: FinishAttempt, call: Guarded, control: Control) -> None:
+    await call.run(call.catalog.finish, body.failure)
     control.drivers.finished(execution)

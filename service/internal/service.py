@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from epochal.contracts.catalog import Catalog
-from epochal.service.catalog.database import Database
+from epochal.service.bulkhead import Bulkhead
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.ports import EventSink, Supervisor
 
@@ -13,12 +13,12 @@ _KEPT = 1000
 
 
 class DriverService:
-    def __init__(self, database: Database, events: EventSink, supervisor: Supervisor) -> None:
+    def __init__(self, bulkhead: Bulkhead, events: EventSink, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
         @lru_cache(maxsize=_KEPT)
         def catalog(execution: str, attempt: int) -> Catalog:
-            return SqlCatalog(database, execution, attempt, events.publish)
+            return SqlCatalog(bulkhead.database, execution, attempt, events.publish)
 
         self.catalog = catalog
 

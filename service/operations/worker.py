@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError, OutcomeUnknown
+from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError, OutcomeUnknown, TooManyRequests
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
@@ -26,7 +26,7 @@ log = logging.getLogger("epochal.operations")
 PAUSE_SECONDS = 60.0
 """Between two looks for something to do, if nobody rings."""
 RETRY_SECONDS = 2.0
-"""After the catalog has not answered."""
+"""After the catalog has not answered, or there was no place to build a pipeline."""
 _PROGRESS_SECONDS = 1.0
 
 Progress = Callable[[str], None]
@@ -77,7 +77,8 @@ class OperationWorker:
         return answer
 
     def work_off(self) -> None:
-        """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``."""
+        """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``,
+        ``TooManyRequests``: then it is to be tried again."""
         if self._tidy is not None:
             self._tidy()
         for id, kind in self._waiting():
@@ -90,7 +91,7 @@ class OperationWorker:
             pause = PAUSE_SECONDS
             try:
                 self.work_off()
-            except (CatalogUnavailable, OutcomeUnknown) as error:
+            except (CatalogUnavailable, OutcomeUnknown, TooManyRequests) as error:
                 log.warning("operations wait: %s", error)
                 pause = RETRY_SECONDS
             except Exception:
@@ -106,7 +107,7 @@ class OperationWorker:
             result = self._works[kind](id, self._progress(id))  # type: ignore[index]
             if result is not None:
                 self._succeed(id, result)
-        except (CatalogUnavailable, OutcomeUnknown):
+        except (CatalogUnavailable, OutcomeUnknown, TooManyRequests):
             raise  # what has not landed still runs, by the catalog, and is begun again
         except EpochalError as error:
             self._fail(id, error)

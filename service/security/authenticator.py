@@ -10,6 +10,7 @@ from typing import TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from epochal.errors import NotFound, Unauthenticated
+from epochal.service.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Attempt, Token
 from epochal.service.catalog.types import now
@@ -35,8 +36,9 @@ class _Remembered:
 class Authenticator:
     """Maps an ``Authorization`` header to a :class:`Principal`. Raises ``Unauthenticated``."""
 
-    def __init__(self, database: Database, enabled: bool = True) -> None:
+    def __init__(self, database: Database, bulkhead: Bulkhead, enabled: bool = True) -> None:
         self._database = database
+        self._bulkhead = bulkhead
         self.enabled = enabled
         self._users: dict[str, _Remembered] = {}
         self._drivers: dict[str, float] = {}
@@ -64,7 +66,7 @@ class Authenticator:
         if token is None:
             raise Unauthenticated("This needs the token that a driver was started with.")
         if self._drivers.get(text, 0.0) < time.monotonic():
-            await run_in_threadpool(self._look_up_driver, token)
+            await self._bulkhead.run(self._look_up_driver, token)
             _remember(self._drivers, text, time.monotonic() + REMEMBERED_SECONDS)
         if token.execution != execution or str(token.attempt) != attempt:
             raise NotFound("There is no such execution and attempt.")
@@ -85,7 +87,7 @@ class Authenticator:
         return _Remembered(principal, row.expires_at, time.monotonic() + REMEMBERED_SECONDS)
 
     def _look_up_driver(self, token: DriverToken) -> None:
-        with self._database.reading() as session:
+        with self._bulkhead.database.reading() as session:
             row = session.get(Attempt, (token.execution, token.attempt))
         if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
             raise Unauthenticated("This needs the token that a driver was started with.")

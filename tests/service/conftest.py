@@ -191,11 +191,14 @@ def http_client(settings: Settings, token: str | None) -> httpx.Client:
 
 
 @contextmanager
-def serving(settings: Settings, supervisor: StandInSupervisor | None = None) -> Iterator[tuple[ControlPlane, str]]:
+def serving(
+    settings: Settings, supervisor: StandInSupervisor | None = None, builder: StandInBuilder | None = None
+) -> Iterator[tuple[ControlPlane, str]]:
     """The control plane of ``settings`` on its port, until the block ends; and its admin token."""
     supervisor = supervisor or StandInSupervisor()
+    builder = builder or StandInBuilder()
     ports = dataclasses.replace(
-        FACTORIES, builder=lambda _surroundings: StandInBuilder(), supervisor=lambda _surroundings, _events: supervisor
+        FACTORIES, builder=lambda _surroundings: builder, supervisor=lambda _surroundings, _events: supervisor
     )
     with serving_with(ports, settings) as running:
         yield running

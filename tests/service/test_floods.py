@@ -1,0 +1,146 @@
+"""Floods: whatever there is too much of, drivers are heard, and what is refused is refused at once and repeated."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from epochal.client import Client
+from epochal.pipeline.description import GraphDescription
+from epochal.service.catalog.database import CONNECTIONS
+from epochal.service.settings import Limits, Settings
+from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, serving
+from tests.waiting import eventually
+
+
+@dataclass
+class HeldBuilder(StandInBuilder):
+    """Every build waits until ``go`` is set; ``begun`` counts them."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+    begun: int = 0
+
+    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+        self.begun += 1
+        assert self.go.wait(60)
+        return super().describe(artifact, parameters)
+
+
+SUBMISSIONS = 42
+THREADS = 40
+"""What FastAPI runs functions in that are no coroutines."""
+
+
+@pytest.fixture
+def builder() -> HeldBuilder:
+    return HeldBuilder()
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"limits": Limits(builds=2, builds_waiting=3)})
+
+
+@pytest.fixture
+def plane(settings: Settings, builder: HeldBuilder) -> Iterator[Plane]:
+    """Builds go on as soon as ``builder.go`` is set; the first application is there."""
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor, builder) as (control, token):
+        headers = {"Authorization": f"Bearer {token}"}
+        limits = httpx.Limits(max_connections=100)
+        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=60, limits=limits) as client:
+            plane = Plane(control, client, settings, supervisor, [])
+            builder.go.set()
+            plane.application()
+            builder.go.clear()
+            builder.begun = 0
+            yield plane
+            builder.go.set()
+
+
+def test_slow_submissions_keep_no_driver_and_no_reader_waiting(plane: Plane, builder: HeldBuilder) -> None:
+    driver, artifact = plane.driver(), plane.artifact()
+
+    def submit(number: int) -> httpx.Response:
+        body = {"name": f"slow-{number}", "artifact": artifact, "parameters": {"out": f"/data/{number}"}}
+        return plane.client.post("/v1/applications", json=body)
+
+    with ThreadPoolExecutor(SUBMISSIONS) as pool:
+        submissions = [pool.submit(submit, number) for number in range(SUBMISSIONS)]
+        try:
+            eventually(lambda: sum(submission.done() for submission in submissions) == SUBMISSIONS - 5)
+
+            assert driver.running() == []
+            assert plane.client.get("/readyz").status_code == 200
+            assert plane.get("/v1/applications")["items"]
+            refused = [submission.result() for submission in submissions if submission.done()]
+            assert len(refused) == SUBMISSIONS - 5 and builder.begun == 2  # all of that while no build had ended
+        finally:
+            builder.go.set()
+        wait(submissions)
+
+    assert {answer.status_code for answer in refused} == {429}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert refused[0].json()["type"] == "urn:epochal:problem:too-many-requests"
+    created = [item.result() for item in submissions if item.result().status_code == 201]
+    assert len(created) == 5 == builder.begun
+
+
+def test_a_refused_submission_is_repeated_by_the_client_with_its_key(plane: Plane, builder: HeldBuilder) -> None:
+    """The refusal must not be what the key is answered with from then on."""
+    artifact = plane.artifact()
+    token = plane.settings.admin_token_file.read_text().strip()
+
+    def submit(number: int) -> str:
+        with Client(plane.settings.url, token) as client:
+            return client.applications.create(f"slow-{number}", artifact, parameters={"out": f"/data/{number}"}).name
+
+    with ThreadPoolExecutor(6) as pool:
+        submissions = [pool.submit(submit, number) for number in range(6)]
+        eventually(lambda: 'status="429"' in plane.client.get("/metrics").text)
+        assert not any(submission.done() for submission in submissions)
+        builder.go.set()
+
+    assert [submission.result() for submission in submissions] == [f"slow-{number}" for number in range(6)]
+
+
+def test_drivers_are_heard_while_all_common_connections_are_taken(plane: Plane) -> None:
+    driver = plane.driver()
+
+    with ExitStack() as taken:
+        for _ in range(CONNECTIONS):
+            taken.enter_context(plane.control.database.engine.connect())
+
+        assert driver.running() == []
+        driver.epochs(2)
+        assert plane.control.ledger.supervised()
+
+
+def test_drivers_are_heard_while_all_common_threads_are_taken(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, builder: HeldBuilder
+) -> None:
+    driver = plane.driver()
+    held: list[int] = []
+
+    def page(_page: object) -> None:
+        held.append(1)
+        assert builder.go.wait(60)
+        raise AssertionError("nobody waits for this answer")
+
+    monkeypatch.setattr(plane.control.applications, "page", page)
+    with ThreadPoolExecutor(THREADS) as pool:
+        readers = [pool.submit(plane.client.get, "/v1/applications") for _ in range(THREADS)]
+        eventually(lambda: len(held) == THREADS)
+
+        driver.epochs(2)
+        assert driver.running() == []
+        assert not any(reader.done() for reader in readers)
+        builder.go.set()
