@@ -2,14 +2,11 @@
 
 A cache: written without sync, shared by the Python workers of a machine, emptied or thrown away when it is in doubt.
 The mark is written in the transaction that writes the rows, so that it never says more than is there.
-
-LMDB takes keys of at most 511 bytes. A longer one is kept as its first bytes and its sha256, and whole in the value.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +19,12 @@ from uuid import uuid4
 import lmdb
 
 from epochal.backends.catch_up import Step
+from epochal.backends.lmdb_long_keys import KEPT, any_long, is_long, joined, shortened, split
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError, StorageFull
 
 FIRST_MAP_BYTES = 1 << 30
 """Of address space, not of disk or memory; doubled when it is full."""
-_LONGEST = 511
-"""Bytes from which on a key is shortened."""
-_KEPT = _LONGEST - 32
 _MARK = b"mark"
 _LOCK_BYTES = 3 * 4096
 """Enough for 126 readers."""
@@ -154,18 +149,18 @@ class Read:
     def get_many(self, table: str, keys: Sequence[bytes]) -> Iterable[bytes | None]:
         """The value of each full key, ``None`` where there is none."""
         get, database = self._transaction.get, repeat(self._databases[table])
-        if max(map(len, keys), default=0) < _LONGEST:
+        if not any_long(keys):
             return cast("Iterable[bytes | None]", map(get, keys, repeat(None), database))
-        stored = map(get, (_shortened(key) if len(key) >= _LONGEST else key for key in keys), repeat(None), database)
+        stored = map(get, (shortened(key) if is_long(key) else key for key in keys), repeat(None), database)
         return [
-            _split(cast(bytes, value))[1] if value is not None and len(key) >= _LONGEST else cast("bytes | None", value)
+            split(cast(bytes, value))[1] if value is not None and is_long(key) else cast("bytes | None", value)
             for key, value in zip(keys, stored, strict=True)
         ]
 
     def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """All keys, whole, that begin so, ascending, with their values."""
         found: list[tuple[bytes, bytes]] = []
-        start, longer = prefix[:_KEPT], False
+        start, longer = prefix[:KEPT], False
         with self._transaction.cursor(self._databases[table]) as cursor:
             if not cursor.set_range(start):
                 return []
@@ -173,9 +168,9 @@ class Read:
                 key, value = cast(tuple[bytes, bytes], item)
                 if not key.startswith(start):
                     break
-                if len(key) == _LONGEST:
+                if is_long(key):
                     longer = True
-                    key, value = _split(value)
+                    key, value = split(value)
                 if key.startswith(prefix):
                     found.append((key, value))
         if longer:  # LMDB has them in the order of their hashes
@@ -253,7 +248,7 @@ def _decode_mark(stored: Any) -> EpochKey | None:
 
 def _write(transaction: lmdb.Transaction, database: Any, keys: Sequence[bytes], values: list[bytes | None]) -> None:
     items: Iterable[tuple[bytes, bytes | None]] = zip(keys, values, strict=True)
-    if max(map(len, keys)) >= _LONGEST:
+    if any_long(keys):
         items = [_stored(key, value) for key, value in items]
     if None not in values:
         with transaction.cursor(database) as cursor:
@@ -267,17 +262,6 @@ def _write(transaction: lmdb.Transaction, database: Any, keys: Sequence[bytes], 
 
 
 def _stored(key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:
-    if len(key) < _LONGEST:
+    if not is_long(key):
         return key, value
-    return _shortened(key), None if value is None else len(key).to_bytes(4, "little") + key + value
-
-
-def _shortened(key: bytes) -> bytes:
-    """What stands for a key of ``_LONGEST`` bytes and more."""
-    return key[:_KEPT] + hashlib.sha256(key).digest()
-
-
-def _split(stored: bytes) -> tuple[bytes, bytes]:
-    """Key and value of what is stored under a shortened key."""
-    end = 4 + int.from_bytes(stored[:4], "little")
-    return stored[4:end], stored[end:]
+    return shortened(key), None if value is None else joined(key, value)

@@ -7,11 +7,12 @@ import time
 
 import lmdb
 
+from epochal.backends.lmdb_long_keys import any_long, is_long, joined, shortened
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, StorageFull
 from epochal.service.replicas.changes import EncodedRows, RowEncoder, manifests_between
-from epochal.service.replicas.replica import LONGEST_KEY, Replica, join_long, short_form
+from epochal.service.replicas.replica import Replica
 from epochal.snapshots.base import read_base
 from epochal.snapshots.lineage import declares, read_chains
 from epochal.snapshots.store import SnapshotStore
@@ -80,17 +81,17 @@ class _Writer:
     def _write(self, rows: EncodedRows) -> None:
         with self._transaction.cursor(self._replica.rows) as cursor:
             for chunk in rows.puts():
-                if max((len(key) for key, _ in chunk), default=0) > LONGEST_KEY:
-                    self._put_long([(key, value) for key, value in chunk if len(key) > LONGEST_KEY])
-                    chunk = [(key, value) for key, value in chunk if len(key) <= LONGEST_KEY]
+                if any_long(key for key, _ in chunk):
+                    self._put_long([(key, value) for key, value in chunk if is_long(key)])
+                    chunk = [(key, value) for key, value in chunk if not is_long(key)]
                 cursor.putmulti(chunk)
         for keys in rows.deletes():
             for key in keys:
-                if len(key) <= LONGEST_KEY:
-                    self._transaction.delete(key, db=self._replica.rows)
+                if is_long(key):
+                    self._transaction.delete(shortened(key), db=self._replica.long_rows)
                 else:
-                    self._transaction.delete(short_form(key), db=self._replica.long_rows)
+                    self._transaction.delete(key, db=self._replica.rows)
 
     def _put_long(self, rows: list[tuple[bytes, bytes]]) -> None:
         for key, value in rows:
-            self._transaction.put(short_form(key), join_long(key, value), db=self._replica.long_rows)
+            self._transaction.put(shortened(key), joined(key, value), db=self._replica.long_rows)

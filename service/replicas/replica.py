@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,20 +13,16 @@ from uuid import uuid4
 
 import lmdb
 
+from epochal.backends.lmdb_long_keys import KEPT, LONGEST, is_long, shortened, split
 from epochal.contracts.identity import EpochKey
 from epochal.state.table import StateTable
 
 log = logging.getLogger("epochal.replicas")
 
-LONGEST_KEY = 511
-"""LMDB's limit. Longer keys are kept apart, under their beginning and their hash, whole in front of their value."""
-
 _MAP_BYTES = 128 << 30
 """Address space, not memory or disk: the file grows as rows come."""
-_HASH_BYTES = 32
-_LENGTH_BYTES = 4
 _MARK, _TABLE, _FORMAT = b"mark", b"table", b"format"
-_CURRENT_FORMAT = b"1"
+_CURRENT_FORMAT = b"2"
 
 UNREADABLE = (
     lmdb.CorruptedError,
@@ -163,18 +158,18 @@ class Replica:
         transaction.put(_TABLE, table.model_dump_json().encode(), db=self.about)
 
     def _value(self, transaction: lmdb.Transaction, key: bytes) -> bytes | None:
-        if len(key) <= LONGEST_KEY:
+        if not is_long(key):
             value = transaction.get(key, db=self.rows)
             return None if value is None else bytes(value)
-        kept = transaction.get(short_form(key), db=self.long_rows)
-        return None if kept is None else split_long(bytes(kept))[1]
+        kept = transaction.get(shortened(key), db=self.long_rows)
+        return None if kept is None else split(bytes(kept))[1]
 
     def _scan_short(
         self, transaction: lmdb.Transaction, prefix: bytes, start: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         start = prefix if start is None else start
         with transaction.cursor(self.rows) as cursor:
-            if cursor.set_range(start[:LONGEST_KEY]):
+            if cursor.set_range(start[:LONGEST]):
                 for key, value in cursor:
                     if not bytes(key).startswith(prefix):
                         return
@@ -182,13 +177,13 @@ class Replica:
                         yield bytes(key), bytes(value)
 
     def _scan_long(self, transaction: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        beginning = prefix[: LONGEST_KEY - _HASH_BYTES]
+        beginning = prefix[:KEPT]
         with transaction.cursor(self.long_rows) as cursor:
             if cursor.set_range(beginning):
                 for short, kept in cursor:
                     if not bytes(short).startswith(beginning):
                         return
-                    key, value = split_long(bytes(kept))
+                    key, value = split(bytes(kept))
                     if key.startswith(prefix):
                         yield key, value
 
@@ -199,21 +194,6 @@ def _check_length(directory: Path, environment: lmdb.Environment) -> None:
     length = (directory / "data.mdb").stat().st_size
     if length < needed:
         raise lmdb.CorruptedError(f"data.mdb has {length} of {needed} bytes")
-
-
-def short_form(key: bytes) -> bytes:
-    """A long key's place among the long rows."""
-    return key[: LONGEST_KEY - _HASH_BYTES] + hashlib.sha256(key).digest()
-
-
-def join_long(key: bytes, value: bytes) -> bytes:
-    return len(key).to_bytes(_LENGTH_BYTES, "big") + key + value
-
-
-def split_long(kept: bytes) -> tuple[bytes, bytes]:
-    """The inverse of :func:`join_long`."""
-    end = _LENGTH_BYTES + int.from_bytes(kept[:_LENGTH_BYTES], "big")
-    return kept[_LENGTH_BYTES:end], kept[end:]
 
 
 def _encode_mark(at: EpochKey) -> bytes:

@@ -9,9 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from epochal.backends.catch_up import Step
+from epochal.backends.lmdb_environment import Environment
+from epochal.backends.lmdb_long_keys import LONGEST
+from epochal.backends.recent import EncodedChanges
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing
@@ -19,7 +24,7 @@ from epochal.service.ports import ApplicationHead
 from epochal.service.replicas.applying import catch_up
 from epochal.service.replicas.changes import manifests_between
 from epochal.service.replicas.follower import Follower
-from epochal.service.replicas.replica import LONGEST_KEY, Replica
+from epochal.service.replicas.replica import Replica
 from epochal.service.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.compaction import compact
@@ -177,7 +182,7 @@ def test_a_replica_of_another_line_is_built_anew(line: Line, replica: Replica) -
 
 
 def test_long_keys_are_found_told_apart_scanned_and_deleted(line: Line, replica: Replica) -> None:
-    long, longer = "x" * LONGEST_KEY, "x" * (LONGEST_KEY + 100)
+    long, longer = "x" * LONGEST, "x" * (LONGEST + 100)
     line.epoch([(long, "A", 1, 0.0), (long, "B", 2, 0.0), (longer, "A", 3, 0.0), ("short", "A", 4, 0.0)])
     line.epoch(deletes=[(long, "B")])
     format = RowFormat(DELAYS)
@@ -188,6 +193,27 @@ def test_long_keys_are_found_told_apart_scanned_and_deleted(line: Line, replica:
     assert [key for key, _ in replica.scan(format.encode_key((long,)))[1]] == keys[:2]
     catch_up(replica, line.store, line.head, DELAYS)
     assert held(replica) == (line.head.key, line.expected[line.head.key])
+
+
+def test_keys_near_the_limit_are_stored_as_executors_store_them(line: Line, replica: Replica, tmp_path: Path) -> None:
+    encode = RowFormat(DELAYS).encode_key
+    framing = len(encode(("", "A")))
+    origins = ["x" * (length - framing) for length in range(LONGEST - 2, LONGEST + 3)]
+    line.epoch([(origin, "A", 1, 0.0) for origin in origins])
+    catch_up(replica, line.store, line.head, DELAYS)
+    keys = [encode((origin, "A")) for origin in origins]
+    assert [len(key) for key in keys] == [509, 510, 511, 512, 513]
+    found = replica.get_many(keys)
+    assert found is not None
+    environment = Environment(tmp_path / "executor", [DELAYS.id])
+    changes = EncodedChanges(np.zeros(len(keys), np.int32), keys, found.values)
+    assert environment.apply(Step(line.head.key, True, {DELAYS.id: (changes,)}), 0, None)
+
+    with replica.environment.begin() as kept:
+        rows = [row for database in (replica.rows, replica.long_rows) for row in kept.cursor(database)]
+    with environment._environment.begin() as cached:
+        assert sorted(rows) == list(cached.cursor(environment._databases[DELAYS.id]))
+    assert [len(key) for key, _ in sorted(rows)].count(LONGEST) == 3
 
 
 def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, replica: Replica) -> None:
