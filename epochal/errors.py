@@ -23,6 +23,20 @@ class EpochalError(Exception):
         return str(self.args[0])
 
 
+def error_class(slug: str) -> type[EpochalError] | None:
+    """The class that declares this slug, among those that are imported; ``None``: no such class is known here.
+
+    A class without a slug of its own travels as its parent.
+    """
+    pending: list[type[EpochalError]] = [EpochalError]
+    while pending:
+        kind = pending.pop()
+        if vars(kind).get("slug") == slug:
+            return kind
+        pending += kind.__subclasses__()
+    return None
+
+
 # What the author or the caller got wrong.
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
 from pydantic import ValidationError
 
@@ -18,6 +16,7 @@ from epochal.errors import (
     SnapshotExpired,
     TooManyRequests,
     Unauthenticated,
+    error_class,
 )
 
 PREFIX = "urn:epochal:problem:"
@@ -40,33 +39,57 @@ _BY_STATUS: dict[int, type[EpochalError]] = {
 
 
 def error_of_problem(problem: Problem) -> EpochalError:
-    """The exception that a problem document stands for, with its message; validation errors are listed in it."""
-    slug = problem.type.removeprefix(PREFIX)
-    kind = _classes().get(slug) or _BY_STATUS.get(problem.status, EpochalError)
-    message = problem.detail or problem.title or f"The control plane answered with status {problem.status}."
-    unsaid = [error for error in problem.errors or () if str(error.get("message")) not in message]
-    fields = "; ".join(f"{error.get('field')}: {error.get('message')}" for error in unsaid)
-    return kind(f"{message} ({fields})" if fields else message)
+    """The exception that a problem document stands for, with its message; validation errors are listed in it.
+
+    A slug that is not known here is taken for what its status means.
+    """
+    return _named(problem) or _BY_STATUS.get(problem.status, EpochalError)(_message(problem))
 
 
 def error_of_response(response: httpx.Response) -> EpochalError:
     """The exception for an answer with an error status. The body must have been read."""
+    problem = problem_in(response)
+    return _foreign(response) if problem is None else error_of_problem(problem)
+
+
+def error_by_name(response: httpx.Response) -> EpochalError:
+    """As :func:`error_of_response`, but guesses nothing from the status: ``EpochalError`` for what is not known here.
+
+    For callers that act on the class: a proxy's 404 does not say that an epoch is not there.
+    """
+    problem = problem_in(response)
+    if problem is None:
+        return EpochalError(_foreign(response).message)
+    return _named(problem) or EpochalError(_message(problem))
+
+
+def problem_in(response: httpx.Response) -> Problem | None:
+    """The problem document in an answer; ``None``: somebody else has answered."""
     try:
-        return error_of_problem(Problem.model_validate_json(response.content))
+        return Problem.model_validate_json(response.content)
     except ValidationError:
-        kind = _BY_STATUS.get(response.status_code, EpochalError)
-        return kind(
-            f"{response.request.url} answered {response.status_code} {response.reason_phrase}, as no control plane of "
-            "Epochal does; check the URL (EPOCHAL_URL)."
-        )
+        return None
 
 
-def _classes() -> dict[str, type[EpochalError]]:
-    """Every error class there is now, by slug. Of classes that share one, the class that declares it wins."""
-    return {kind.slug: kind for kind in _descendants(EpochalError) if "slug" in vars(kind)}
+def slug_of(problem: Problem) -> str:
+    return problem.type.removeprefix(PREFIX)
 
 
-def _descendants(kind: type[EpochalError]) -> Iterator[type[EpochalError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _descendants(child)
+def _named(problem: Problem) -> EpochalError | None:
+    kind = error_class(slug_of(problem))
+    return None if kind is None else kind(_message(problem))
+
+
+def _message(problem: Problem) -> str:
+    message = problem.detail or problem.title or f"The control plane answered with status {problem.status}."
+    unsaid = [error for error in problem.errors or () if str(error.get("message")) not in message]
+    fields = "; ".join(f"{error.get('field')}: {error.get('message')}" for error in unsaid)
+    return f"{message} ({fields})" if fields else message
+
+
+def _foreign(response: httpx.Response) -> EpochalError:
+    kind = _BY_STATUS.get(response.status_code, EpochalError)
+    return kind(
+        f"{response.request.url} answered {response.status_code} {response.reason_phrase}, as no control plane of "
+        "Epochal does; check the URL (EPOCHAL_URL)."
+    )

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.settings import Configuration
 from epochal.engine.trial import TrialReport
-from epochal.errors import EnvironmentProblem, PipelineError
+from epochal.errors import EnvironmentProblem, EpochalError, PipelineError, error_class
 from epochal.pipeline.description import GraphDescription
 from epochal.service.builder.wire import Analyse, BuildAnswer, BuildRequest, Describe, RekeyOf, TrialOf, Work
-from epochal.service.driver.problems import error_class
 from epochal.service.launchers.local import driver_environment
 
 log = logging.getLogger("epochal.builder")
@@ -88,7 +87,7 @@ class SubprocessBuilder:
             )
         answer = BuildAnswer.model_validate_json(data)
         if answer.error is not None:
-            raise error_class(answer.error.slug)(answer.error.message)
+            raise (error_class(answer.error.slug) or EpochalError)(answer.error.message)
         return answer
 
     def _exchange(self, request: BuildRequest) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from epochal.client.problems import error_by_name, problem_in, slug_of
 from epochal.contracts.catalog import (
     AS_THE_EXECUTION,
     Catalog,
@@ -29,8 +30,7 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import CatalogUnavailable, EpochalError, NotFound
-from epochal.service.driver.problems import from_response, worth_repeating
+from epochal.errors import CatalogUnavailable, EpochalError, NotFound, OutcomeUnknown
 from epochal.service.driver.wire import (
     AbortEpoch,
     CompleteDirective,
@@ -47,6 +47,8 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
+_REPEAT_STATUS = frozenset({429, 500, 502, 503, 504})
+_REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, OutcomeUnknown.slug})
 
 
 class UnreadableAnswer(EpochalError):
@@ -146,9 +148,9 @@ class HttpCatalog(Catalog):
                 if response.is_success:
                     self._presence.answered()
                     return response
-                if not worth_repeating(response):
+                if not _worth_repeating(response):
                     self._presence.answered()
-                    raise from_response(response)
+                    raise error_by_name(response)
                 reason = f"HTTP status {response.status_code}"
             self._presence.missed(reason)
             if deadline is not None and time.monotonic() + pause > deadline:
@@ -169,6 +171,12 @@ def _read(model: type[Answer], response: httpx.Response) -> Answer:
             f"The control plane's answer to {response.request.url.path} cannot be read ({places}): it is of another "
             "version than this driver. Stop and start the application."
         ) from error
+
+
+def _worth_repeating(response: httpx.Response) -> bool:
+    """Whether the same call may get another answer later: nobody is there, or nobody knows."""
+    problem = problem_in(response)
+    return response.status_code in _REPEAT_STATUS or (problem is not None and slug_of(problem) in _REPEAT_SLUGS)
 
 
 class _Presence:

@@ -6,9 +6,8 @@ import signal
 from pathlib import Path
 
 from epochal.contracts.catalog import Failure
-from epochal.errors import EnvironmentProblem, EpochalError, FileCorrupt, FileMissing, InvalidInput
+from epochal.errors import EnvironmentProblem, EpochalError, FileCorrupt, FileMissing, InvalidInput, error_class
 from epochal.service.driver.exit_codes import ExitCode
-from epochal.service.driver.problems import error_class
 from epochal.service.logs.files import last_lines
 
 _LOG_LINES = 20
@@ -46,7 +45,8 @@ def of_error(error: EpochalError) -> Failure:
 
 def permanent(failure: Failure | None) -> bool:
     """Whether a further attempt would fail in the same way: the author or the caller has to change something first."""
-    return failure is not None and issubclass(error_class(failure.type), _PERMANENT)
+    kind = None if failure is None else error_class(failure.type)
+    return kind is not None and issubclass(kind, _PERMANENT)
 
 
 def _how(exit_code: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from epochal.client.location import home, locate
 from epochal.client.models import Problem
 from epochal.client.paths import key_segment, path
 from epochal.client.polling import poll
-from epochal.client.problems import PREFIX, error_of_problem, error_of_response
+from epochal.client.problems import PREFIX, error_by_name, error_of_problem, error_of_response
 from epochal.errors import (
     CatalogUnavailable,
     Conflict,
@@ -25,8 +26,10 @@ from epochal.errors import (
     NotFound,
     NotYetCommitted,
     OptionError,
+    SinkError,
     SnapshotExpired,
 )
+from epochal.service.problems import problem_of
 from epochal.service.settings import default_data_directory
 
 
@@ -98,6 +101,27 @@ def test_every_error_of_the_root_comes_back_as_itself() -> None:
     for kind in all_below(EpochalError):
         error = error_of_problem(Problem(type=PREFIX + kind.slug, status=500, detail="x"))
         assert error.slug == kind.slug
+
+
+class OfSomeServer(SinkError):
+    """Has no slug of its own."""
+
+
+@pytest.mark.parametrize("parse", [error_of_response, error_by_name])
+def test_a_class_without_a_slug_comes_back_as_its_parent(parse: Callable[[httpx.Response], EpochalError]) -> None:
+    problem = problem_of(OfSomeServer("It is full."))
+    error = parse(httpx.Response(422, content=problem.model_dump_json()))
+    assert (type(error), error.message) == (SinkError, "It is full.")
+
+
+def test_a_driver_guesses_nothing_from_a_status() -> None:
+    request = httpx.Request("GET", "http://127.0.0.1:80/internal/v1")
+    for answer in (
+        httpx.Response(404, request=request, text="<html>nginx</html>"),
+        httpx.Response(404, request=request, json={"type": PREFIX + "something-newer", "status": 404, "detail": "x"}),
+    ):
+        assert isinstance(error_of_response(answer), NotFound)
+        assert type(error_by_name(answer)) is EpochalError
 
 
 def test_fields_of_a_validation_error_are_in_the_message() -> None:
