@@ -18,6 +18,9 @@ class TakenFiles:
 
     def __init__(self) -> None:
         self._taken: dict[str, FileRecord] = {}
+        self._available: frozenset[str] | None = None
+        self.ended = False
+        """None of the files that :meth:`limit_to` named are left to take."""
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         records = [FileRecord.from_json(record) for record in (checkpoint or {}).get("files", ())]
@@ -32,6 +35,10 @@ class TakenFiles:
         for record in records_of(slice):
             self._taken[record.path] = record
 
+    def limit_to(self, there: Iterable[FileRecord]) -> None:
+        """Take no others from now on."""
+        self._available = frozenset(record.path for record in there)
+
     def new_among(self, there: Iterable[FileRecord]) -> list[FileRecord]:
         """Those that were not taken yet, in order. Raises ``SourceChanged`` for one that was, and is another now."""
         new: list[FileRecord] = []
@@ -41,6 +48,9 @@ class TakenFiles:
                 new.append(record)
             elif taken != record:
                 raise changed(taken, record)
+        if self._available is not None:
+            new = [record for record in new if record.path in self._available]
+            self.ended = not new
         return new
 
     def slice_of(self, chosen: Sequence[FileRecord], rows: int | None) -> Slice:

@@ -99,8 +99,8 @@ class FilesSource(Source):
         return "files"
 
     @property
-    def bounded(self) -> bool:
-        return False
+    def ended(self) -> bool:
+        return self._taken.ended
 
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
@@ -112,6 +112,9 @@ class FilesSource(Source):
 
     def checkpoint(self) -> dict[str, Any]:
         return self._taken.checkpoint()
+
+    def limit_to_available(self) -> None:
+        self._taken.limit_to(list_files(self._location))
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         new = self._taken.new_among(list_files(self._location))

@@ -80,8 +80,8 @@ class GeneratorSource(Source):
         return "generator"
 
     @property
-    def bounded(self) -> bool:
-        return self._bound is not None
+    def ended(self) -> bool:
+        return self._bound is not None and self._position >= self._bound
 
     def schema(self, spark: SparkSession) -> StructType:
         return self._rows(spark, 0, 0).schema
@@ -93,6 +93,15 @@ class GeneratorSource(Source):
 
     def checkpoint(self) -> dict[str, Any]:
         return {"row": self._position}
+
+    def limit_to_available(self) -> None:
+        """All rows up to the bound are there, whatever the rate."""
+        if self._bound is None:
+            raise OptionError(
+                "A generator without a bound has rows without end, so none of them are the last that is available now. "
+                "Give generator.source a bound, or limit the run by --epochs."
+            )
+        self._rate = None
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         if self._bound is not None and self._position >= self._bound:
@@ -121,9 +130,7 @@ class GeneratorSource(Source):
         if self._began is None:
             self._began = (self._clock(), self._position)
         since, first = self._began
-        due = first + int((self._clock() - since) * self._rate)
-        # "Nothing" from a bounded source means that it has ended, so it gives a row before one is due.
-        return max(due, self._position + 1) if self.bounded else due
+        return first + int((self._clock() - since) * self._rate)
 
     def _rows(self, spark: SparkSession, start: int, end: int) -> DataFrame:
         from pyspark.errors import PySparkException

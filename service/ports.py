@@ -157,6 +157,7 @@ class LaunchPlan:
     parameters: Mapping[str, Any]
     configuration: ApplicationConfiguration
     shadow: bool
+    available_now: bool = False
     by: str | None = None
     """Who made the version."""
     message: str | None = None

@@ -55,6 +55,7 @@ class DbmsSource(Source):
         self._taken: dict[str, Any] = {"value": None}
         self._last: Slice | None = None
         self._seen: list[tuple[float, Value]] = []
+        self._available: _Available | None = None
         self._engine: Engine | None = None
         self._layout: _Layout | None = None
 
@@ -63,8 +64,8 @@ class DbmsSource(Source):
         return "dbms"
 
     @property
-    def bounded(self) -> bool:
-        return False
+    def ended(self) -> bool:
+        return self._available is not None and self._available.ended
 
     def schema(self, spark: SparkSession) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -80,16 +81,23 @@ class DbmsSource(Source):
     def checkpoint(self) -> dict[str, Any]:
         return dict(self._taken)
 
+    def limit_to_available(self) -> None:
+        with self._connected("look for new rows") as connection:
+            layout = self._known(connection)
+            greatest = connection.execute(sa.select(sa.func.max(layout.column))).scalar()
+        self._settled(greatest)
+        self._available = _Available(greatest, self._clock() + self._settle_seconds)
+
     def plan(self, limits: SliceLimits) -> Slice | None:
         with self._connected("look for new rows") as connection:
             layout = self._known(connection)
             self._check_last(connection, layout)
             after = layout.positions.decode(self._taken)
             end = self._end(connection, layout, after, limits)
-            if end is None:
-                return None
-            ranges = self._ranges(connection, layout, after, end)
-            if not ranges:
+            ranges = [] if end is None else self._ranges(connection, layout, after, end)
+            if self._available is not None:
+                self._available.ended = not ranges and self._clock() >= self._available.settled_at
+            if end is None or not ranges:
                 return None
         return Slice(
             start=dict(self._taken),
@@ -115,6 +123,8 @@ class DbmsSource(Source):
     def _end(self, connection: Connection, layout: _Layout, after: Value | None, limits: SliceLimits) -> Value | None:
         """The greatest settled value, or an earlier one that keeps to the limit."""
         settled = self._settled(connection.execute(sa.select(sa.func.max(layout.column))).scalar())
+        if self._available is not None:
+            settled = self._available.of(settled)
         if settled is None or (after is not None and settled <= after):  # type: ignore[operator]
             return None
         within = layout.within(after, settled)
@@ -171,6 +181,19 @@ class DbmsSource(Source):
                 self._engine = self._reading.address.engine()
             with self._engine.connect().execution_options(epochal_reading=True) as connection:
                 yield connection
+
+
+@dataclass
+class _Available:
+    """Rows up to ``upto``, the greatest value that was there (``None``: no rows), taken once they have settled."""
+
+    upto: Any
+    settled_at: float
+    ended: bool = False
+
+    def of(self, settled: Any) -> Any:
+        """The part of what has settled that was there."""
+        return None if settled is None or self.upto is None else min(settled, self.upto)
 
 
 @dataclass(frozen=True)

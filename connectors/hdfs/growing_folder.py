@@ -49,8 +49,8 @@ class HdfsSource(Source):
         return "hdfs"
 
     @property
-    def bounded(self) -> bool:
-        return False
+    def ended(self) -> bool:
+        return self._taken.ended
 
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
@@ -62,6 +62,10 @@ class HdfsSource(Source):
 
     def checkpoint(self) -> dict[str, Any]:
         return self._taken.checkpoint()
+
+    def limit_to_available(self) -> None:
+        with _translated(self._who, "be listed"):
+            self._taken.limit_to(list_files(self._hdfs, self._path))
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         """While no NameNode answers there is nothing new; at the start of an attempt that is an error."""

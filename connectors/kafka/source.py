@@ -94,6 +94,7 @@ class KafkaSource(Source):
         self._positions: Offsets = {}
         self._identities: dict[str, str] = {}
         self._resume_at: datetime | None = None
+        self._available: Offsets | None = None
         self._beginnings_checked = False
         self._answered: bool | None = None
         self._planned: Slice | None = None
@@ -104,8 +105,8 @@ class KafkaSource(Source):
         return "kafka"
 
     @property
-    def bounded(self) -> bool:
-        return False
+    def ended(self) -> bool:
+        return self._available is not None and not ranges_between(self._positions, self._available)
 
     def schema(self, spark: SparkSession) -> StructType:
         return self._format.schema(spark)
@@ -123,6 +124,9 @@ class KafkaSource(Source):
     def checkpoint(self) -> dict[str, Any]:
         return {"offsets": as_json(self._positions), "topics": dict(self._identities)}
 
+    def limit_to_available(self) -> None:
+        self._available = self._ends()
+
     def plan(self, limits: SliceLimits) -> Slice | None:
         """While no broker answers there is nothing new; at the start of an attempt that is an error."""
         try:
@@ -138,10 +142,9 @@ class KafkaSource(Source):
         return slice
 
     def _plan(self, limits: SliceLimits) -> Slice | None:
-        topics = self._find_topics()
-        self._take_up(topics)
-        ends = self._cluster.latest([(topic.name, number) for topic in topics.values() for number in _numbers(topic)])
-        self._check_kept(ends)
+        ends = self._ends()
+        if self._available is not None:
+            ends = self._available
         ranges = limited(ranges_between(self._positions, ends), limits.max_records)
         if not ranges:
             return None
@@ -173,6 +176,14 @@ class KafkaSource(Source):
         for observation in observations:
             # Spark's answer is there once the job has run; a slice that nothing read has none, and must not hold E6 up.
             threading.Thread(target=_log_dropped, args=(str(self._selection), observation), daemon=True).start()
+
+    def _ends(self) -> Offsets:
+        """The end of each partition that there is now; each has a position, and nothing from there on is gone."""
+        topics = self._find_topics()
+        self._take_up(topics)
+        ends = self._cluster.latest([(topic.name, number) for topic in topics.values() for number in _numbers(topic)])
+        self._check_kept(ends)
+        return ends
 
     def _find_topics(self) -> dict[str, Topic]:
         topics = self._cluster.find(self._selection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from epochal.client.models import Application, Operation
+from epochal.client.models import Application, ApplicationState, Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
 from epochal.client.transport import Transport, read
@@ -29,8 +29,11 @@ class Applications:
         parameters: Mapping[str, Any] | None = None,
         configuration: Mapping[str, Any] | None = None,
         start: bool = True,
+        available_now: bool = False,
     ) -> Application:
         """A new application on a registered artifact (its sha256). It is built and analysed first.
+
+        ``available_now``: the start that this makes takes what the sources have by then, and ends.
 
         Raises ``NameTaken``, ``PipelineError``, ``ParameterError``, ``OptionError``.
         """
@@ -40,6 +43,7 @@ class Applications:
             "parameters": dict(parameters or {}),
             "configuration": dict(configuration or {}),
             "start": start,
+            "available_now": available_now,
         }
         return read(Application, self._transport.post("/v1/applications", body, timeout_seconds=BUILD_SECONDS))
 
@@ -53,9 +57,12 @@ class Applications:
         """Delete a stopped application. Raises ``Conflict`` when it runs."""
         self._transport.delete(path("applications", name))
 
-    def start(self, name: str, savepoint: str | None = None) -> Operation:
-        """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``."""
-        return self._operation(name, "start", {"savepoint": savepoint})
+    def start(self, name: str, savepoint: str | None = None, *, available_now: bool = False) -> Operation:
+        """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``.
+
+        ``available_now``: take what the sources have at the start, and end; see :meth:`wait_until_ended`.
+        """
+        return self._operation(name, "start", {"savepoint": savepoint, "available_now": available_now})
 
     def stop(self, name: str, savepoint: str | None = None) -> Operation:
         """Stop at an epoch boundary, with a savepoint if one is named. Result: ``{branch, epoch, savepoint}``."""
@@ -107,18 +114,40 @@ class Applications:
 
         Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
         """
-        started = poll(
+        return self._wait(name, ("created", "starting"), "to run", on_progress, timeout_seconds)
+
+    def wait_until_ended(
+        self,
+        name: str,
+        on_progress: Callable[[Application], None] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Application:
+        """Wait until a started application has stopped: because it was asked to, or because its sources have ended.
+
+        Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
+        """
+        return self._wait(name, ("created", "starting", "running", "stopping"), "to end", on_progress, timeout_seconds)
+
+    def _wait(
+        self,
+        name: str,
+        while_in: tuple[ApplicationState, ...],
+        what: str,
+        on_progress: Callable[[Application], None] | None,
+        timeout_seconds: float | None,
+    ) -> Application:
+        seen = poll(
             self.get(name),
             lambda: self.get(name),
-            until=lambda now: now.state not in ("created", "starting"),
+            until=lambda now: now.state not in while_in,
             on_progress=on_progress,
             timeout_seconds=timeout_seconds,
-            what=f"application {name} to run",
+            what=f"application {name} {what}",
         )
-        if started.state == "failed":
-            reason = "without a reason" if started.failure is None else started.failure.message
+        if seen.state == "failed":
+            reason = "without a reason" if seen.failure is None else seen.failure.message
             raise EpochalError(f"Application {name} failed: {reason}")
-        return started
+        return seen
 
     def _operation(self, name: str, verb: str, body: Mapping[str, Any]) -> Operation:
         return read(Operation, self._transport.post(path("applications", name, verb), body))

@@ -134,8 +134,10 @@ class Execution(Answer):
     version: int
     state: Literal["starting", "running", "stopping", "stopped", "failed"]
     attempt: int
+    available_now: bool = False
     status: Status | None = None
     heartbeat_at: datetime | None = None
+    stop_requested_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()

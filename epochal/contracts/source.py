@@ -39,7 +39,8 @@ class SliceLimits:
 class Source(ABC):
     """One source of one application. All calls are made in the driver; ``read`` only describes, Spark reads.
 
-    A new attempt makes a new instance and calls ``restore`` before ``plan``. The engine plans at most one slice ahead:
+    A new attempt makes a new instance and calls ``restore`` before ``plan``; one that takes only what is available now
+    calls ``limit_to_available`` between the two. The engine plans at most one slice ahead:
     ``plan`` is called again with the same ``start`` when an epoch was aborted, and may then answer with more.
     """
 
@@ -61,6 +62,13 @@ class Source(ABC):
         """What ``restore`` needs instead of all slices planned and ``accept``ed so far; stored beside a base."""
 
     @abstractmethod
+    def limit_to_available(self) -> None:
+        """From now on ``plan`` takes only what is there at this moment, and ``ended`` comes true once it is taken.
+
+        Raises ``SourceError`` when the place cannot be asked, ``OptionError`` for input that never ends.
+        """
+
+    @abstractmethod
     def plan(self, limits: SliceLimits) -> Slice | None:
         """E1. The next slice after what was accepted, or ``None`` when there is nothing new. Accepts nothing."""
 
@@ -78,5 +86,8 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def bounded(self) -> bool:
-        """True when the source ends by itself (a generator with a bound): a run may stop when all are exhausted."""
+    def ended(self) -> bool:
+        """True when ``plan`` will never give another slice: its bound is reached, or all that was available is taken.
+
+        A run stops when all of its sources have ended. That ``plan`` gave ``None`` says less: the place may be away.
+        """

@@ -57,7 +57,7 @@ class Hooks:
 
 
 def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks = Hooks()) -> None:
-    """Run one attempt until it is stopped, its bounded sources end, or it fails.
+    """Run one attempt until it is stopped, its sources end, or it fails.
 
     Returns after a normal end; ``catalog.finish`` was called. Raises ``Fenced`` when a later attempt has taken over
     (nothing more may be done), any other error after ``catalog.finish`` recorded it.

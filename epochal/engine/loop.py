@@ -1,6 +1,7 @@
 """The epoch loop: triggers, directives, tolerable failures. Knows neither Spark nor HTTP.
 
-An epoch is triggered by the interval (no new input: no epoch) or by a request. While ``max_uncommitted_epochs`` are
+An epoch is triggered by the interval (no new input: no epoch) or by a request; of what is available now, by the end of
+the one before. While ``max_uncommitted_epochs`` are
 prepared and not committed the loop waits and says for which sink.
 """
 
@@ -29,7 +30,7 @@ LONGEST_IDLE_SECONDS = 0.25
 
 @dataclass
 class EpochLoop:
-    """Runs until a ``stop`` directive, the end of all bounded sources, ``epochs_limit``, or a failure."""
+    """Runs until a ``stop`` directive, the end of all sources, ``epochs_limit``, or a failure."""
 
     coordinator: Coordinator
     commits: BackgroundCommits
@@ -100,14 +101,16 @@ class EpochLoop:
 
     def _until_due(self) -> float:
         started = self.pace.last_start
-        return 0.0 if started is None else max(0.0, started + self._configuration.epoch_interval_seconds - self.clock())
+        if started is None or self.coordinator.orders.available_now:
+            return 0.0
+        return max(0.0, started + self._configuration.epoch_interval_seconds - self.clock())
 
     def _finished(self) -> bool:
-        """All sources are bounded and have nothing left, or as many epochs were run as were asked for."""
+        """All sources have ended, or as many epochs were run as were asked for."""
         if self.stop_requested() or (self.epochs_limit is not None and self._epochs_run >= self.epochs_limit):
             return True
         sources = self.coordinator.participants.sources.values()
-        return all(source.bounded for source in sources) and not self.coordinator.plan_slices(self.pace.limits())
+        return all(source.ended for source in sources)
 
     def _carry_out(self, directives: Sequence[Directive]) -> bool:
         """True when the loop shall end."""

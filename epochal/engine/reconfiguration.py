@@ -19,7 +19,7 @@ from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochRunner
 from epochal.engine.program import Program, changes_since, check_continues
-from epochal.engine.recovery import restore_sources
+from epochal.engine.recovery import limit_to_available, restore_sources
 from epochal.engine.retention import Retention
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochAborted, Fenced
@@ -121,6 +121,8 @@ class Reconfigurations:
         self.coordinator.changes += configured(self.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)
         restore_sources(store, head, program.participants.sources, begun)
+        if program.orders.available_now:
+            limit_to_available(program.participants.sources)
         self.take_over(program)
         points.E1_TAKEN_OVER.hit()
         self._install(program, read_chains(store, head, [table.id for table in program.participants.tables]))

@@ -22,7 +22,7 @@ from epochal.engine.position import Position
 from epochal.engine.program import check_continues
 from epochal.engine.retention import sweep_losers
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import FileMissing, SnapshotError
+from epochal.errors import EpochalError, FileMissing, SnapshotError
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
@@ -74,6 +74,8 @@ class Recovery:
             check_continues(self.store, point.head, self.orders, self.participants)
         begun = point.begun if point.head and point.head.branch != point.branch else None
         restore_sources(self.store, point.head, self.participants.sources, begun)
+        if self.orders.available_now:
+            limit_to_available(self.participants.sources)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, self.participants.tables)
         points.R2_FOUND.hit()
         log.info("R2 found: latest prepared snapshot is %s", position.parent)
@@ -188,6 +190,15 @@ def restore_sources(
     checkpoints = _collect_slices(history(store, head), slices, begun)
     for name, source in sources.items():
         source.restore(checkpoints.get(name), slices[name])
+
+
+def limit_to_available(sources: Mapping[str, Source]) -> None:
+    """All sources look at what they have once, now. Raises what a source raises, with its name."""
+    for name, source in sources.items():
+        try:
+            source.limit_to_available()
+        except EpochalError as error:
+            raise type(error)(f"Source {name!r}: {error.message}") from error
 
 
 def _collect_slices(

@@ -75,6 +75,8 @@ class ExecutionOrders(BaseModel):
     message: str | None = None
     shadow: bool = False
     """Run without sinks: a fork that only computes state."""
+    available_now: bool = False
+    """Take what the sources have when the attempt starts, commit it, and end: Spark's ``Trigger.AvailableNow``."""
     store: str
     """URL of the snapshot store."""
     cache_directory: str

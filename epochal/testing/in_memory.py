@@ -33,8 +33,8 @@ class InMemorySource(Source):
         return "in-memory"
 
     @property
-    def bounded(self) -> bool:
-        return True
+    def ended(self) -> bool:
+        return self._position >= len(self._frames)
 
     def schema(self, spark: SparkSession) -> StructType:
         return self._schema
@@ -48,6 +48,9 @@ class InMemorySource(Source):
 
     def checkpoint(self) -> dict[str, Any]:
         return {"position": self._position}
+
+    def limit_to_available(self) -> None:
+        """All of it is."""
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         if self._position >= len(self._frames):

@@ -78,10 +78,16 @@ class SimulatedSource(Source):
     """A log with offsets; slices of a few events."""
 
     kind = "simulated"
-    bounded = True
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world, self._chance, self._position = world, chance, 0
+
+    @property
+    def ended(self) -> bool:
+        return self._position >= len(self._world.log)
+
+    def limit_to_available(self) -> None:
+        """All of it is."""
 
     def schema(self, spark: Any) -> Any:
         raise NotImplementedError

@@ -34,8 +34,10 @@ class Lifecycle:
         self._events = events
         self._supervisor = supervisor
 
-    def start(self, name: str, savepoint: str | None, by: str) -> OperationAnswer:
+    def start(self, name: str, savepoint: str | None, by: str, *, available_now: bool = False) -> OperationAnswer:
         """Run the latest version, from where the branch stands, or from ``savepoint``.
+
+        ``available_now``: take what the sources have when it starts, and end.
 
         Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
         elsewhere would leave uncommitted for ever.
@@ -46,7 +48,7 @@ class Lifecycle:
             if savepoint is not None:
                 _check_over(session, application)
                 move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
-            return start_operation(session, application, by)
+            return start_operation(session, application, by, available_now=available_now)
 
         return self._carry_out(name, wish)
 
@@ -72,7 +74,8 @@ class Lifecycle:
             execution = repository.execution(application)
             if execution is None or execution.state in ENDED:
                 operations.check_none_running(application, ["rekey"])
-                successor = begin_execution(session, application)
+                available_now = execution is not None and execution.available_now
+                successor = begin_execution(session, application, available_now=available_now)
                 return operations.add("restart", application, successor, {"successor": True}, by, "starting")
             execution = _running(session, application)
             operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
@@ -100,9 +103,9 @@ class Lifecycle:
             self._supervisor.wake(execution)
 
 
-def start_operation(session: Session, application: Application, by: str) -> Operation:
+def start_operation(session: Session, application: Application, by: str, *, available_now: bool = False) -> Operation:
     """A new execution, and the operation that waits for its driver."""
-    execution = begin_execution(session, application)
+    execution = begin_execution(session, application, available_now=available_now)
     return OperationRepository(session).add("start", application, execution, {}, by, "starting")
 
 

@@ -52,8 +52,11 @@ def delete_application(name: str, control: Control) -> None:
 def start_application(
     name: str, control: Control, caller: Caller, request: StartApplication = Body(default=StartApplication())
 ) -> OperationAnswer:
-    """Run the latest version. The operation succeeds when the driver reports that it runs."""
-    return control.lifecycle.start(name, request.savepoint, caller.name)
+    """Run the latest version. The operation succeeds when the driver reports that it runs.
+
+    With ``available_now`` the execution ends by itself: the application is then ``stopped``, or ``failed``.
+    """
+    return control.lifecycle.start(name, request.savepoint, caller.name, available_now=request.available_now)
 
 
 @router.post("/{name}/stop", status_code=status.HTTP_202_ACCEPTED)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -13,12 +13,23 @@ from epochal.service.schema import Answer, Body, EpochNumber, Message, Name, Sha
 Parameters = dict[str, Any]
 
 
+AvailableNow = Annotated[
+    bool,
+    Field(
+        description="Take what the sources have when the execution starts, in as many epochs as the limits demand, "
+        "commit it, and stop; the next start goes on from there. As Spark's Trigger.AvailableNow. A driver that is "
+        "lost on the way is replaced by one that takes what the sources have by then."
+    ),
+]
+
+
 class CreateApplication(Body):
     name: Name
     artifact: Sha256
     parameters: Parameters = Field(default_factory=dict)
     configuration: ApplicationConfiguration = ApplicationConfiguration()
     start: bool = True
+    available_now: AvailableNow = False
 
 
 class ForkApplication(Body):
@@ -39,6 +50,7 @@ class StartApplication(Body):
     savepoint: Name | None = Field(
         default=None, description="Start from this savepoint, on a new branch unless it is the head."
     )
+    available_now: AvailableNow = False
 
 
 class StopApplication(Body):

@@ -42,7 +42,8 @@ class ApplicationService:
                 row, 1, artifact.sha256, request.parameters, request.configuration, graph, by
             )
             if request.start:
-                events.append(operation_changed(row.name, start_operation(session, row, by)))
+                started = start_operation(session, row, by, available_now=request.available_now)
+                events.append(operation_changed(row.name, started))
                 events += changes(session, row)
             answer = application_answer(session, row)
         self._lifecycle.announce(events, answer.execution)

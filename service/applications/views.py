@@ -54,9 +54,16 @@ def _detail(session: Session, execution: Execution | None) -> str | None:
     if attempt is not None and attempt.state != "running" and execution.state in ("starting", "stopping"):
         failure = failure_of(attempt.failure)
         return None if failure is None else f"attempt {attempt.number} ended: {failure.message.splitlines()[0]}"
+    if _ended_by_itself(execution):
+        return "all that was available is taken" if execution.available_now else "its sources have ended"
     if execution.status is None or execution.state in ("stopped", "failed"):
         return None
     return execution.status.get("detail")
+
+
+def _ended_by_itself(execution: Execution) -> bool:
+    """Not because somebody asked for it, and not by a failure."""
+    return execution.state == "stopped" and execution.stop_requested_at is None and execution.failure is None
 
 
 def _head(session: Session, repository: ApplicationRepository, row: Application) -> Head | None:

@@ -228,6 +228,7 @@ class ImportedRows:
             branch=branch.id,
             state="stopped",
             attempt=0,
+            available_now=False,
             started_at=moment,
             ended_at=moment,
         )

@@ -67,8 +67,11 @@ def latest_version(session: Session, application: str) -> Version:
     return session.scalars(query.order_by(Version.number.desc()).limit(1)).one()
 
 
-def begin_execution(session: Session, application: Application) -> Execution:
-    """A new run of the latest version on the current branch. ``Conflict`` while another one is not over."""
+def begin_execution(session: Session, application: Application, *, available_now: bool = False) -> Execution:
+    """A new run of the latest version on the current branch. ``Conflict`` while another one is not over.
+
+    ``available_now``: it takes what its sources have when it starts, and ends.
+    """
     current = session.get(Execution, application.execution) if application.execution else None
     if current is not None and current.state not in ENDED:
         raise Conflict(f"Application {application.name!r} is {current.state}; stop it first.")
@@ -79,6 +82,7 @@ def begin_execution(session: Session, application: Application) -> Execution:
         branch=application.branch,
         state="starting",
         attempt=0,
+        available_now=available_now,
         started_at=now(),
     )
     application.execution = execution.id

@@ -153,6 +153,8 @@ class Execution(Base):
     branch: Mapped[str] = mapped_column(ForeignKey("branches.id"))
     state: Mapped[str] = mapped_column(String(16), index=True)
     attempt: Mapped[int]
+    available_now: Mapped[bool]
+    """It takes what its sources have when it starts, and ends."""
     status: Mapped[Json | None]
     failure: Mapped[Json | None]
     heartbeat_at: Mapped[datetime | None]

@@ -182,13 +182,13 @@ def _operation_over(
         case "stop" if execution.state == "stopped":
             return _stopped(session, application, execution, operation)
         case "restart" | "upgrade" | "rescale" if _wants_successor(operation):
-            successor = begin_execution(session, application)
+            successor = begin_execution(session, application, available_now=execution.available_now)
             operation.execution = successor.id
             operation.arguments = {**operation.arguments, "successor": True}
             operation.progress = "starting"
             return [execution_changed(application.name, successor)]
         case "rollback" if operation.arguments.get("successor") is False:
-            return _rolled_back(session, application, operation)
+            return _rolled_back(session, application, execution, operation)
         case "upgrade" | "rescale" if operation.arguments["version"] == execution.version:
             # It was decided; the driver ended before it could say so.
             return [succeed(application, operation, dict(operation.arguments))]
@@ -208,14 +208,14 @@ def _wants_successor(operation: Operation) -> bool:
     return not begun and (operation.kind == "restart" or begun is not None)
 
 
-def _rolled_back(session: Session, application: Application, operation: Operation) -> Events:
+def _rolled_back(session: Session, application: Application, before: Execution, operation: Operation) -> Events:
     """Nothing runs any more: the application moves to its new branch, and its next execution begins there."""
     try:
         with session.begin_nested():
             moved = roll_back(session, application, operation)
     except EpochalError as error:
         return [fail(session, application, operation, problem_of(error))]
-    successor = begin_execution(session, application)
+    successor = begin_execution(session, application, available_now=before.available_now)
     operation.execution = successor.id
     operation.arguments = {**operation.arguments, "successor": True, "moved": moved}
     operation.progress = "starting"

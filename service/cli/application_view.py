@@ -75,6 +75,12 @@ def application_page(
     return Group(*parts)
 
 
+def ended(application: Application) -> str:
+    """What follows the name of an application that took what was available."""
+    at = "has committed nothing" if application.head is None else f"is at epoch {application.head.epoch}"
+    return f"{at}: {application.detail or application.state}"
+
+
 def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
     if not savepoints:
         return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from epochal.client import Application, Client, Execution
 from epochal.errors import NotFound
-from epochal.service.cli.application_view import ListedApplication, application_page, application_table
-from epochal.service.cli.options import Json, Name, NoWait, Url
+from epochal.service.cli.application_view import ListedApplication, application_page, application_table, ended
+from epochal.service.cli.options import AvailableNow, Json, Name, Url, Wait
 from epochal.service.cli.session import connected
 
 app = typer.Typer()
@@ -45,25 +45,34 @@ def show(name: Name, url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def start(
-    name: Name, savepoint: SavepointName = None, no_wait: NoWait = False, url: Url = None, as_json: Json = False
+    name: Name,
+    savepoint: SavepointName = None,
+    available_now: AvailableNow = False,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Start a stopped application, from its head or from a savepoint."""
     with connected(url, as_json) as session:
-        operation = session.client.applications.start(name, savepoint)
-        if not no_wait:
+        operation = session.client.applications.start(name, savepoint, available_now=available_now)
+        if wait and available_now:
+            application = session.wait_until_taken(name)
+            session.output.result(application, Text(f"{name} {ended(application)}."))
+            return
+        if wait:
             operation = session.wait(operation, f"Starting {name}")
-        done = f"{name} is starting" if no_wait else f"{name} is running ({_attempt(operation.result)})"
+        done = f"{name} is running ({_attempt(operation.result)})" if wait else f"{name} is starting"
         session.output.result(operation, Text(f"{done}."))
 
 
 @app.command()
 def stop(
-    name: Name, savepoint: SavepointName = None, no_wait: NoWait = False, url: Url = None, as_json: Json = False
+    name: Name, savepoint: SavepointName = None, wait: Wait = True, url: Url = None, as_json: Json = False
 ) -> None:
     """Stop an application at an epoch boundary; with --savepoint, name the snapshot it stops at."""
     with connected(url, as_json) as session:
         operation = session.client.applications.stop(name, savepoint)
-        if no_wait:
+        if not wait:
             session.output.result(operation, Text(f"{name} is stopping."))
             return
         operation = session.wait(operation, f"Stopping {name}")
@@ -75,13 +84,13 @@ def stop(
 
 
 @app.command()
-def restart(name: Name, no_wait: NoWait = False, url: Url = None, as_json: Json = False) -> None:
+def restart(name: Name, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
     """Stop and start an application; it goes on where it was."""
     with connected(url, as_json) as session:
         operation = session.client.applications.restart(name)
-        if not no_wait:
+        if wait:
             operation = session.wait(operation, f"Restarting {name}")
-        done = f"{name} is restarting" if no_wait else f"{name} is running ({_attempt(operation.result)})"
+        done = f"{name} is running ({_attempt(operation.result)})" if wait else f"{name} is restarting"
         session.output.result(operation, Text(f"{done}."))
 
 

@@ -39,6 +39,7 @@ class LocalRun:
     configuration: Mapping[str, Any]
     shadow: bool
     epochs_limit: int | None
+    available_now: bool
     directory: Path | None
 
 
@@ -91,6 +92,7 @@ def run_locally(wanted: LocalRun, output: Output) -> LocalOutcome:
             parameters=dict(wanted.parameters),
             configuration=configuration,
             shadow=wanted.shadow,
+            available_now=wanted.available_now,
             store=str(folder.absolute() / "store"),
             cache_directory=str(folder.absolute() / "cache"),
         )

@@ -17,7 +17,7 @@ from epochal.client.bundles import ImportPlan
 from epochal.client.bundles import Progress as Told
 from epochal.service.cli import options
 from epochal.service.cli.listing import Column, Listing
-from epochal.service.cli.options import Json, Name, NoWait, Parameter, ParametersFile, Setting, Url
+from epochal.service.cli.options import Json, Name, Parameter, ParametersFile, Setting, Url, Wait
 from epochal.service.cli.output import Output
 from epochal.service.cli.rollback import time_of
 from epochal.service.cli.session import connected
@@ -76,7 +76,7 @@ def import_bundle(
     start: Annotated[bool, typer.Option("--start", help="Start it.")] = False,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Why, for its lineage.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and make nothing.")] = False,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -100,7 +100,7 @@ def import_bundle(
             session.output.result(plan, plan_view(plan))
             return
         operation = session.client.imports.make(upload.id, **given)
-        if no_wait:
+        if not wait:
             session.output.result(operation, Text(f"{file} is being imported."))
             return
         operation = session.wait(operation, f"Importing {file.name}")

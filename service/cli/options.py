@@ -23,7 +23,14 @@ At = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the end; print the operation.")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait/--no-wait", help="Wait until it is done, and fail if it fails; or only say what has begun."),
+]
+AvailableNow = Annotated[
+    bool,
+    typer.Option("--available-now", help="Take what the sources have now, commit it, and stop; go on next time."),
+]
 Parameter = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter; VALUE is JSON, or text. Repeatable."),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from epochal.client.rollback import RollbackPlan
 from epochal.service.cli.listing import Column, Listing
-from epochal.service.cli.options import Json, Name, NoWait, Url
+from epochal.service.cli.options import Json, Name, Url, Wait
 from epochal.service.cli.session import connected
 
 app = typer.Typer()
@@ -32,7 +32,7 @@ def rollback(
     message: Annotated[str | None, typer.Option("--message", "-m", help="Why, for lineage and the audit log.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -49,7 +49,7 @@ def rollback(
             typer.confirm(f"Roll {name} back to epoch {plan.to.epoch}?", abort=True, err=True)
         # The plan's own epoch: what a time or a tag means may have changed while somebody read.
         operation = handle.to(epoch=plan.to.epoch, move_aside=move_aside, message=message, confirm=plan.confirm)
-        if not no_wait:
+        if wait:
             operation = session.wait(operation, f"Rolling {name} back")
         done = "is being rolled back" if operation.state == "running" else "is"
         branch = (operation.result or {}).get("branch")

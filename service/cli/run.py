@@ -11,6 +11,7 @@ from rich.text import Text
 
 from epochal.service.cli import words
 from epochal.service.cli.options import (
+    AvailableNow,
     File,
     Json,
     Parameter,
@@ -32,6 +33,7 @@ def run(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Stop after so many epochs.")] = None,
+    available_now: AvailableNow = False,
     state_backend: Annotated[str, typer.Option(help="Where executors cache state: heap or lmdb.")] = "heap",
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     directory: Annotated[
@@ -45,7 +47,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run FILE here, epoch by epoch, until its bounded sources end or Ctrl-C; no control plane is needed."""
+    """Run FILE here, epoch by epoch, until its sources end or Ctrl-C; no control plane is needed."""
     output = Output.make(as_json)
     given, settings = parameters(parameter, parameters_file), configuration(setting)
     # Spark and the catalog are imported here only, so that every other command starts quickly.
@@ -58,6 +60,7 @@ def run(
         configuration={"state_backend": state_backend, **settings},
         shadow=shadow,
         epochs_limit=epochs,
+        available_now=available_now,
         directory=directory,
     )
     outcome = run_locally(wanted, output)

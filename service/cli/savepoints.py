@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from epochal.service.cli.application_view import savepoint_table
-from epochal.service.cli.options import Json, Name, NoWait, Url
+from epochal.service.cli.options import Json, Name, Url, Wait
 from epochal.service.cli.session import connected
 
 app = typer.Typer(help="Name snapshots, and keep them until they are deleted.", no_args_is_help=True)
@@ -21,14 +21,14 @@ def create(
     name: Name,
     savepoint: SavepointName,
     message: Annotated[str | None, typer.Option("--message", "-m", help="A note.")] = None,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Run an epoch now, if there is input, and name its snapshot."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).savepoints.create(savepoint, message)
-        if no_wait:
+        if not wait:
             session.output.result(operation, Text(f"Savepoint {savepoint} of {name} is being made."))
             return
         operation = session.wait(operation, f"Making savepoint {savepoint}")

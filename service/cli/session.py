@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.markup import escape
 
 from epochal.client import Application, Client, Operation
+from epochal.errors import Conflict
 from epochal.service.cli.output import Output
 
 
@@ -30,12 +31,36 @@ class Session:
 
     def wait_until_running(self, name: str) -> Application:
         """Wait until the application runs, with a spinner where a person looks. Raises what it failed with."""
-        if not self.output.animated:
-            return self.client.applications.wait_until_running(name)
-        with self.output.notes.status(f"Starting {name} ..") as status:
-            return self.client.applications.wait_until_running(
-                name, lambda now: status.update(f"Starting {name} .. [dim]{escape(now.detail or '')}[/dim]")
+        with self._seen(f"Starting {name}") as progress:
+            return self.client.applications.wait_until_running(name, progress)
+
+    def wait_until_taken(self, name: str) -> Application:
+        """Wait until the application has taken what was available, with a spinner where a person looks.
+
+        Raises what it failed with, ``Conflict`` when somebody stopped it before.
+        """
+        with self._seen(f"Running {name}") as progress:
+            application = self.client.applications.wait_until_ended(name, progress)
+        execution = self.client.application(name).executions.get(str(application.execution))
+        if execution.stop_requested_at is not None:
+            raise Conflict(
+                f"Application {name} was stopped before all that was available was taken; "
+                f"`epochal start {name} --available-now` goes on."
             )
+        return application
+
+    @contextmanager
+    def _seen(self, doing: str) -> Iterator[Callable[[Application], None] | None]:
+        if not self.output.animated:
+            yield None
+            return
+        with self.output.notes.status(f"{doing} ..") as status:
+            yield lambda now: status.update(f"{doing} .. [dim]{escape(_progress(now))}[/dim]")
+
+
+def _progress(application: Application) -> str:
+    epoch = None if application.head is None else f"epoch {application.head.epoch}"
+    return " · ".join(part for part in (application.state, epoch, application.detail) if part)
 
 
 @contextmanager

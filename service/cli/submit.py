@@ -9,7 +9,9 @@ import typer
 from rich.text import Text
 
 from epochal.client import Application
+from epochal.service.cli.application_view import ended
 from epochal.service.cli.options import (
+    AvailableNow,
     File,
     Json,
     LineageNote,
@@ -18,6 +20,7 @@ from epochal.service.cli.options import (
     ParametersFile,
     Setting,
     Url,
+    Wait,
     configuration,
     parameters,
 )
@@ -27,7 +30,6 @@ app = typer.Typer()
 
 NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Its name: lower-case letters, digits, hyphens.")]
 NoStart = Annotated[bool, typer.Option("--no-start", help="Only make it; `epochal start` starts it.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it runs; fail if it does not.")]
 
 
 @app.command()
@@ -38,19 +40,37 @@ def submit(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     no_start: NoStart = False,
-    wait: Wait = False,
+    available_now: AvailableNow = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Register FILE and make an application of it; it is analysed first, and started."""
+    """Register FILE and make an application of it; it is analysed first, and started.
+
+    Waits until it runs; with --available-now, until it has ended.
+    """
+    if available_now and no_start:
+        raise typer.BadParameter(
+            "give --available-now to `epochal start`, not with --no-start.", param_hint="--no-start"
+        )
     given, configured = parameters(parameter, parameters_file), configuration(setting)
     with connected(url, as_json) as session:
         with session.output.busy(f"Analysing {file.name}"):
             artifact = session.client.artifacts.upload(file)
             application = session.client.applications.create(
-                name, artifact.sha256, parameters=given, configuration=configured, start=not no_start
+                name,
+                artifact.sha256,
+                parameters=given,
+                configuration=configured,
+                start=not no_start,
+                available_now=available_now,
             )
-        _answer(session, application, start=not no_start, wait=wait, origin=f"from {file.name}")
+        origin = f"from {file.name}"
+        if available_now and wait:
+            application = session.wait_until_taken(name)
+            session.output.result(application, Text(f"{name} was made {origin}; it {ended(application)}."))
+            return
+        _answer(session, application, start=not no_start, wait=wait, origin=origin)
 
 
 @app.command()
@@ -66,11 +86,14 @@ def fork(
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     message: LineageNote = None,
     no_start: NoStart = False,
-    wait: Wait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make a new application on a snapshot of APP (its head by default); no byte of state is copied."""
+    """Make a new application on a snapshot of APP (its head by default); no byte of state is copied.
+
+    Waits until it runs.
+    """
     if epoch is not None and savepoint is not None:
         raise typer.BadParameter("give --epoch or --savepoint, not both.", param_hint="--epoch")
     given, configured = parameters(parameter, parameters_file), configuration(setting)

@@ -14,11 +14,11 @@ from epochal.service.cli.options import (
     Json,
     LineageNote,
     Name,
-    NoWait,
     Parameter,
     ParametersFile,
     Setting,
     Url,
+    Wait,
     configuration,
     parameters,
 )
@@ -43,7 +43,7 @@ def upgrade(
     setting: Setting = None,
     allow_dropped_state: AllowDropped = None,
     message: LineageNote = None,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +63,7 @@ def upgrade(
             session.output.result(version, Text(text))
             return
         operation = session.client.operations.get(version.operation)
-        if no_wait:
+        if not wait:
             session.output.result(operation, Text(f"{name} goes on with version {version.number} soon."))
             return
         operation = session.wait(operation, f"Upgrading {name} to version {version.number}")
@@ -75,14 +75,14 @@ def rescale(
     name: Name,
     parallelism: Annotated[int, typer.Argument(min=1, help="Subtasks per operator.")],
     message: LineageNote = None,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Change the parallelism of APP; a running one is not restarted."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).versions.rescale(parallelism, message=message)
-        if not no_wait:
+        if wait:
             operation = session.wait(operation, f"Rescaling {name} to {parallelism}")
         since = _since(operation.result)
         said = (
@@ -97,7 +97,7 @@ def rekey(
     max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
     message: LineageNote = None,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +105,7 @@ def rekey(
     with connected(url, as_json) as session:
         versions = session.client.application(name).versions
         operation = versions.rekey(max_parallelism, parallelism=parallelism, message=message)
-        if no_wait:
+        if not wait:
             text = f"{name} is re-keyed by operation {operation.id}; until that is over it cannot be started."
             session.output.result(operation, Text(text))
             return

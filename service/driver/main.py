@@ -121,6 +121,7 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
         by=orders.by,
         message=orders.message,
         shadow=orders.shadow,
+        available_now=orders.available_now,
         store=orders.store,
         cache_directory=str(Path(orders.work_directory) / "state"),
     )

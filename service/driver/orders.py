@@ -55,5 +55,6 @@ class DriverOrders(BaseModel):
     by: str | None = None
     message: str | None = None
     shadow: bool = False
+    available_now: bool = False
     store: str
     work_directory: Path

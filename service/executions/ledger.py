@@ -60,6 +60,7 @@ class ExecutionLedger:
                 parameters=version.parameters,
                 configuration=ApplicationConfiguration.model_validate(version.configuration),
                 shadow=application.shadow,
+                available_now=row.available_now,
                 by=version.created_by,
                 message=version.message,
             )

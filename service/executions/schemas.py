@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import Field
+
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.service.ports import AttemptState, ExecutionState
 from epochal.service.schema import Answer
@@ -24,8 +26,10 @@ class ExecutionAnswer(Answer):
     version: int
     state: ExecutionState
     attempt: int
+    available_now: bool = Field(description="It takes what its sources have when it starts, and ends.")
     status: DriverStatus | None
     heartbeat_at: datetime | None
+    stop_requested_at: datetime | None = Field(description="Unset where it ended by itself.")
     started_at: datetime
     ended_at: datetime | None
     attempts: list[AttemptAnswer]

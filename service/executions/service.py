@@ -49,8 +49,10 @@ def _answer(session: Session, application: str, row: Execution) -> ExecutionAnsw
         version=row.version,
         state=cast(ExecutionState, row.state),
         attempt=row.attempt,
+        available_now=row.available_now,
         status=None if row.status is None else DriverStatus.model_validate(row.status),
         heartbeat_at=row.heartbeat_at,
+        stop_requested_at=row.stop_requested_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
         attempts=[

@@ -160,6 +160,7 @@ class ThreadedSupervisor:
             by=plan.by,
             message=plan.message,
             shadow=plan.shadow,
+            available_now=plan.available_now,
             store=self._settings.store_url,
             work_directory=self._settings.work_directory / plan.execution,
         )

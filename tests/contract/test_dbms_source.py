@@ -115,6 +115,29 @@ class TestSlices:
         assert [slice.rows for slice in slices if slice] == [4, 4, 2]
         assert slices[-1] is None
 
+    def test_end_with_the_rows_that_were_there_once_they_have_settled(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource]
+    ) -> None:
+        clock = Clock()
+        source = make(settle_seconds=2)
+        source._clock = clock
+        add(database, 1, 2, 5)
+        source.limit_to_available()
+        add(database, 3, 7)
+        assert taken(source) is None
+        assert not source.ended
+        clock.now += 2
+        slices = [taken(source, SliceLimits(max_records=3)) for _ in range(3)]
+        assert [slice.end["value"] for slice in slices if slice] == [3, 5]
+        assert source.ended
+
+    def test_end_where_there_are_no_rows(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
+        source = make()
+        source.limit_to_available()
+        add(database, 1)
+        assert taken(source) is None
+        assert source.ended
+
     def test_go_on_after_a_restart(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
         before = make()
         add(database, 1, 2)

@@ -97,6 +97,28 @@ def test_slices_of_several_partitions_follow_each_other(
     assert ids(source, spark, first) == [*range(50), *range(100, 150), *range(200, 250)]
 
 
+def test_only_records_that_were_there_are_available(kafka_server: KafkaServer, make: Make) -> None:
+    topic = kafka_server.create_topic(partitions=2)
+    send(kafka_server, topic, numbers(*range(30)), partition=0)
+    source = make(topic, schema=DDL)
+    while (found := source.plan(ALL)) is None or found.end["offsets"][topic]["0"] < 30:
+        time.sleep(0.05)  # the broker shows what was sent a moment later
+    source.limit_to_available()
+    send(kafka_server, topic, numbers(*range(10)), partition=0)
+    send(kafka_server, topic, numbers(*range(10)), partition=1)
+    assert not source.ended
+    first, second = take(source, SliceLimits(20)), take(source, SliceLimits(20))
+    assert source.ended
+    assert source.plan(ALL) is None
+    assert second.start == first.end
+    assert second.end["offsets"][topic] == {"0": 30, "1": 0}
+    later = make(topic, schema=DDL)
+    later.restore(None, [first, second])
+    later.limit_to_available()
+    assert take(later).end["offsets"][topic] == {"0": 40, "1": 10}
+    assert later.ended
+
+
 def test_a_new_attempt_goes_on_where_the_last_one_was(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:

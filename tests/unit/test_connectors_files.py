@@ -240,3 +240,31 @@ def test_sink_options_are_checked() -> None:
 def test_a_bad_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="k strin"):
         made(tmp_path, schema="k strin").schema(spark)
+
+
+def test_only_files_that_were_there_are_available(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
+    put(tmp_path, "b.json", {"k": "b", "n": 1}, at=200)
+    put(tmp_path, "c.json", {"k": "c", "n": 1}, at=300)
+    source = made(tmp_path, max_files=1)
+    source.limit_to_available()
+    put(tmp_path, "early.json", {"k": "d", "n": 1}, at=50)
+    put(tmp_path, "late.json", {"k": "e", "n": 1}, at=400)
+    (tmp_path / "c.json").unlink()
+    taken = []
+    while not source.ended:
+        if (slice := source.plan(UNLIMITED)) is not None:
+            source.accept(slice)
+            taken += names(slice)
+    assert taken == ["a.json", "b.json"]
+    later = made(tmp_path)
+    later.restore(source.checkpoint(), [])
+    later.limit_to_available()
+    assert names(planned(later)) == ["early.json", "late.json"]
+
+
+def test_a_folder_without_anything_new_has_ended(tmp_path: Path) -> None:
+    source = made(tmp_path)
+    source.limit_to_available()
+    assert source.plan(UNLIMITED) is None
+    assert source.ended

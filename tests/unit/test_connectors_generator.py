@@ -36,7 +36,7 @@ def test_a_slice_has_the_same_rows_each_time_however_it_is_cut(spark: SparkSessi
 
 def test_it_ends_at_its_bound_and_goes_on_where_it_was() -> None:
     source = GeneratorSource(COLUMNS, bound=25)
-    assert source.bounded
+    assert not source.ended
     first = planned(source, 10)
     assert planned(source, 10) == first  # planned, not accepted
     source.accept(first)
@@ -45,6 +45,7 @@ def test_it_ends_at_its_bound_and_goes_on_where_it_was() -> None:
     assert planned(restored).model_dump()["start"] == {"row": 20}
     restored.accept(planned(restored))
     assert restored.plan(UNLIMITED) is None
+    assert restored.ended
 
 
 def test_rows_fall_due_at_the_rate() -> None:
@@ -60,13 +61,23 @@ def test_rows_fall_due_at_the_rate() -> None:
     assert planned(source).rows == 25
 
 
-def test_a_bounded_source_says_nothing_only_at_its_end() -> None:
+def test_a_bounded_source_has_not_ended_because_nothing_is_due() -> None:
     source = GeneratorSource(COLUMNS, rate=1, bound=3, clock=lambda: 5.0)
-    taken = 0
-    while (slice := source.plan(UNLIMITED)) is not None:
-        source.accept(slice)
-        taken += slice.rows or 0
-    assert taken == 3
+    assert source.plan(UNLIMITED) is None
+    assert not source.ended
+
+
+def test_all_rows_up_to_the_bound_are_available_whatever_the_rate() -> None:
+    source = GeneratorSource(COLUMNS, rate=1, bound=25, clock=lambda: 5.0)
+    source.limit_to_available()
+    assert [planned(source, 10).rows, planned(source).rows] == [10, 25]
+    source.accept(planned(source))
+    assert source.ended
+
+
+def test_nothing_is_available_of_rows_without_end() -> None:
+    with pytest.raises(OptionError, match=r"Give generator\.source a bound"):
+        GeneratorSource(COLUMNS, rate=1).limit_to_available()
 
 
 @pytest.mark.parametrize(
