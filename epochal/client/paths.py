@@ -10,7 +10,20 @@ from epochal.errors import InvalidKey
 
 def path(*segments: str | int) -> str:
     """``/v1`` and the segments, each percent-encoded."""
-    return "/v1/" + "/".join(quote(str(segment), safe="") for segment in segments)
+    return "/v1/" + "/".join(_segment(str(segment)) for segment in segments)
+
+
+def _segment(text: str) -> str:
+    """``.`` and ``..`` would lead elsewhere: clients and proxies resolve them."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
+
+
+def survives_in_path(key: str) -> bool:
+    """Whether a key, as :func:`key_segment` gives it, reaches the control plane unchanged as a segment of a path.
+
+    Clients and proxies resolve ``.`` and ``..`` (many also as ``%2E``), and may merge or refuse ``/`` and ``\\``.
+    """
+    return key not in ("", ".", "..") and "%2F" not in key and "%5C" not in key
 
 
 def key_segment(columns: tuple[Any, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from epochal.client.models import StateLookup, StateValue
 from epochal.client.past import Blame, KeyHistory, Scan, ScannedRow
-from epochal.client.paths import key_segment, path
+from epochal.client.paths import key_segment, path, survives_in_path
 from epochal.client.transport import PAGE, Transport, read
 from epochal.errors import InvalidInput
 
@@ -52,7 +52,10 @@ class State:
             "isolation": isolation,
         }
         timeout = None if wait_seconds is None else wait_seconds + ANSWER_SECONDS
-        return read(StateValue, self._transport.get(f"{self._path}/keys/{key_segment(key)}", query, timeout))
+        segment = key_segment(key)
+        if survives_in_path(segment):
+            return read(StateValue, self._transport.get(f"{self._path}/keys/{segment}", query, timeout))
+        return read(StateValue, self._transport.get(f"{self._path}/keys", {"key": segment, **query}, timeout))
 
     def lookup(
         self,

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import typer
 
+from epochal.service.cli.key_command import KeyCommand
 from epochal.service.cli.options import At, Json, Limit, Name, Tag, Url, moment
 from epochal.service.cli.past_view import diff_rows_view, diff_view, scan_view
 from epochal.service.cli.session import connected
@@ -16,7 +17,7 @@ app = typer.Typer()
 _SNAPSHOT = "An epoch, a savepoint, a tag, or head"
 
 
-@app.command()
+@app.command(cls=KeyCommand)
 def scan(
     name: Name,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
@@ -33,7 +34,11 @@ def scan(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List a state table's rows in key order, a page at a time; also as they were."""
+    """List a state table's rows in key order, a page at a time; also as they were.
+
+    Options come first. A prefix that begins with a hyphen, such as a negative number, comes after --:
+    epochal scan APP TABLE -- -5
+    """
     begins_with = prefix.endswith("*")
     columns = [unquote(column) for column in prefix.removesuffix("*").split(",")] if prefix else []
     with connected(url, as_json) as session:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.client import StateValue
+from epochal.service.cli.key_command import KeyCommand
 from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import At, Json, Name, Tag, Url, moment
 from epochal.service.cli.past_view import blame_view, history_view
@@ -37,7 +38,7 @@ class Moment(TypedDict):
     at: datetime | None
 
 
-@app.command()
+@app.command(cls=KeyCommand)
 def get(
     name: Name,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
@@ -59,17 +60,23 @@ def get(
     min_epoch: Annotated[
         int | None, typer.Option("--min-epoch", min=0, help="Not older than this epoch; waits for it.")
     ] = None,
-    wait: Annotated[float | None, typer.Option("--wait", min=0, help="How long to wait, in seconds.")] = None,
+    wait_seconds: Annotated[
+        float | None, typer.Option("--wait-seconds", min=0, help="With --min-epoch: how long to wait.")
+    ] = None,
     isolation: Annotated[IsolationName | None, typer.Option("--isolation")] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Look one key up in an application's state, or into its past; also while the application is stopped."""
+    """Look one key up in an application's state, or into its past; also while the application is stopped.
+
+    Options come first. A key that begins with a hyphen, such as a negative number, comes after --:
+    epochal get APP TABLE -- -5
+    """
     columns = [unquote(column) for column in key[0].split(",")] if len(key) == 1 else key
     then: Moment = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment(at)}
     if history and blame:
         raise typer.BadParameter("give one of them.", param_hint="--history / --blame")
-    if (history or blame) and (min_epoch is not None or wait is not None or isolation is not None):
+    if (history or blame) and (min_epoch is not None or wait_seconds is not None or isolation is not None):
         raise typer.BadParameter("looks back from a committed epoch.", param_hint="--history / --blame")
     with connected(url, as_json) as session:
         state = session.client.application(name).state(table)
@@ -83,7 +90,7 @@ def get(
             answer = state.get(
                 *columns,
                 min_epoch=min_epoch,
-                wait_seconds=wait,
+                wait_seconds=wait_seconds,
                 isolation=None if isolation is None else isolation.value,
                 **then,
             )

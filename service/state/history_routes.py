@@ -13,7 +13,7 @@ from epochal.service.schema import Name
 from epochal.service.security import Scope, requires
 from epochal.service.state.histories import Histories
 from epochal.service.state.history_schemas import Blame, KeyHistory, Scan
-from epochal.service.state.reading import Reading
+from epochal.service.state.reading import Key, Reading
 from epochal.service.state.scans import Scans
 
 router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"])
@@ -32,16 +32,6 @@ def _histories(request: Request) -> Histories:
 
 Scanning = Annotated[Scans, Depends(_scans)]
 LookingBack = Annotated[Histories, Depends(_histories)]
-Key = Annotated[
-    str,
-    Query(
-        max_length=20_000,
-        description="As in the path of a look-up: the key columns' values in order, separated by commas, each "
-        "percent-encoded (once more than the query itself). Of list and map state, the operator's key alone means all "
-        "entries.",
-        examples=["JFK,LAX"],
-    ),
-]
 Prefix = Annotated[
     str,
     Query(

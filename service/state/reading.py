@@ -1,4 +1,4 @@
-"""The query parameters that say which state is read."""
+"""The query parameters that say which state is read: of which epoch, and of which key."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ def _read_from(
 
 
 Reading = Annotated[ReadFrom, Depends(_read_from)]
+Key = Annotated[
+    str,
+    Query(
+        max_length=20_000,
+        description="As in the path of a look-up: the key columns' values in order, separated by commas, each "
+        "percent-encoded (once more than the query itself). Of list and map state, the operator's key alone means all "
+        "entries.",
+        examples=["JFK,LAX"],
+    ),
+]

@@ -18,7 +18,8 @@ from epochal.service.security import Scope, requires
 from epochal.service.state.answers import JSON, batch_body, matches, point_body, point_headers
 from epochal.service.state.fast_path import ROUTE as POINT_ROUTE
 from epochal.service.state.lookups import Lookups
-from epochal.service.state.reading import Reading
+from epochal.service.state.reading import Key, Reading
+from epochal.service.state.requests import ReadFrom
 from epochal.service.state.schemas import BatchLookup, LookupRequest, PointLookup, StateTableView
 
 router = APIRouter(tags=["state"])
@@ -60,8 +61,36 @@ async def point(
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map
-    state, the operator's key alone gives all entries. The header `Epochal-Epoch` says which epoch answered."""
-    answer = await lookups.point(name, table, _path_key(request, key), read)
+    state, the operator's key alone gives all entries. The header `Epochal-Epoch` says which epoch answered.
+
+    The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients and
+    proxies resolve them, also percent-encoded: `GET ../keys?key=..` and `POST ../lookup` take every key."""
+    return await _point(name, table, _path_key(request, key), lookups, read, if_none_match)
+
+
+@router.get(
+    "/v1/applications/{name}/state/{table}/keys",
+    summary="Look one key up that a path might not carry",
+    response_model=PointLookup,
+    responses={304: {"description": "The value is the one that If-None-Match names."}},
+)
+@requires(Scope.READ)
+async def point_by_query(
+    name: Name,
+    table: str,
+    key: Key,
+    lookups: Looking,
+    read: Reading,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """As with the key in the path; no client or proxy changes what stands in a query: `?key=..`, `?key=a%252Fb`."""
+    return await _point(name, table, key, lookups, read, if_none_match)
+
+
+async def _point(
+    name: str, table: str, key: str, lookups: Lookups, read: ReadFrom, if_none_match: str | None
+) -> Response:
+    answer = await lookups.point(name, table, key, read)
     headers = point_headers(answer)
     if matches(if_none_match, answer.etag):
         return _raw(b"", headers, 304)
