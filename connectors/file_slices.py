@@ -6,6 +6,7 @@ Slices are lists of files, each with size and modification time; positions count
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from epochal.connectors.file_listing import FileRecord
@@ -47,7 +48,7 @@ class TakenFiles:
             if taken is None:
                 new.append(record)
             elif taken != record:
-                raise changed(taken, record)
+                raise changed_after_commit(taken, record)
         if self._available is not None:
             new = [record for record in new if record.path in self._available]
             self.ended = not new
@@ -85,13 +86,35 @@ def first_within(
 
 def changed(recorded: FileRecord, now: FileRecord | None) -> SourceChanged:
     """The error for a file that is not what its slice says. ``now`` ``None``: it is gone."""
-    if now is None:
-        what = "is missing"
-    elif now.size != recorded.size:
-        what = f"has {now.size} bytes instead of {recorded.size}"
-    else:
-        what = "was written again"
+    return SourceChanged(f"{recorded.path} {_what(recorded, now)} since its slice was recorded. {_remedy(recorded)}")
+
+
+def changed_after_commit(committed: FileRecord, now: FileRecord) -> SourceChanged:
+    """The error for a file that is not what it was when an epoch committed its rows."""
     return SourceChanged(
-        f"{recorded.path} {what} since its slice was recorded. Put the recorded file back, with its modification time; "
-        "new data belongs in a new file."
+        f"{committed.path} {_what(committed, now)} since an epoch committed its rows: state and sinks have what it "
+        f"held then. {_remedy(committed)} To read it as it is now, begin anew: a new application, or "
+        "another --directory of `epochal run`."
     )
+
+
+def _what(recorded: FileRecord, now: FileRecord | None) -> str:
+    if now is None:
+        return "is missing"
+    times = f"it was modified at {_time(now)}, and had been at {_time(recorded)}"
+    if now.size != recorded.size:
+        return f"has {now.size} bytes instead of {recorded.size} ({times})"
+    return f"was written again, with as many bytes ({times}),"
+
+
+def _remedy(recorded: FileRecord) -> str:
+    return (
+        "New data belongs in a new file: put this one back as it was, also its modification time "
+        f"(touch -d '{_time(recorded)}')."
+    )
+
+
+def _time(record: FileRecord) -> str:
+    """As exactly as it is compared, and as ``touch`` reads it."""
+    seconds, nanoseconds = divmod(record.modified_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{nanoseconds:09} UTC"

@@ -94,7 +94,8 @@ class DriverPlan:
                 f"spark.executorEnv.{ENVIRONMENT}": encoded(self.task_faults),
                 f"spark.executorEnv.{SWITCH}": "1",
             }
-        command = [str(self.pipeline), "--json", "--directory", str(self.directory)]
+        # A successor may start while a driver that was paused still holds the directory.
+        command = [str(self.pipeline), "--json", "--directory", str(self.directory), "--take-over"]
         command += [f"--epochs={self.epochs}"] if self.epochs is not None else []
         for name, value in self.parameters.items():
             command += ["--parameter", f"{name}={value}"]

@@ -8,7 +8,9 @@ from epochal.errors import (
     AuthorError,
     CatalogUnavailable,
     Conflict,
+    EnvironmentProblem,
     EpochalError,
+    Fenced,
     Forbidden,
     NotFound,
     SnapshotExpired,
@@ -30,7 +32,7 @@ class ExitCode(IntEnum):
 
 _CODES: tuple[tuple[tuple[type[EpochalError], ...], ExitCode], ...] = (
     ((NotFound, SnapshotExpired), ExitCode.NOT_FOUND),
-    ((Conflict,), ExitCode.CONFLICT),
+    ((Conflict, Fenced), ExitCode.CONFLICT),
     ((CatalogUnavailable,), ExitCode.UNREACHABLE),
     ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
 )
@@ -47,6 +49,13 @@ def sentence(error: BaseException) -> str:
     """What to print. Of the author's own error all of it: it says where in the author's code."""
     text = error.message if isinstance(error, EpochalError) else f"{type(error).__name__}: {error}"
     return text.strip() if isinstance(error, AuthorError) else text.strip().partition("\n")[0]
+
+
+def of_the_system(error: OSError) -> EnvironmentProblem | None:
+    """The system refused a file or a directory that the command was to use; ``None`` where it names none."""
+    if error.filename is None or error.strerror is None:
+        return None
+    return EnvironmentProblem(f"{error.filename}: {error.strerror}. Check the path and its permissions.")
 
 
 def unexpected(error: BaseException) -> str:

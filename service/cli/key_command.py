@@ -11,8 +11,9 @@ class KeyCommand(TyperCommand):
     """Refuses a key that looks like an option with the way out: ``--`` ends the options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest: list[str] = []
         try:
-            return super().parse_args(ctx, list(args))
+            rest = super().parse_args(ctx, list(args))
         except Exception as error:
             option = getattr(error, "option_name", None)
             # A misspelt option has a name that is near; what remains is a key.
@@ -23,3 +24,4 @@ class KeyCommand(TyperCommand):
                 f"No such option: {key}. A key that begins with a hyphen comes after --, and options before it: "
                 f"{ctx.command_path} .. -- {key}"
             )
+        return rest

@@ -25,6 +25,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import AuthorError, EpochalError, OptionError
 from epochal.pipeline.artifact import load
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.cli.directories import held, writable
 from epochal.service.cli.local_spark import local_spark
 from epochal.service.cli.output import Output
 from epochal.snapshots.manifest import Manifest
@@ -41,6 +42,7 @@ class LocalRun:
     epochs_limit: int | None
     available_now: bool
     directory: Path | None
+    take_over: bool = False
 
 
 class LocalEpoch(BaseModel):
@@ -75,7 +77,7 @@ def run_locally(wanted: LocalRun, output: Output) -> LocalOutcome:
     configuration = _configuration(wanted.configuration)
     artifact.ship()
     with contextlib.ExitStack() as stack:
-        folder = wanted.directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epochal-run-")))
+        folder = _folder(wanted, stack)
         catalog = standalone_catalog(
             f"sqlite:///{folder.absolute() / 'catalog.sqlite'}",
             graph.name,
@@ -193,6 +195,14 @@ def _interruptible(output: Output) -> Iterator[_Interruption]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _folder(wanted: LocalRun, stack: contextlib.ExitStack) -> Path:
+    if wanted.directory is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epochal-run-")))
+    folder = writable(wanted.directory, "--directory")
+    stack.enter_context(held(folder, take_over=wanted.take_over))
+    return folder
 
 
 def _configuration(given: Mapping[str, Any]) -> Configuration:

@@ -34,7 +34,7 @@ from epochal.service.cli import (
     up,
     versions,
 )
-from epochal.service.cli.failures import ExitCode, exit_code, sentence, unexpected
+from epochal.service.cli.failures import ExitCode, exit_code, of_the_system, sentence, unexpected
 from epochal.service.cli.output import encode
 
 HELP = (
@@ -111,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if _debugging():
             raise
+        if isinstance(error, OSError) and (known := of_the_system(error)) is not None:
+            _fail(sentence(known), known.slug, exit_code(known), as_json="--json" in given)
         _fail(unexpected(error), EpochalError.slug, ExitCode.FAILED, as_json="--json" in given)
 
 

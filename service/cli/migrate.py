@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epochal.service.cli.directories import writable
 from epochal.service.cli.options import Json
 from epochal.service.cli.output import Output
 
@@ -29,6 +30,7 @@ def migrate(
     from epochal.service.catalog.migration import migrate as migrate_catalog
     from epochal.service.settings import Settings, default_data_directory
 
-    settings = Settings(data=home or default_data_directory(), database=database_url)
+    data = writable(home or default_data_directory(), "--home")
+    settings = Settings(data=data, database=database_url)
     revision = migrate_catalog(settings.database_url)
     Output.make(as_json).result({"revision": revision}, Text(f"The catalog is at revision {revision}."))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 _STARTED = b"epochal: the JVM has started\n"
 _TRACEBACK = b"Traceback (most recent call last):"
+_FLUSHING = b"PySpark daemon failed to flush the output to the worker process:"
 
 
 @contextmanager
@@ -39,22 +40,30 @@ def _forward(reading: int, terminal: int) -> None:
 
 
 def without_worker_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Without the tracebacks of Spark's worker daemon, whose pipe is closed when a task has raised.
+    """Without the tracebacks of Spark's worker daemon, whose pipe is closed when a task has raised, or a worker idled.
 
-    The author's own exception comes through the engine, with the lines that matter.
+    The author's own exception comes through the engine, with the lines that matter. Workers end at the same time, and
+    write their lines in between each other's: a block ends with as many exceptions as it has tracebacks.
     """
     held: list[bytes] = []
+    unended = 0
     for line in lines:
-        if held:
-            held.append(line)
-            if line.startswith(b" "):
-                continue
-            frames = [kept for kept in held if kept.startswith(b"  File ")]
-            if not all(b"pyspark/daemon.py" in frame for frame in frames):
-                yield from held
+        if line.startswith(_TRACEBACK):
+            unended += 1
+        elif not unended and not line.startswith(_FLUSHING):
+            yield from held
             held = []
-        elif line.startswith(_TRACEBACK):
-            held = [line]
-        else:
             yield line
+            continue
+        elif unended and not line.startswith((b" ", b"\n", _FLUSHING)):
+            unended -= 1
+        held.append(line)
+        if not unended and line != held[0]:
+            yield from () if _is_farewell(held) else held
+            held = []
     yield from held
+
+
+def _is_farewell(block: Sequence[bytes]) -> bool:
+    frames = [line for line in block if line.startswith(b"  File ")]
+    return all(b"pyspark/daemon.py" in frame for frame in frames)

@@ -45,6 +45,9 @@ def run(
             show_default=False,
         ),
     ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the directory from a run that holds it, which is fenced and ends.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run FILE here, epoch by epoch, until its sources end or Ctrl-C; no control plane is needed."""
@@ -62,6 +65,7 @@ def run(
         epochs_limit=epochs,
         available_now=available_now,
         directory=directory,
+        take_over=take_over,
     )
     outcome = run_locally(wanted, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"

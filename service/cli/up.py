@@ -14,6 +14,7 @@ from rich.text import Text
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.service.cli.companions import Companion, check_kinds, companions
+from epochal.service.cli.directories import writable
 from epochal.service.cli.listening import listen
 from epochal.service.cli.options import Json
 from epochal.service.cli.output import Output
@@ -61,12 +62,13 @@ def up(
     output = Output.make(as_json)
     check_java(os.environ)
     check_kinds(beside or ())
+    data = writable(home or default_data_directory(), "--home")
     with listen(host, port) as listener, companions(beside or ()) as servers:
         # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
         from epochal.service.cli.serving import serve
 
         settings = Settings(
-            data=home or default_data_directory(),
+            data=data,
             host=host,
             port=listener.getsockname()[1],
             database=database_url,

@@ -45,13 +45,22 @@ class HeartbeatingCatalog(Catalog):
     thread, when the driver must not go on: with ``Fenced`` when a later attempt has taken over, with
     ``HeartbeatsFailed`` when ``TOLERATED_FAILURES`` heartbeats in a row could not be sent or their answers not be
     understood. Every later call raises the same. A control plane that is away is waited for.
+
+    The loop answers a stop. Before it has said that it runs, nobody would: Spark's start takes long, a sink may be
+    away. Nothing of this attempt is open then, so the thread ends the attempt, and calls ``on_stopped``.
     """
 
     def __init__(
-        self, catalog: Catalog, on_end: Callable[[EpochalError], None], interval_seconds: float = INTERVAL_SECONDS
+        self,
+        catalog: Catalog,
+        on_end: Callable[[EpochalError], None],
+        on_stopped: Callable[[], None] | None = None,
+        interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         self._catalog = catalog
         self._on_end = on_end
+        self._on_stopped = on_stopped
+        self._runs = False
         self._interval_seconds = interval_seconds
         self._status = DriverStatus(phase="starting")
         self._directives: dict[str, Directive] = {}
@@ -96,6 +105,9 @@ class HeartbeatingCatalog(Catalog):
                     return
             else:
                 failures = 0
+                stop = any(item.kind == "stop" for item in directives)
+                if stop and self._stopped():
+                    return
                 with self._lock:
                     self._directives = {item.id: item for item in directives if item.id not in self._answered}
             self._wake.wait(self._interval_seconds)
@@ -105,11 +117,26 @@ class HeartbeatingCatalog(Catalog):
         if not self._ended:
             self._on_end(error)
 
+    def _stopped(self) -> bool:
+        """Whether a stop was carried out here. Recovery goes on to the loop in a moment, unless it waits for a sink."""
+        if self._on_stopped is None or self._runs or self._status.phase not in ("starting", "waiting"):
+            return False
+        try:
+            self._catalog.finish(None)
+        except EpochalError as error:
+            log.warning("cannot stop yet: %s", error)  # the next heartbeat tries again, or learns that it is fenced
+            return False
+        log.info("stopped before it ran")
+        self._ended = True
+        self._on_stopped()
+        return True
+
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         self._check()
         if status.phase != self._status.phase:
             self._wake.set()
         self._status = status
+        self._runs |= status.phase == "running"
         with self._lock:
             return tuple(self._directives.values())
 

@@ -58,7 +58,7 @@ def main() -> int:
 
 def _carry_out(orders: DriverOrders) -> ExitCode:
     http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
-    catalog = HeartbeatingCatalog(http, on_end=lambda error: _end_soon(orders, error))
+    catalog = HeartbeatingCatalog(http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now)
     try:
         # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
         # driver wants to be heard, and may have a failure to report.
@@ -125,6 +125,12 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
         store=orders.store,
         cache_directory=str(Path(orders.work_directory) / "state"),
     )
+
+
+def _end_now() -> None:
+    """Called from the heartbeats' thread: this driver was to stop before it ran. Spark's JVM ends with it."""
+    log.info("the driver ends: %s", ExitCode.FINISHED.name.lower())
+    os._exit(ExitCode.FINISHED)
 
 
 def _end_soon(orders: DriverOrders, error: EpochalError) -> None:

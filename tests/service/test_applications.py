@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from epochal.contracts.catalog import Failure
+from epochal.contracts.catalog import DriverStatus, Failure
+from epochal.service.driver.heartbeat import HeartbeatingCatalog
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -340,3 +343,32 @@ def test_events_are_published(plane: Plane) -> None:
         ("execution", "stopped"),
         ("operation", "succeeded"),
     ]
+
+
+@pytest.mark.parametrize("phase", ["starting", "waiting"])
+def test_a_driver_that_does_not_run_yet_stops_at_once(plane: Plane, phase: Literal["starting", "waiting"]) -> None:
+    plane.application()
+    driver, stopped = plane.driver(), threading.Event()
+    branch = driver.point.branch
+    heard = HeartbeatingCatalog(driver.catalog, lambda _error: None, stopped.set, interval_seconds=0.02)
+    heard.heartbeat(DriverStatus(phase=phase))
+    heard.start()
+    asked = plane.post("/v1/applications/flights/stop")
+    assert stopped.wait(30)
+    assert plane.get("/v1/applications/flights")["state"] == "stopped"
+    ended = operation(plane, asked["id"])
+    assert (ended["state"], ended["result"]) == ("succeeded", {"branch": branch, "epoch": None, "savepoint": None})
+
+
+def test_a_driver_that_runs_answers_a_stop_itself(plane: Plane) -> None:
+    plane.application()
+    driver, stopped = plane.driver(), threading.Event()
+    heard = HeartbeatingCatalog(driver.catalog, lambda _error: None, stopped.set, interval_seconds=0.02)
+    heard.heartbeat(DriverStatus(phase="running"))
+    heard.start()
+    plane.post("/v1/applications/flights/stop")
+    while not (directives := heard.heartbeat(DriverStatus(phase="waiting"))):
+        time.sleep(0.02)
+    assert [directive.kind for directive in directives] == ["stop"]
+    assert not stopped.is_set()
+    heard.stop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
+import subprocess
 import time
 from pathlib import Path
 
@@ -268,3 +270,20 @@ def test_a_folder_without_anything_new_has_ended(tmp_path: Path) -> None:
     source.limit_to_available()
     assert source.plan(UNLIMITED) is None
     assert source.ended
+
+
+def test_a_committed_file_that_changed_is_named_with_what_changed_and_what_to_do(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
+    source = made(tmp_path)
+    source.accept(planned(source))
+    put(tmp_path, "a.json", {"k": "a", "n": 1}, {"k": "a", "n": 2}, at=3600)
+    with pytest.raises(SourceChanged) as caught:
+        source.plan(UNLIMITED)
+    said = caught.value.message
+    assert said.startswith(f"{path} has {path.stat().st_size} bytes instead of ")
+    assert "modified at 1970-01-01 01:00:00.000000000 UTC, and had been at 1970-01-01 00:01:40.000000000 UTC" in said
+    assert "since an epoch committed its rows" in said
+    assert "New data belongs in a new file" in said
+    put(tmp_path, "a.json", {"k": "a", "n": 1})
+    subprocess.run([*shlex.split(said[said.index("touch -d") :].partition(")")[0]), path], check=True)
+    assert source.plan(UNLIMITED) is None

@@ -106,7 +106,10 @@ def test_the_authors_exception_is_shown_with_the_authors_lines_only(alone: Comma
     assert "pyspark" not in answer.words
 
 
-def test_ctrl_c_stops_in_order(alone: CommandLine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_process_group_stops_in_order(
+    alone: CommandLine, tmp_path: Path, number: signal.Signals
+) -> None:
     process = subprocess.Popen(
         [COMMAND, "run", pipeline(tmp_path, rate="rate=100"), "--json"],
         env=alone.environment | {"PYTHONUNBUFFERED": "1"},
@@ -120,14 +123,14 @@ def test_ctrl_c_stops_in_order(alone: CommandLine, tmp_path: Path) -> None:
         assert process.stderr is not None
         while "in a task" not in process.stderr.readline():
             assert process.poll() is None
-        # As a terminal does: to the whole group, Spark and its Python workers included.
-        os.killpg(process.pid, signal.SIGINT)
+        # As a terminal does, and `timeout`: to the whole group.
+        os.killpg(process.pid, number)
         output, words = process.communicate()
         assert process.returncode == 0, words
         outcome = json.loads(output)
         assert outcome["interrupted"]
         assert len(outcome["epochs"]) >= 1
-        assert "Traceback" not in words
+        assert "Traceback" not in words and "error" not in words
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

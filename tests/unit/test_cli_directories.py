@@ -1,0 +1,105 @@
+"""Directories that commands keep things in: whether they can be written, and by which one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import Conflict, EnvironmentProblem
+from epochal.service.cli.directories import held, writable
+from epochal.service.cli.main import main
+
+HOLDER = """
+import sys
+from pathlib import Path
+from epochal.service.cli.directories import held
+with held(Path(sys.argv[1]), take_over=False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+PIPELINE = """
+from epochal import Pipeline
+from epochal.connectors import console, generator
+pipeline = Pipeline("counts")
+pipeline.read("rows", generator.source({"k": "id"}, bound=1)).write("out", console.sink())
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the directory."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_directory_belongs_to_one_process_until_that_ends(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    said = rf"process {holder.pid}, since 20.*--take-over"
+    for _ in range(2):
+        with pytest.raises(Conflict, match=said), held(tmp_path, take_over=False):
+            pass
+    holder.kill()
+    holder.wait()
+    for _ in range(2):
+        with held(tmp_path, take_over=False):
+            pass
+
+
+def test_who_takes_over_has_it_also_when_the_other_ends(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with held(tmp_path, take_over=True):
+        for _ in range(2):
+            with pytest.raises(Conflict, match=f"process {os.getpid()}"), held(tmp_path, take_over=False):
+                pass
+            holder.kill()
+            holder.wait()
+    with held(tmp_path, take_over=False):
+        pass
+
+
+def test_a_directory_is_made_and_tried(tmp_path: Path) -> None:
+    assert writable(tmp_path / "a" / "b", "--directory").is_dir()
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nothing")):
+        with pytest.raises(EnvironmentProblem, match=rf"{place} cannot be written: .*--directory"):
+            writable(place, "--directory")
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "pipeline.py", "--directory"], ["up", "--port", "0", "--home"], ["migrate", "--home"]]
+)
+def test_commands_say_which_directory_and_which_option(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    code, output, words = epochal(*command, "/proc/nothing", "--json")
+    assert (code, "error: The directory /proc/nothing cannot be written" in words) == (1, True), words
+    assert f"Choose another with {command[-1]}" in words
+    assert json.loads(output)["error"]["type"] == "environment"
+
+
+def test_run_refuses_a_directory_that_another_run_has(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    code, _, words = epochal("run", str(tmp_path / "pipeline.py"), "--directory", str(tmp_path))
+    assert (code, f"process {holder.pid}" in words, "--take-over" in words) == (4, True, True), words
+
+
+def epochal(*arguments: str) -> tuple[int, str, str]:
+    output, words = StringIO(), StringIO()
+    with redirect_stdout(output), redirect_stderr(words):
+        try:
+            main(arguments)
+        except SystemExit as ended:
+            return int(ended.code or 0), output.getvalue(), words.getvalue()
+    return 0, output.getvalue(), words.getvalue()
