@@ -62,17 +62,18 @@ class OperatorPlan:
 def operator_plan(node: OperatorNode, frame: DataFrame) -> OperatorPlan:
     """Plan an operator over its input. Raises ``PipelineError``, ``SchemaError``."""
     key = key_columns(node, frame.schema)
-    columns = tuple(frame.columns)
+    names = tuple(frame.columns)
     match node:
         case AggregateNode():
             aggregation = plan_aggregation(node, frame)
             table = aggregation.table
-            output = pa.schema([*(column.to_arrow() for column in table.key), *table.value_schema])
+            columns = (*table.key, *table.value, *aggregation.computed)
+            output = pa.schema([column.to_arrow() for column in columns])
             return OperatorPlan(AggregateWork(aggregation), key, (table,), output, aggregation)
         case ProcessNode():
-            work: Work = ProcessWork(node.process, columns)
+            work: Work = ProcessWork(node.process, names)
         case ProcessBatchNode():
-            work = ProcessBatchWork(node.function, columns)
+            work = ProcessBatchWork(node.function, names)
     return OperatorPlan(work, key, state_tables(node, frame), to_arrow_schema(declared_output(node), timezone="UTC"))
 
 

@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.pipeline.expressions import Call, Expression
+from epochal.pipeline.expressions import Expression, call
 from epochal.pipeline.merging import Merge, greater, merge_columns
+from epochal.state.quotients import average_type, quotients
+from epochal.state.table import Column
 
 TypeOf = Callable[[Expression], str]
 """The Spark type of an expression over the operator's input."""
@@ -49,7 +51,15 @@ class MergeableAggregate(ABC):
 
     @abstractmethod
     def final(self, partials: Sequence[Expression]) -> Expression:
-        """The value that people see, from the merged partial columns."""
+        """The value that people see, from the merged partial columns, and then those that are :meth:`computed`."""
+
+    def computed(self) -> tuple[Column, ...]:
+        """Columns that :meth:`compute` adds for :meth:`final`: what Spark cannot work out. They are not kept."""
+        return ()
+
+    def compute(self, merged: pa.Table) -> pa.Table:
+        """The :meth:`computed` columns, vectorised, from the merged partials. ``OverflowError``: leaves its type."""
+        raise NotImplementedError(f"{type(self).__name__} declares computed columns: override compute().")
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         """The same aggregate, once the types of its input are known. Override where the partials depend on them."""
@@ -62,6 +72,8 @@ class Simple(MergeableAggregate):
 
     expression: Expression
     kind: Merge
+    counts: bool = False
+    """Never null: Spark, too, says so of a count's column."""
 
     def partials(self) -> tuple[Partial, ...]:
         return (Partial("value", self.expression),)
@@ -70,7 +82,7 @@ class Simple(MergeableAggregate):
         return pa.table({"value": merge_columns(self.kind, old["value"], new["value"])})
 
     def final(self, partials: Sequence[Expression]) -> Expression:
-        return partials[0]
+        return call("coalesce", partials[0], call("lit", 0).cast("bigint")) if self.counts else partials[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,22 +90,32 @@ class Average(MergeableAggregate):
     """Kept as sum and count. As in Spark, the sum of decimals is exact and any other sum is a double."""
 
     argument: Expression
-    exact: bool = False
+    type: str = "double"
 
     def resolved(self, type_of: TypeOf) -> Average:
-        return Average(self.argument, exact=type_of(self.argument).startswith("decimal"))
+        return Average(self.argument, average_type(type_of(self.argument)))
+
+    @property
+    def exact(self) -> bool:
+        return self.type != "double"
 
     def partials(self) -> tuple[Partial, ...]:
         argument = self.argument if self.exact else self.argument.cast("double")
-        return (Partial("sum", _call("sum", argument)), Partial("count", _call("count", argument)))
+        return (Partial("sum", call("sum", argument)), Partial("count", call("count", argument)))
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
         return pa.table({name: merge_columns(Merge.SUM, old[name], new[name]) for name in ("sum", "count")})
 
     def final(self, partials: Sequence[Expression]) -> Expression:
-        total, count = partials
-        divisor = count.cast("decimal(20,0)") if self.exact else count.cast("double")
-        return _call("when", count > 0, total / divisor)
+        total, count, *average = partials
+        return average[0] if self.exact else call("when", count > 0, total / count.cast("double"))
+
+    def computed(self) -> tuple[Column, ...]:
+        return (Column(name="average", type=self.type),) if self.exact else ()
+
+    def compute(self, merged: pa.Table) -> pa.Table:
+        """Spark's division keeps fewer digits than its average, so the task divides."""
+        return pa.table({"average": quotients(merged["sum"], merged["count"], self.type)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +128,7 @@ class Extreme(MergeableAggregate):
 
     def partials(self) -> tuple[Partial, ...]:
         by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
-        return (Partial("value", _call(by, self.value, self.order)), Partial("order", _call(extreme, self.order)))
+        return (Partial("value", call(by, self.value, self.order)), Partial("order", call(extreme, self.order)))
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
         ahead = greater(new["order"], old["order"]) if self.largest else greater(old["order"], new["order"])
@@ -118,27 +140,23 @@ class Extreme(MergeableAggregate):
         return partials[0]
 
 
-def _call(name: str, *arguments: Any) -> Expression:
-    return Expression(Call(name, arguments, {}))
-
-
 def _as_column(argument: Any) -> Expression:
     """Spark's functions take a column's name for the column."""
     if isinstance(argument, Expression):
         return argument
-    return _call("col" if isinstance(argument, str) else "lit", argument)
+    return call("col" if isinstance(argument, str) else "lit", argument)
 
 
-def _simple(name: str, kind: Merge) -> Callable[..., MergeableAggregate]:
-    return lambda *arguments: Simple(_call(name, *arguments), kind)
+def _simple(name: str, kind: Merge, counts: bool = False) -> Callable[..., MergeableAggregate]:
+    return lambda *arguments: Simple(call(name, *arguments), kind, counts)
 
 
 BUILT_IN: dict[str, Callable[..., MergeableAggregate]] = {
-    "count": _simple("count", Merge.SUM),
-    "count_if": _simple("count_if", Merge.SUM),
-    "sum": lambda column: Simple(_call("sum", column), Merge.SUM),
-    "min": lambda column: Simple(_call("min", column), Merge.MIN),
-    "max": lambda column: Simple(_call("max", column), Merge.MAX),
+    "count": _simple("count", Merge.SUM, counts=True),
+    "count_if": _simple("count_if", Merge.SUM, counts=True),
+    "sum": lambda column: Simple(call("sum", column), Merge.SUM),
+    "min": lambda column: Simple(call("min", column), Merge.MIN),
+    "max": lambda column: Simple(call("max", column), Merge.MAX),
     "avg": lambda column: Average(_as_column(column)),
     "mean": lambda column: Average(_as_column(column)),
     "bool_and": _simple("bool_and", Merge.AND),

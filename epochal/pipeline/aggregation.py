@@ -7,9 +7,10 @@ asks it for Spark columns, executors for merges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
+WIDER_TYPE = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -39,6 +42,17 @@ class Part:
     aggregate: MergeableAggregate
     partials: tuple[Partial, ...]
     state_columns: tuple[str, ...]
+    computed: tuple[Column, ...] = ()
+    """What the task adds for the final value, under names of the plan's own."""
+
+    @property
+    def names(self) -> list[str]:
+        """The partials' own names."""
+        return [kept.name for kept in self.partials]
+
+    @property
+    def final_columns(self) -> list[str]:
+        return [*self.state_columns, *(column.name for column in self.computed)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,16 +102,40 @@ class AggregationPlan:
         merged = [column for part in self.parts for column in self._merge_part(part, old, new).columns]
         return pa.table(merged, names=schema.names).cast(schema)
 
+    @property
+    def computed(self) -> tuple[Column, ...]:
+        """What the task gives beside keys and merged partials; it is not kept in state."""
+        return tuple(column for part in self.parts for column in part.computed)
+
+    def compute(self, merged: pa.Table) -> list[Any]:
+        """The :attr:`computed` columns from the merged ones. Raises ``EpochAborted`` as :meth:`merge`."""
+        columns: list[Any] = []
+        for part in self.parts:
+            if part.computed:
+                with self._within_types(part):
+                    added = part.aggregate.compute(_of_part(part, merged))
+                columns += [
+                    added[own.name].cast(column.to_arrow().type)
+                    for own, column in zip(part.aggregate.computed(), part.computed, strict=True)
+                ]
+        return columns
+
     def _merge_part(self, part: Part, old: pa.Table, new: pa.Table) -> pa.Table:
-        names = [kept.name for kept in part.partials]
-        sides = [side.select(list(part.state_columns)).rename_columns(names) for side in (old, new)]
+        with self._within_types(part):
+            return part.aggregate.merge(_of_part(part, old), _of_part(part, new)).select(part.names)
+
+    @contextmanager
+    def _within_types(self, part: Part) -> Iterator[None]:
         try:
-            return part.aggregate.merge(*sides).select(names)
+            yield
         except OverflowError as error:
-            raise EpochAborted(
-                f"Operator {self.operator!r}, column {part.column!r}: {error}. Aggregate a wider type: "
-                "cast the argument to decimal(38,s) or double."
-            ) from error
+            raise EpochAborted(f"Operator {self.operator!r}, column {part.column!r}: {error}. {WIDER_TYPE}") from error
+
+    def unmerged(self, frame: DataFrame) -> DataFrame:
+        """The columns of the task's output over the operator's input, for their types: nothing is merged."""
+        keys = [to_column(expressions.column(name)) for name in self.keys]
+        computed = [to_column(expressions.null(column.type).alias(column.name)) for column in self.computed]
+        return frame.groupBy(*keys).agg(*self.partial_columns()).select("*", *computed)
 
     def finish(self, frame: DataFrame) -> DataFrame:
         """From key and merged partials to the operator's output: key columns, then the author's columns in order."""
@@ -109,7 +147,7 @@ class AggregationPlan:
         """The two selects of :meth:`finish`. The same columns may be used in any number of epochs."""
         keys = [to_column(expressions.column(name)) for name in self.keys]
         finals = [
-            part.aggregate.final([expressions.column(name) for name in part.state_columns]).alias(part_name(position))
+            part.aggregate.final([*map(expressions.column, part.final_columns)]).alias(part_name(position))
             for position, part in enumerate(self.parts)
         ]
         return [*keys, *map(to_column, finals)], [*keys, *map(self._output, self.columns)]
@@ -150,8 +188,14 @@ def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
         partials = aggregate.partials()
         base = column if len(aggregates) == 1 else f"{column}_{number}"
         names = (base,) if len(partials) == 1 else tuple(f"{base}_{kept.name}" for kept in partials)
-        parts.append(Part(column=column, aggregate=aggregate, partials=partials, state_columns=names))
+        computed = tuple(Column(name=f"_{base}_{added.name}", type=added.type) for added in aggregate.computed())
+        parts.append(Part(column, aggregate, partials, names, computed))
     return parts
+
+
+def _of_part(part: Part, table: pa.Table) -> pa.Table:
+    """The part's columns, under the names that its aggregate knows."""
+    return table.select(list(part.state_columns)).rename_columns(part.names)
 
 
 def _averages(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Quotient]:
@@ -159,9 +203,9 @@ def _averages(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterato
     by_part = {part_name(position): part for position, part in enumerate(parts)}
     for column in columns:
         part = by_part.get(str(column.remainder).strip("`"))
-        if part is not None and isinstance(part.aggregate, Average) and not part.aggregate.exact:
+        if part is not None and isinstance(part.aggregate, Average):
             dividend, divisor = part.state_columns
-            yield Quotient(name=column.name, dividend=dividend, divisor=divisor)
+            yield Quotient(name=column.name, dividend=dividend, divisor=divisor, type=part.aggregate.type)
 
 
 def _state_columns(node: AggregateNode, parts: Sequence[Part], frame: DataFrame) -> tuple[Column, ...]:

@@ -173,6 +173,15 @@ def column(name: str) -> Expression:
     return Expression(Call("col", ("`" + name.replace("`", "``") + "`",), {}))
 
 
+def call(name: str, *arguments: Any) -> Expression:
+    """A call of Spark's function ``name``."""
+    return Expression(Call(name, arguments, {}))
+
+
+def null(type: str) -> Expression:
+    return call("lit", None).cast(type)
+
+
 def sql(text: str) -> Expression:
     """A Spark SQL expression."""
     return Expression(Call("expr", (text,), {}))

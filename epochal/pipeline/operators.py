@@ -53,7 +53,7 @@ def output_schema(node: OperatorNode, frame: DataFrame) -> StructType:
     """The operator's output columns, over its input. Raises ``PipelineError`` with operator and fix."""
     if isinstance(node, AggregateNode):
         plan = plan_aggregation(node, frame)
-        return plan.finish(frame.groupBy(*map(_quoted, plan.keys)).agg(*plan.partial_columns())).schema
+        return plan.finish(plan.unmerged(frame)).schema
     return declared_output(node)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,7 +26,9 @@ from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.row_groups import at_once, column_names
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import from_json
+from epochal.state.quotients import quotients
 from epochal.state.table import Column, StateTable
+from epochal.state.types import decimal_of
 
 _EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"
 _OLDEST = -1
@@ -168,8 +171,20 @@ def _shown(state: DataFrame, table: StateTable) -> DataFrame:
     """With the columns that look-ups show beside the kept ones."""
     for quotient in table.shown:
         dividend, divisor = F.col(_quoted(quotient.dividend)), F.col(_quoted(quotient.divisor))
-        state = state.withColumn(quotient.name, F.when(divisor != 0, dividend.cast("double") / divisor))
+        if decimal_of(quotient.type) is None:
+            value = F.when(divisor != 0, dividend.cast("double") / divisor)
+        else:  # Spark's own division of decimals keeps fewer digits than its average.
+            value = _decimal_quotient(quotient.type)(dividend, divisor)
+        state = state.withColumn(quotient.name, value)
     return state
+
+
+def _decimal_quotient(type: str) -> Callable[..., SparkColumn]:
+    def average(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
+        return quotients(dividend, divisor, type)
+
+    function: Callable[..., SparkColumn] = F.arrow_udf(average, type)  # type: ignore[attr-defined]
+    return function
 
 
 def _ddl(columns: Sequence[Column]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from epochal.state.quotients import quotient, quotients
 from epochal.state.types import arrow_type
 
 
@@ -45,7 +47,7 @@ class Column(BaseModel):
 class Quotient(BaseModel):
     """A column that look-ups show beside the kept ones: an average is kept as sum and count, people want the average.
 
-    ``dividend / divisor`` as double; null where the divisor is 0 or one of them is null.
+    ``dividend / divisor`` as ``type``, double or a decimal; null where the divisor is 0 or one of them is null.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,9 +55,21 @@ class Quotient(BaseModel):
     name: str
     dividend: str
     divisor: str
+    type: str = "double"
 
-    def of(self, dividend: float | None, divisor: float | None) -> float | None:
-        return None if dividend is None or not divisor else dividend / divisor
+    @model_serializer(mode="wrap")
+    def _without_usual_type(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Manifests that have no other type stay as they were."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "type" or value != "double"}
+
+    def of(self, row: Mapping[str, Any]) -> Any:
+        """The value in one row of value columns, as a Python value."""
+        return quotient(row[self.dividend], row[self.divisor], self.type)
+
+    def over(self, rows: pa.Table) -> Any:
+        """The values in many rows of value columns, as an Arrow array."""
+        return quotients(rows[self.dividend], rows[self.divisor], self.type)
 
 
 class StateTable(BaseModel):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from epochal.errors import InvalidKey
 from epochal.state.codec import KeyCodec, RowCodec
@@ -68,8 +67,7 @@ class RowFormat:
     def value_object(self, row: bytes) -> dict[str, Any]:
         values = self._values.decode_one(row)
         for quotient in self.table.shown:
-            found = quotient.of(values[quotient.dividend], values[quotient.divisor])
-            values[quotient.name] = None if found is None else to_json(found, "double")
+            values[quotient.name] = to_json(quotient.of(values), quotient.type)
         for name, type in self._converted:
             values[name] = to_json(values[name], type)
         return values
@@ -133,9 +131,7 @@ class RowFormat:
         columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.value]
         names = self._value_names
         for quotient in self.table.shown:
-            pair = (decoded.column(quotient.dividend), decoded.column(quotient.divisor).cast(pa.float64()))
-            divisor = pc.if_else(pc.equal(pair[1], 0.0), pa.scalar(None, pa.float64()), pair[1])
-            columns.append(_json_column(pc.divide(pair[0], divisor), "double"))
+            columns.append(_json_column(quotient.over(decoded), quotient.type))
             names = [*names, quotient.name]
         objects = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         if len(present) == len(rows):

@@ -22,8 +22,7 @@ def value_object(table: StateTable, row: Mapping[str, Any] | None) -> Object | N
         return None
     values = {column.name: to_json(row[column.name], column.type) for column in table.value}
     for quotient in table.shown:
-        found = quotient.of(row[quotient.dividend], row[quotient.divisor])
-        values[quotient.name] = None if found is None else to_json(found, "double")
+        values[quotient.name] = to_json(quotient.of(row), quotient.type)
     return values
 
 

@@ -39,7 +39,7 @@ class StateTableView(Answer):
             kind=table.kind,
             key=list(table.key),
             sub_key=list(table.sub_key),
-            value=[*table.value, *(Column(name=column.name, type="double") for column in table.shown)],
+            value=[*table.value, *(Column(name=column.name, type=column.type) for column in table.shown)],
             queryable=table.queryable,
             rows=status.rows,
             branch=at.branch if at else None,

@@ -75,7 +75,10 @@ def after_slices(plan: AggregationPlan, slices: Sequence[DataFrame]) -> pa.Table
         assert merged.schema == plan.table.value_schema
         state |= dict(zip(keys, merged.to_pylist(), strict=True))
     full = [dict(zip(plan.keys, key, strict=True)) | values for key, values in state.items()]
-    return pa.Table.from_pylist(full, schema=pa.schema([*plan.table.key_schema, *plan.table.value_schema]))
+    kept = pa.Table.from_pylist(full, schema=pa.schema([*plan.table.key_schema, *plan.table.value_schema]))
+    for column, values in zip(plan.computed, plan.compute(kept.select(names)), strict=True):
+        kept = kept.append_column(column.to_arrow(), values)
+    return kept
 
 
 def test_all_built_in_aggregates_equal_a_batch_query(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +59,24 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
                 Column(name="worst", type="double"),
                 Column(name="note", type="string", default="none"),
                 Column(name="more", type="int"),
+                Column(name="paid", type="decimal(38,18)"),
             ),
-            "shown": (Quotient(name="mean", dividend="worst", divisor="count"),),
+            "shown": (
+                Quotient(name="mean", dividend="worst", divisor="count"),
+                Quotient(name="price", dividend="paid", divisor="count", type="decimal(38,22)"),
+            ),
         }
     )
     branch.tables = (evolved,)
     branch.epoch((evolved, ("JFK", 2), {"count": 0, "worst": 1.0, "note": None, "more": 3}))
+    branch.epoch((evolved, ("JFK", 3), {"count": 3, "worst": 6.0, "paid": Decimal("1234567883.023456789012345679")}))
+    price = Decimal("411522627.6744855963374485596667")
     rows = epochal.read_state(spark, branch.store.url, "totals").orderBy("day").collect()
-    assert [tuple(row) for row in rows] == [("JFK", 1, 4, 2.0, "none", None, 0.5), ("JFK", 2, 0, 1.0, None, 3, None)]
+    assert [tuple(row) for row in rows] == [
+        ("JFK", 1, 4, 2.0, "none", None, None, 0.5, None),
+        ("JFK", 2, 0, 1.0, None, 3, None, None, None),
+        ("JFK", 3, 3, 6.0, None, None, Decimal("1234567883.023456789012345679"), 2.0, price),
+    ]
 
 
 def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from epochal.state.access import TableAccess
 
 @dataclass(frozen=True)
 class AggregateWork:
-    """Output: for each key of the slice, the key columns and the merged partials. Spark makes final values of these.
+    """Output: for each key of the slice, the key columns, the merged partials and what the plan computes from them.
+
+    Spark makes final values of these.
 
     Raises ``EpochAborted`` for a value that leaves its type, ``AuthorError`` for what an author's own merge raises.
     """
@@ -38,6 +40,7 @@ class AggregateWork:
         found, old = access.get(keys, groups.to_numpy())
         try:
             merged = self.plan.merge(found, old, slice.select(table.value_schema.names))
+            computed = self.plan.compute(merged)
         except EpochalError:
             raise
         except Exception as error:
@@ -45,4 +48,5 @@ class AggregateWork:
         puts = pa.repeat(pa.scalar("put"), slice.num_rows)
         arrays = [groups, puts, *keys.columns, *merged.columns]
         subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
-        yield from pa.Table.from_arrays([*keys.columns, *merged.columns], schema=subtask.output).to_batches()
+        columns = [*keys.columns, *merged.columns, *computed]
+        yield from pa.Table.from_arrays(columns, schema=subtask.output).to_batches()

@@ -1,0 +1,76 @@
+"""An aggregation over every way to cut rows into epochs, in two Spark jobs: of the partials, of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as SF
+
+from epochal.pipeline.aggregation import AggregationPlan
+from epochal.pipeline.expressions import Expression, to_column
+
+SLICES = 5
+SLICE, RANGE, CUT = "slice", "_range", "_cut"
+
+
+def all_cuts() -> Iterator[list[tuple[int, int]]]:
+    """Every way to take slices 0 .. SLICES - 1 as consecutive epochs ``(from, to)``."""
+    for number in range(SLICES):
+        for inner in combinations(range(1, SLICES), number):
+            bounds = [0, *inner, SLICES]
+            yield list(pairwise(bounds))
+
+
+def batch(frame: DataFrame, columns: dict[str, Any]) -> DataFrame:
+    """Spark's own answer over all rows at once."""
+
+    def spark(value: str | Expression) -> Column:
+        return SF.expr(value) if isinstance(value, str) else to_column(value)
+
+    return frame.groupBy("k").agg(*(spark(value).alias(name) for name, value in columns.items()))
+
+
+def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
+    """The operator's output after the last epoch of each cut: column ``_cut``, and then as the operator gives it.
+
+    ``frame`` has columns ``k`` string and ``slice`` int beside the operator's input.
+    """
+    ranges = [(first, last) for first in range(SLICES) for last in range(first + 1, SLICES + 1)]
+    within = [
+        SF.when((SF.col(SLICE) >= first) & (SF.col(SLICE) < last), position)
+        for position, (first, last) in enumerate(ranges)
+    ]
+    ranged = frame.withColumn(RANGE, SF.explode(SF.array_compact(SF.array(*within))))
+    partials = ranged.groupBy("k", RANGE).agg(*plan.partial_columns()).toArrow().combine_chunks()
+    keys, places = partials["k"].to_pylist(), partials[RANGE].to_pylist()
+    row_of = {(place, key): row for row, (place, key) in enumerate(zip(places, keys, strict=True))}
+    names = plan.table.value_schema.names
+    new = partials.select(names)
+    state, kept = new.slice(0, 0).cast(plan.table.value_schema), {}
+    cuts = list(all_cuts())
+    for step in range(SLICES):
+        owners, rows = [], []
+        for number, cut in enumerate(cuts):
+            for key in sorted(set(keys)):
+                if step < len(cut) and (row := row_of.get((ranges.index(cut[step]), key))) is not None:
+                    owners.append((number, key))
+                    rows.append(row)
+        if not owners:
+            continue
+        found = np.array([owner in kept for owner in owners], dtype=bool)
+        old = state.take(pa.array([kept.get(owner) for owner in owners], pa.int64()))
+        merged = plan.merge(found, old, new.take(rows))
+        kept |= {owner: state.num_rows + number for number, owner in enumerate(owners)}
+        state = pa.concat_tables([state, merged])
+    state = state.take(list(kept.values())).combine_chunks()
+    columns = {CUT: pa.array([cut for cut, _ in kept], pa.int32()), "k": pa.array([key for _, key in kept])}
+    columns |= dict(zip(names, state.columns, strict=True))
+    columns |= {column.name: values for column, values in zip(plan.computed, plan.compute(state), strict=True)}
+    rows_of_task = frame.sparkSession.createDataFrame(pa.table(columns))
+    first, second = plan.finishing()
+    return rows_of_task.select(CUT, *first).select(CUT, *second)
