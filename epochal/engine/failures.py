@@ -31,6 +31,8 @@ _MARKED = re.compile(re.escape(MARKER) + r"(\{[^\n]*\})")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]*)?)\]")
 _READING = re.compile(r"(?:while reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
 _CAUSE = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_ANSI_ADVICE = re.compile(r'\s*If necessary set "?spark\.sql\.ansi\.enabled"? to "?false"?.*? this error\.?')
+"""Epochal's sessions are ANSI, always."""
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 _MALFORMED = ("MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "INVALID_JSON_RECORD_TYPE")
 _UNREADABLE = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "FAILED_READ_FILE.FILE_NOT_EXIST")
@@ -148,5 +150,5 @@ def _innermost_cause(text: str) -> str:
 
 
 def _tidy(line: str) -> str:
-    line = re.sub(r"\s*SQLSTATE: \w+;?", "", line.strip())
+    line = _ANSI_ADVICE.sub("", re.sub(r"\s*SQLSTATE: \w+;?", "", line.strip()))
     return line if line.endswith((".", "!", "?")) else f"{line}."

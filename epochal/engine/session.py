@@ -27,6 +27,8 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",
 }
+ANSI = {"spark.sql.ansi.enabled": "true"}
+"""Whatever a session was configured with: without it a sum that leaves its type wraps around silently."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -55,6 +57,7 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
         | (LOOPBACK if on_this_machine else {})
         | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
         | configuration.spark
+        | ANSI
         | {JAVA_OPTIONS: _java_options(configuration)}
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class RestartStrategy(BaseModel):
@@ -49,6 +49,16 @@ class Configuration(BaseModel):
     master: str = Field("local[2]", description="Spark master.")
     spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
     restart: RestartStrategy = RestartStrategy()
+
+    @field_validator("spark")
+    @classmethod
+    def _ansi(cls, spark: dict[str, str]) -> dict[str, str]:
+        if spark.get("spark.sql.ansi.enabled", "true").strip().lower() != "true":
+            raise ValueError(
+                "spark.sql.ansi.enabled is always true: without it a sum that leaves its type would be a wrong number. "
+                "Leave it out; where null is meant instead of an error, write try_add(..), try_cast(..) or try_divide(..)"
+            )
+        return spark
 
     @model_validator(mode="after")
     def _parallelism_within_maximum(self) -> Configuration:

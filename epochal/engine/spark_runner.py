@@ -24,7 +24,9 @@ from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_ro
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.marks import marks
 from epochal.engine.operators import OperatorPlan
+from epochal.engine.overflow import is_overflow, located
 from epochal.engine.plan import job_shape
+from epochal.engine.session import ANSI
 from epochal.engine.settings import Configuration
 from epochal.engine.tasks.calls import SUBTASK
 from epochal.engine.tasks.drain import DrainTask
@@ -48,6 +50,7 @@ def session_settings(parallelism: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(parallelism),
         # A union must lay its branches side by side: each sink's partitions are counted up to the end row's.
         "spark.sql.unionOutputPartitioning": "false",
+        **ANSI,
     }
 
 
@@ -142,15 +145,22 @@ class _EpochJob:
         self._drains: list[DataFrame] = []
 
     def run(self) -> Answers:
+        frames: dict[NodeId, DataFrame] = {}
         try:
-            frames = evaluate(
+            evaluate(
                 self._runner.graph,
                 source=self._frames.source,
                 table=self._frames.table,
                 operator=self._operator,
+                frames=frames,
             )
             rows = self._last_stage(frames).collect()
             return self._answers(rows)
+        except Exception as error:
+            named = located(self._runner.graph, frames, self._runner.operators) if is_overflow(error) else None
+            if named is not None:
+                raise named from error
+            raise
         finally:
             for frame in self._persisted:
                 frame.unpersist()

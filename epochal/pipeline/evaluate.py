@@ -24,13 +24,15 @@ def evaluate(
     source: Callable[[SourceNode], DataFrame],
     table: Callable[[StaticNode], DataFrame],
     operator: Callable[[OperatorNode, DataFrame], DataFrame],
+    frames: dict[NodeId, DataFrame] | None = None,
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
 
-    ``operator`` gets the node and its input. Raises ``PipelineError`` naming the transform that cannot be made.
+    ``operator`` gets the node and its input. ``frames`` is filled on the way, and returned.
+    Raises ``PipelineError`` naming the transform that cannot be made.
     """
     needed = graph.ancestors(node.id for node in (*graph.operators, *graph.sinks))
-    frames: dict[NodeId, DataFrame] = {}
+    frames = {} if frames is None else frames
     for node in graph.nodes:
         if node.id not in needed:
             continue
