@@ -56,7 +56,7 @@ class Configuration(BaseModel):
         if spark.get("spark.sql.ansi.enabled", "true").strip().lower() != "true":
             raise ValueError(
                 "spark.sql.ansi.enabled is always true: without it a sum that leaves its type would be a wrong number. "
-                "Leave it out; where null is meant instead of an error, write try_add(..), try_cast(..) or try_divide(..)"
+                "Leave it out; where null is meant instead of an error, write try_add(..) or try_cast(..)"
             )
         return spark
 

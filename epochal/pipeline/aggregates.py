@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,9 @@ class MergeableAggregate(ABC):
     State names a partial column after the output column, alone when there is one, else with its own name appended:
     ``mean = F.avg("delay")`` is kept as ``mean_sum`` and ``mean_count``.
     """
+
+    cost: ClassVar[str | None] = None
+    """What ``epochal check`` says of it after its name, where it costs more than a number per key."""
 
     @abstractmethod
     def partials(self) -> tuple[Partial, ...]:

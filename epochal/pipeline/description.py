@@ -19,6 +19,7 @@ from epochal.pipeline.graph import (
     inputs,
 )
 from epochal.pipeline.state import declared_states
+from epochal.pipeline.warnings import warnings_of
 from epochal.state.table import StateTable
 
 
@@ -39,12 +40,16 @@ class NodeDescription(_Value):
 
 
 class GraphDescription(_Value):
-    """``sinks``: name -> target, as ``SinkBackend.target``. ``tables`` is ``None`` before an analysis."""
+    """``sinks``: name -> target, as ``SinkBackend.target``. ``tables`` is ``None`` before an analysis.
+
+    ``warnings``: what is valid and probably not meant, or costs more than it looks, with what to do.
+    """
 
     name: str
     nodes: tuple[NodeDescription, ...]
     sinks: dict[str, str]
     tables: tuple[StateTable, ...] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def describe(graph: Graph) -> GraphDescription:
@@ -53,6 +58,7 @@ def describe(graph: Graph) -> GraphDescription:
         name=graph.name,
         nodes=tuple(_described(node) for node in graph.nodes),
         sinks={node.name: node.backend().target for node in graph.sinks},
+        warnings=warnings_of(graph),
     )
 
 

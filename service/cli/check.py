@@ -35,4 +35,6 @@ def check(
         with local_spark(graph.name, Configuration(master="local[1]")) as spark:
             description = analyse(graph, spark).description
     output.result(description, graph_tree(description))
+    for warning in description.warnings:
+        output.warn(warning)
     output.note(f"{file.name} is valid.")

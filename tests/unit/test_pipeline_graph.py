@@ -167,3 +167,15 @@ def test_process_classes_are_checked_when_they_are_given() -> None:
 def test_state_is_reachable_only_where_a_key_is() -> None:
     with pytest.raises(PipelineError, match="belongs to the current key"):
         _ = LateStreaks().current
+
+
+def test_an_aggregate_over_changing_values_is_warned_of() -> None:
+    pipeline, flights = started()
+    delays = flights.key_by("tail").aggregate("delays", n="count(*)")
+    delays.where("n > 3").key_by("n").aggregate("histogram", tails="count(*)").write("out", console.sink())
+    streaks = delays.key_by("tail").process(LateStreaks)
+    streaks.key_by("streak").aggregate("streaks", tails="count(*)").write("streaks", console.sink())
+    (warning,) = describe(pipeline.graph()).warnings
+    assert warning.startswith("Operator 'histogram' aggregates what 'delays' gives")
+    assert "tails=count(*)" in warning
+    assert "Aggregate the rows that 'delays' reads" in warning
