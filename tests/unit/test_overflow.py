@@ -32,10 +32,8 @@ def aborted(spark: SparkSession, *steps: str, **columns: str) -> str:
         rows = rows.with_columns(n=step)
     rows.key_by("k").aggregate("safe", all="count(*)").write("safe", console.sink())
     rows.key_by("k").aggregate("totals", **columns).write("totals", console.sink())
-    with Harness(pipeline, spark) as test:
-        with pytest.raises(EpochAborted) as raised:
-            test.epoch(rows=[LARGE, LARGE])
-        assert test.epoch(rows=[{"k": "a", "big": 1, "n": 1}])["safe"].to_pylist() == [{"k": "a", "all": 1}]
+    with Harness(pipeline, spark) as test, pytest.raises(EpochAborted) as raised:
+        test.epoch(rows=[LARGE, LARGE])
     return raised.value.message
 
 
