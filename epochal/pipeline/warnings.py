@@ -25,7 +25,7 @@ def _over_changing_values(graph: Graph, node: AggregateNode) -> Iterator[str]:
         return
     columns = listed(f"{aggregation.name}={aggregation.expression}" for aggregation in node.aggregations)
     yield (
-        f"Operator {node.name!r} aggregates what {listed(map(repr, names))} gives: in every epoch the new values of keys, "
+        f"Operator {node.name!r} aggregates what {listed(map(repr, names))} gives: in every epoch new values of keys, "
         f"beside those of earlier epochs, which are not taken back. So {columns} depends on how the rows "
         f"fell into epochs. Aggregate the rows that {names[0]!r} reads, by the keys of {node.name!r}; or keep the "
         "latest value of each key in a MapState of process(), and compute from these."
