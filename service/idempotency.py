@@ -22,7 +22,7 @@ from epochal.service.catalog.models import IdempotencyKey
 from epochal.service.catalog.types import now
 from epochal.service.problems import problem_of
 from epochal.service.security.authenticator import Authenticator
-from epochal.service.security.scopes import access_of
+from epochal.service.security.scopes import changes_something, endpoint_of
 
 HEADER = "idempotency-key"
 STORED_ANSWER = "idempotency_stored_answer"
@@ -70,7 +70,7 @@ class Idempotency:
             return
         headers = Headers(scope=scope)
         key = headers.get(HEADER)
-        if key is None:
+        if key is None or not changes_something(endpoint_of(scope)):
             await self._app(scope, receive, send)
             return
         try:
@@ -100,9 +100,7 @@ class Idempotency:
             await run_in_threadpool(self._store.release, token, key)
             raise
         answer = capture.answer()
-        access = access_of(scope.get("endpoint"))
-        # A refused or failed call has done nothing, and a look-up changes nothing: they may be made again.
-        if answer.status >= 500 or answer.status in (401, 403, 429) or access is None or not access.changes_something:
+        if answer.status >= 500 or answer.status in (401, 403, 429):  # it has done nothing, and may be made again
             await run_in_threadpool(self._store.release, token, key)
         else:
             instead = scope["state"].get(STORED_ANSWER)

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
 
 from epochal.service.problems import MEDIA_TYPE, Problem
-from epochal.service.security.scopes import Access, access_of
+from epochal.service.security.scopes import Access, access_of, changes_something
 
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
@@ -53,11 +53,12 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
         for method in route.methods or ():
             operation = schema["paths"].get(route.path_format, {}).get(method.lower())
             if operation is not None:
-                _complete(operation, method, access_of(route.endpoint))
+                _complete(operation, method, route.endpoint)
     return schema
 
 
-def _complete(operation: dict[str, Any], method: str, access: Access | None) -> None:
+def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
+    access = access_of(endpoint)
     responses = operation["responses"]
     responses.pop("422", None)
     responses["default"] = {
@@ -67,5 +68,5 @@ def _complete(operation: dict[str, Any], method: str, access: Access | None) -> 
     if access is not None and access is not Access.PUBLIC:
         operation["security"] = [{"token": []}]
         operation["x-scope"] = access.value
-    if access is not None and access.changes_something and method != "GET":
+    if changes_something(endpoint) and method != "GET":
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)

@@ -141,7 +141,7 @@ class Imports:
 
     def plan(self, upload: str, **options: Any) -> ImportPlan:
         """What :meth:`make` would make with the same options, and what has to be mapped first."""
-        return read(ImportPlan, self._transport.post(self._target(upload), {**_options(**options), "dry_run": True}))
+        return read(ImportPlan, self._transport.query(self._target(upload), {**_options(**options), "dry_run": True}))
 
     def make(self, upload: str, **options: Any) -> Operation:
         """Make an application of an uploaded bundle: ``name``, ``parameters`` (over the bundle's), ``map`` (old to new

@@ -64,7 +64,7 @@ class Rollback:
     ) -> RollbackPlan:
         """What would happen; nothing is changed. Raises ``NotFound``, ``SnapshotExpired``."""
         body = _body(epoch, savepoint, tag, at, move_aside)
-        return read(RollbackPlan, self._transport.post(self._path, {**body, "dry_run": True}))
+        return read(RollbackPlan, self._transport.query(self._path, {**body, "dry_run": True}))
 
     def to(
         self,

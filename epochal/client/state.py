@@ -75,7 +75,7 @@ class State:
             "min_epoch": min_epoch,
             "isolation": isolation,
         }
-        return read(StateLookup, self._transport.post(f"{self._path}/lookup", body))
+        return read(StateLookup, self._transport.query(f"{self._path}/lookup", body))
 
     def scan(
         self,

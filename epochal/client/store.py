@@ -18,7 +18,7 @@ class Store:
     def plan_collection(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> CollectionPlan:
         """What a collection would delete now, and why. Changes nothing."""
         body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
-        return read(CollectionPlan, self._transport.post("/v1/collections/plan", body))
+        return read(CollectionPlan, self._transport.query("/v1/collections/plan", body))
 
     def collect(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> Operation:
         """Delete what no retained snapshot needs; the operation's result says what went. Raises ``Conflict``."""

@@ -52,20 +52,26 @@ class Transport:
 
     def get(self, path: str, query: Query | None = None, timeout_seconds: float | None = None) -> Any:
         """The JSON answer to a GET."""
-        return self._json(self._send("GET", path, query, timeout_seconds=timeout_seconds))
+        return self._document(self._send("GET", path, query, timeout_seconds=timeout_seconds))
 
     def post(self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None) -> Any:
         """The JSON answer to a POST of a JSON object; members that are ``None`` are left out."""
-        content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
-        return self._json(self._send("POST", path, None, content, "application/json", timeout_seconds))
+        return self._document(self._send("POST", path, None, _json(body), "application/json", timeout_seconds))
+
+    def query(self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None) -> Any:
+        """As :meth:`post`, where the call changes nothing: without an ``Idempotency-Key``."""
+        content = _json(body)
+        return self._document(
+            self._send("POST", path, None, content, "application/json", timeout_seconds, changes=False)
+        )
 
     def upload(self, path: str, query: Query, content: bytes) -> Any:
         """The JSON answer to a POST of raw bytes."""
-        return self._json(self._send("POST", path, query, content, "application/octet-stream"))
+        return self._document(self._send("POST", path, query, content, "application/octet-stream"))
 
     def put(self, path: str, query: Query, content: bytes) -> Any:
         """The JSON answer to a PUT of raw bytes."""
-        return self._json(self._send("PUT", path, query, content, "application/octet-stream"))
+        return self._document(self._send("PUT", path, query, content, "application/octet-stream"))
 
     def delete(self, path: str) -> None:
         self._send("DELETE", path, None)
@@ -120,9 +126,10 @@ class Transport:
         content: bytes | None = None,
         content_type: str | None = None,
         timeout_seconds: float | None = None,
+        changes: bool = True,
     ) -> httpx.Response:
         headers = {} if content_type is None else {"Content-Type": content_type}
-        if method != "GET":
+        if changes and method != "GET":
             headers["Idempotency-Key"] = str(uuid.uuid4())
         request = self._http.build_request(
             method,
@@ -174,7 +181,7 @@ class Transport:
         return CatalogUnavailable(f"The connection to {self.location.url} was lost ({error}); call again.")
 
     @staticmethod
-    def _json(response: httpx.Response) -> Any:
+    def _document(response: httpx.Response) -> Any:
         try:
             return response.json()
         except ValueError as error:
@@ -199,6 +206,10 @@ def _retry_after_seconds(response: httpx.Response) -> float:
     """At most ``LONGEST_PAUSE_SECONDS``; 0 where the answer does not say. Dates are not taken: clocks differ."""
     text = response.headers.get("retry-after", "")
     return min(float(text), LONGEST_PAUSE_SECONDS) if text.isascii() and text.isdigit() else 0.0
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(_present(body)).encode()
 
 
 def _present(query: Query | None) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Versions:
         ``configuration`` is merged over the present one.
         """
         body = self._preflight(artifact, parameters, configuration, epoch, savepoint)
-        return read(Preflight, self._transport.post("/v1/preflight", body, timeout_seconds=BUILD_SECONDS))
+        return read(Preflight, self._transport.query("/v1/preflight", body, timeout_seconds=BUILD_SECONDS))
 
     def trial(
         self,

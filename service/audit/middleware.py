@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.errors import EpochalError
 from epochal.service.audit.repository import AuditRepository
 from epochal.service.catalog.database import Database
-from epochal.service.security.scopes import Principal, access_of
+from epochal.service.security.scopes import Principal, changes_something
 
 logger = logging.getLogger("epochal.audit")
 
@@ -28,10 +28,8 @@ class Audit:
             return
 
         async def send_and_note(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                access = access_of(scope.get("endpoint"))
-                if access is not None and access.changes_something:
-                    await run_in_threadpool(self._note, scope, message["status"])
+            if message["type"] == "http.response.start" and changes_something(scope.get("endpoint")):
+                await run_in_threadpool(self._note, scope, message["status"])
             await send(message)
 
         await self._app(scope, receive, send_and_note)

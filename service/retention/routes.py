@@ -5,7 +5,7 @@ from fastapi import APIRouter, status
 from epochal.service.context import Control
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.retention.schemas import Collect, CollectionPlanAnswer, Verify
-from epochal.service.security import Scope, requires
+from epochal.service.security import Scope, reads_only, requires
 from epochal.service.security.gate import Caller
 
 router = APIRouter(prefix="/v1", tags=["store"])
@@ -13,6 +13,7 @@ router = APIRouter(prefix="/v1", tags=["store"])
 
 @router.post("/collections/plan")
 @requires(Scope.ADMIN)
+@reads_only
 def plan_collection(request: Collect, control: Control) -> CollectionPlanAnswer:
     """What a collection would delete now, and why. Changes nothing."""
     return control.collections.plan(request)

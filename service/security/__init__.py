@@ -6,6 +6,28 @@ refused, and a test walks all routes to find such. The gate itself is a dependen
 
 from __future__ import annotations
 
-from epochal.service.security.scopes import Access, Principal, Scope, access_of, for_drivers, public, requires
+from epochal.service.security.scopes import (
+    Access,
+    Principal,
+    Scope,
+    access_of,
+    changes_something,
+    endpoint_of,
+    for_drivers,
+    public,
+    reads_only,
+    requires,
+)
 
-__all__ = ["Access", "Principal", "Scope", "access_of", "for_drivers", "public", "requires"]
+__all__ = [
+    "Access",
+    "Principal",
+    "Scope",
+    "access_of",
+    "changes_something",
+    "endpoint_of",
+    "for_drivers",
+    "public",
+    "reads_only",
+    "requires",
+]

@@ -112,6 +112,16 @@ def test_two_calls_have_two_idempotency_keys(script: Script, client: Client) -> 
     assert script.requests[0].headers["Idempotency-Key"] != script.requests[1].headers["Idempotency-Key"]
 
 
+def test_a_call_that_changes_nothing_has_no_idempotency_key(script: Script, client: Client) -> None:
+    script.then(hang_up, answer(404, {"type": "urn:epochal:problem:not-found", "status": 404, "detail": "No table."}))
+    with pytest.raises(NotFound):
+        client.application("flights").state("t").lookup([{"k": 1}])
+    assert [(request.method, "Idempotency-Key" in request.headers) for request in script.requests] == [
+        ("POST", False),
+        ("POST", False),
+    ]
+
+
 def test_the_token_is_sent(script: Script, client: Client) -> None:
     script.then(answer(200, {"items": [], "next_cursor": None}))
     client.tokens.list()

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from epochal import errors
+from epochal.service.catalog.database import Database
 from epochal.service.problems import STATUSES, Problem, problem_of, status_of
 from epochal.service.settings import Limits, Settings
 from tests.waiting import eventually
@@ -291,6 +292,26 @@ def test_a_forbidden_call_leaves_no_trace_of_its_key(plane: Plane) -> None:
         assert answer.status_code == 403 and "idempotency-replayed" not in answer.headers
 
 
+def test_what_only_reads_takes_no_key_and_writes_nothing(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane.application(start=False)
+    writes: list[object] = []
+    writing = Database.writing
+
+    def counted(database: Database, *arguments: Any) -> Any:
+        writes.append(arguments)
+        return writing(database, *arguments)
+
+    monkeypatch.setattr(Database, "writing", counted)
+    key = {"Idempotency-Key": "k"}
+    lookup = plane.client.post("/v1/applications/flights/state/t/lookup", json={"keys": []}, headers=key)
+    plan = plane.client.post("/v1/collections/plan", json={}, headers=key)
+    nowhere = plane.client.post("/v1/nowhere", json={}, headers=key)
+    assert (lookup.status_code, plan.status_code, nowhere.status_code) == (404, 200, 404)
+    assert writes == []
+    assert plane.client.post("/v1/applications/flights/start", headers=key).status_code == 202
+    assert writes
+
+
 def test_of_calls_at_once_with_one_key_one_is_carried_out(plane: Plane) -> None:
     body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}}
     answers: list[httpx.Response] = []
@@ -354,5 +375,6 @@ def test_the_openapi_document(plane: Plane) -> None:
             assert "422" not in operation["responses"], where
             assert bool(operation.get("security")) == (path not in ("/healthz", "/readyz")), where
             keys = [p for p in operation.get("parameters", []) if p["name"] == "Idempotency-Key"]
-            assert len(keys) == (operation.get("x-scope") in ("operate", "admin") and method != "get"), where
+            changes = operation.get("x-scope") in ("operate", "admin") and path != "/v1/collections/plan"
+            assert len(keys) == (changes and method != "get"), where
     json.dumps(document)
