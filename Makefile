@@ -8,22 +8,32 @@ TESTS ?=
 WORKERS ?= 2
 SEEDS ?= 30
 LIVES ?= 10
+SEED ?=
+SAMPLE_SECONDS ?= 840
+
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos mutants lint format bench lock clean
+.PHONY: help demo test test-sample test-all lengths chaos mutants lint format bench lock clean
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (a few minutes)
+demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about four minutes)
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" $(TESTS)
-	@echo "Deselected: what is marked long (whole stories of the command line, the demo); 'make test-all' runs these too."
+	@$(PYTEST) -m "not long" $(TESTS)
+	@echo "Deselected: what is marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
 
-test-all: $(READY) ## All tests, also those that take minutes each
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
+test-sample: $(READY) ## A sample of what is marked long, a quarter of an hour at most (SEED=number repeats one)
+	@$(PYTEST) -m long --sample-seconds $(SAMPLE_SECONDS) $(TESTS)
+
+test-all: $(READY) ## All tests, also those that take minutes each, and more examples of each property
+	@$(PYTEST) --hypothesis-profile thorough $(TESTS)
+
+lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (on a quiet machine)
+	@$(PYTEST) --hypothesis-profile thorough --write-lengths
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES)
@@ -56,7 +66,7 @@ clean: ## Remove the environment and everything that was built or cached
 $(READY): requirements.lock pyproject.toml tools/check-machine
 	@tools/check-machine $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing what requirements.lock names into $(VENV) (a minute or two, the first time)"
+	@echo "Installing what requirements.lock names into $(VENV): two to three minutes, only this once"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@echo "Archiving Spark's classes, so that every later start takes half the time (half a minute)"

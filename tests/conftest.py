@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from epochal import faults
@@ -43,18 +43,12 @@ SPARK_SETTINGS = {
 }
 
 
-LONGEST = ("cluster", "fault", "chaos", "end_to_end", "reconfiguration", "third_party", "service")
-"""Folders whose files take minutes. They begin first, so that two workers end at about the same time."""
+pytest_plugins = ("tests.lengths", "tests.sampling")
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-
-    def rank(item: pytest.Item) -> int:
-        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
-        return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
-
-    items.sort(key=rank)
+# How many examples Hypothesis tries: `make test-all` asks for the thorough profile.
+hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=100, deadline=None)
+hypothesis.settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")

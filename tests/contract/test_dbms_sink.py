@@ -71,6 +71,17 @@ class TestDbmsSinkDegraded(SinkBackendContract):
     """What follows each step is lost once; calls come twice, each from another process."""
 
     @pytest.fixture
+    def harness(self, tmp_path: Path, new_database: NewDatabase) -> SinkHarness:
+        return DegradedSinkHarness(new_database(f"sqlite:///{tmp_path / 'out.sqlite'}"), Losses(StepAnswers()))
+
+
+@pytest.mark.server
+@pytest.mark.long
+@pytest.mark.parametrize("url", ["postgresql", "mariadb"], indirect=True)
+class TestDbmsSinkOnServersDegraded(SinkBackendContract):
+    """The same; PostgreSQL's own answers are lost below."""
+
+    @pytest.fixture
     def harness(self, url: str, new_database: NewDatabase) -> SinkHarness:
         return DegradedSinkHarness(new_database(url), Losses(StepAnswers()))
 

@@ -14,7 +14,11 @@ from tests.contract.hdfs_folder import FolderThroughProxy, HdfsFolder
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("format", ["parquet", "json", "csv"])
+@pytest.mark.parametrize(
+    # How a format is written is the same for every file system: see test_files_sink.
+    "format",
+    ["parquet", *(pytest.param(it, marks=pytest.mark.long) for it in ("json", "csv"))],
+)
 class TestHdfsSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, hdfs_server: HdfsServer, format: str) -> SinkHarness:

@@ -60,6 +60,7 @@ def losses() -> Losses:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # test_troubled_servers loses the answers that matter most
 class TestKafkaSinkDegraded(SinkBackendContract):
     """Two shards, transactions of two records; what follows each step is lost once, calls come twice."""
 

@@ -55,6 +55,7 @@ class TestPostgresqlTwoPhase(SinkBackendContract):
         return database
 
 
+@pytest.mark.long  # the class below loses more answers than these
 class TestPostgresqlTwoPhaseDegraded(SinkBackendContract):
     """What follows each step is lost once; calls come twice, each from another process."""
 

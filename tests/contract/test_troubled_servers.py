@@ -185,7 +185,7 @@ def before_hdfs(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
         yield before
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=LONG) if kind == "hold" else kind for kind in KINDS])
 @pytest.mark.parametrize(
     "operation", [*(pytest.param(it, marks=LONG) for it in ("MKDIRS", "RENAME")), "epoch%3D0000000002&renameoptions"]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+import epochal.testing
 from epochal.connectors import generator
 from epochal.contracts.source import SliceLimits
 from epochal.engine.settings import Configuration
@@ -88,12 +91,10 @@ def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
 
 def test_every_error_is_documented() -> None:
     """docs/errors.md names every slug that there is, and none that there is not."""
-    import epochal.backends.lmdb_environment
-    import epochal.engine.epoch
-    import epochal.service.applications.forks
-    import epochal.service.idempotency
-    import epochal.service.state.lookups
-    import epochal.service.supervision.failures  # noqa: F401 - their classes register themselves with their base
+    # Their classes register themselves with their base when they are imported.
+    for module in pkgutil.walk_packages(epochal.__path__, "epochal."):
+        if ".migrations" not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
     def slugs(kind: type[EpochalError]) -> set[str]:
         own = {kind.slug} if kind.__module__.startswith("epochal.") else set()
@@ -101,6 +102,12 @@ def test_every_error_is_documented() -> None:
 
     documented = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE))
     assert documented == slugs(EpochalError)
+
+
+def test_every_module_that_helps_tests_is_documented() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    modules = {module.name for module in pkgutil.iter_modules(epochal.testing.__path__)}
+    assert {name for name in modules if not re.search(rf"[`.]{name}[`.(]", page)} == set()
 
 
 def test_every_setting_of_an_application_is_documented_with_its_default() -> None:
@@ -124,9 +131,14 @@ def test_links_lead_somewhere(page: str) -> None:
     assert [link for link in links if not (here / link).exists()] == []
 
 
+@pytest.fixture(scope="module")
+def known() -> str:
+    """What ``epochal --help`` prints."""
+    return subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("page", EVERY_PAGE)
-def test_pages_name_only_commands_that_there_are(page: str) -> None:
-    known = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+def test_pages_name_only_commands_that_there_are(page: str, known: str) -> None:
     for block in blocks_of(page, "console"):
         for command in block.commands:
             program, verb, *_ = command.split()

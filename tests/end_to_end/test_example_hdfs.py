@@ -11,9 +11,10 @@ from epochal.testing.servers.hdfs import HdfsServer
 from examples.hdfs import demo
 from tests.end_to_end.blocks import blocks_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(600)]
 
-
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.server
 def test_the_days_equal_pandas_after_driver_and_name_node_were_killed(
     hdfs_server: HdfsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from tests.end_to_end.blocks import ROOT, blocks_of
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.server
 def test_flights_through_kafka() -> None:
     try:

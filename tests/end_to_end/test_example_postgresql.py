@@ -13,6 +13,7 @@ from tests.end_to_end.blocks import ROOT, blocks_of
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.server
 def test_a_table_kept_in_postgresql() -> None:
     try:

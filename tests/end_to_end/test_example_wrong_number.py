@@ -11,6 +11,7 @@ from tests.end_to_end.blocks import ROOT
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_wrong_number_is_found_traced_tried_and_put_right() -> None:
     command = [sys.executable, "-m", "examples.wrong_number.demo"]

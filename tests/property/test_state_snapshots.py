@@ -145,6 +145,9 @@ def _by_key(rows: pa.Table, key: list[str]) -> dict[tuple[Any, ...], dict[str, A
 
 
 Lives.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=settings.default.max_examples * 2 // 5,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 TestLives = Lives.TestCase

@@ -138,6 +138,7 @@ class Running:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Path, tmp_path: Path) -> None:
     with control_plane(tmp_path / "plane") as plane:
         token = (plane.home / "admin.token").read_text().strip()

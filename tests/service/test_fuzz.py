@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -20,7 +21,7 @@ LEFT_OUT = "/events|/logs|/internal|/tokens/"
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
-def test_made_up_requests(plane: Plane, tmp_path: Path) -> None:
+def test_made_up_requests(plane: Plane, tmp_path: Path, run_seed: int) -> None:
     console = plane.artifact({"out": "console:"})
     for name in "abcdef":
         plane.application(name, artifact=console, start=False)
@@ -29,7 +30,7 @@ def test_made_up_requests(plane: Plane, tmp_path: Path) -> None:
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{plane.settings.url}/openapi.json"),
         *("--header", f"Authorization: Bearer {token}"),
         *("--checks", CHECKS, "--exclude-path-regex", LEFT_OUT),
-        *("--phases", "fuzzing", "--max-examples", "8", "--seed", "1"),
+        *("--phases", "fuzzing", "--max-examples", str(settings.default.max_examples // 12), "--seed", str(run_seed)),
     ]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
 

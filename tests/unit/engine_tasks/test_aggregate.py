@@ -113,7 +113,7 @@ SLICE = st.dictionaries(st.sampled_from("abcdefghijk"), st.lists(st.integers(-10
 
 
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(slices=st.lists(SLICE, min_size=1, max_size=5))
 def test_state_equals_the_aggregate_over_everything(make_operator: Any, kind: str, slices: Any) -> None:
     delays = make_operator(AggregateWork(PLAN), KEY, ROW, ROW, tables=(TABLE,), kind=kind)

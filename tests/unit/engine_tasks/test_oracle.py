@@ -118,7 +118,7 @@ EPOCHS = st.lists(st.lists(STEP, max_size=60), min_size=2, max_size=5)
 
 
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     epochs=EPOCHS,
     batch_rows=st.integers(1, 9),

@@ -1,0 +1,95 @@
+"""A pytest plugin: the seed of a run, and samples of tests that fit into a number of seconds.
+
+``--seed`` decides everything that a run chooses at random: the sample, and what the fixture ``run_seed`` gives. Without
+it the commit decides, so that the same commit is tested in the same way wherever it is.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.lengths import Lengths
+
+Item = TypeVar("Item")
+
+SEED = pytest.StashKey[int]()
+END = pytest.StashKey[float]()
+"""When the last test of a sample has to be over, in seconds since the epoch."""
+STARTING_SECONDS = 40.0
+"""Of the workers, and of the servers and sessions that many tests share."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("epochal")
+    group.addoption("--seed", type=int, help="what the run chooses at random; without it the commit says")
+    group.addoption("--sample-seconds", type=float, help="run so many of the tests, chosen by the seed, as fit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    above: dict[str, Any] = getattr(config, "workerinput", {})
+    seed = config.getoption("seed")
+    config.stash[SEED] = above["seed"] if above else _seed_of_the_commit() if seed is None else seed
+    seconds = config.getoption("sample_seconds")
+    if seconds is not None:
+        config.stash[END] = above["end"] if above else time.time() + seconds
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist begins a worker: it has the same seed, and the same end."""
+    node.workerinput["seed"] = node.config.stash[SEED]
+    node.workerinput["end"] = node.config.stash.get(END, 0.0)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.stash[SEED]} (--seed repeats it)"
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seconds = config.getoption("sample_seconds")
+    if seconds is None:
+        return
+    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    chosen = set(sample(items, config.stash[SEED], (seconds - STARTING_SECONDS) * workers, Lengths.read().of))
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+def sample(items: Sequence[Item], seed: int, seconds: float, length: Callable[[Item], float]) -> list[Item]:
+    """Those that fit, of a sequence in the order that the seed says."""
+    chosen = []
+    for item in random.Random(seed).sample(items, len(items)):
+        if length(item) <= seconds:
+            seconds -= length(item)
+            chosen.append(item)
+    return chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    end = item.config.stash.get(END, None)
+    if end is not None and time.time() + Lengths.read().of(item) > end:
+        pytest.skip("this sample's time is over")
+
+
+@pytest.fixture(scope="session")
+def run_seed(request: pytest.FixtureRequest) -> int:
+    """What a test that chooses at random begins with; the run's header says it."""
+    return request.config.stash[SEED]
+
+
+def _seed_of_the_commit() -> int:
+    asked = ["git", "rev-parse", "--short=7", "HEAD"]
+    try:
+        answer = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(answer.stdout.strip()[:7], 16)

@@ -1,0 +1,25 @@
+"""Samples of tests: the same for the same seed, and never longer than the time that there is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sampling import sample
+
+LENGTHS = st.lists(st.integers(1, 100), max_size=30)
+
+
+@given(LENGTHS, st.integers(0, 300), st.integers())
+def test_a_sample_fits_and_nothing_more_would(lengths: list[int], seconds: int, seed: int) -> None:
+    items = range(len(lengths))
+    chosen = sample(items, seed, seconds, lengths.__getitem__)
+    left = seconds - sum(lengths[item] for item in chosen)
+    assert left >= 0
+    assert all(lengths[item] > left for item in set(items) - set(chosen))
+    assert len(set(chosen)) == len(chosen)
+    assert sample(items, seed, seconds, lengths.__getitem__) == chosen
+
+
+def test_another_seed_chooses_others() -> None:
+    assert len({tuple(sample(range(40), seed, 10, lambda _: 1)) for seed in range(5)}) == 5
