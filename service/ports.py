@@ -172,8 +172,27 @@ class AttemptTicket:
     token: str = field(repr=False)
 
 
+@dataclass(frozen=True)
+class SupervisedBy:
+    """The control plane that supervises a catalog. ``seconds_ago``: when it was last heard."""
+
+    host: str
+    process: int
+    data: Path
+    seconds_ago: float
+
+
 class Executions(Protocol):
     """The supervisor's side of the catalog. Raises ``NotFound``; ``CatalogUnavailable`` (try again)."""
+
+    def supervise(self, folder: str, timeout_seconds: float) -> SupervisedBy | None:
+        """Claim the right to supervise for the data folder with this id, or keep it; otherwise who has it.
+
+        The right of another data folder ends when it was not kept for ``timeout_seconds``.
+        """
+
+    def end_supervision(self) -> None:
+        """Give the right up, where this control plane has it."""
 
     def supervised(self) -> Sequence[SupervisedExecution]:
         """Every execution that is ``starting``, ``running`` or ``stopping``."""

@@ -361,6 +361,25 @@ class Token(Base):
     __table_args__ = (CheckConstraint("scope IN ('read', 'operate', 'admin')", name="scope"),)
 
 
+class Supervisor(Base):
+    """The control plane that supervises: one row, or none. ``holder`` is its process, ``folder`` its data folder's id.
+
+    ``heartbeat_at`` is by the database's clock; the rest is for people.
+    """
+
+    __tablename__ = "supervisor"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    holder: Mapped[str] = mapped_column(String(32))
+    folder: Mapped[str] = mapped_column(String(64))
+    host: Mapped[str] = mapped_column(String(255))
+    process: Mapped[int]
+    data: Mapped[str] = mapped_column(Text)
+    heartbeat_at: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("id = 1", name="one"),)
+
+
 class RevokedToken(Base):
     """The id of a token that was deleted or replaced. It is never accepted again, wherever its token turns up."""
 

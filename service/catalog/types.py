@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect
+from sqlalchemy import DateTime, Dialect, func, select
+from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
@@ -34,6 +35,15 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def database_now(session: Session) -> datetime:
+    """The time by the database's clock, which is one clock for all control planes."""
+    if session.get_bind().dialect.name == "sqlite":
+        clock = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime())
+    else:
+        clock = func.clock_timestamp(type_=UtcDateTime())
+    return session.scalars(select(clock)).one()
 
 
 def now() -> datetime:

@@ -17,6 +17,7 @@ from epochal.service.catalog.lines import Line
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
+from epochal.service.catalog.supervision import SupervisorHeartbeat
 from epochal.service.executions.repository import ExecutionRepository
 from epochal.service.ports import (
     AttemptState,
@@ -26,6 +27,7 @@ from epochal.service.ports import (
     ExecutionState,
     LaunchPlan,
     SupervisedAttempt,
+    SupervisedBy,
     SupervisedExecution,
 )
 from epochal.service.security.secrets import DriverToken
@@ -39,6 +41,13 @@ class ExecutionLedger:
         self._settings = settings
         self._database = database
         self._events = events
+        self._heartbeat = SupervisorHeartbeat(database, settings.data)
+
+    def supervise(self, folder: str, timeout_seconds: float) -> SupervisedBy | None:
+        return self._heartbeat.send(folder, timeout_seconds)
+
+    def end_supervision(self) -> None:
+        self._heartbeat.end()
 
     def supervised(self) -> Sequence[SupervisedExecution]:
         with self._database.reading() as session:

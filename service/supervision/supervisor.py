@@ -25,7 +25,7 @@ from epochal.service.supervision.decisions import (
     decide,
 )
 from epochal.service.supervision.departures import Departures
-from epochal.service.supervision.lock import SupervisionLock
+from epochal.service.supervision.right import SupervisionRight
 from epochal.service.supervision.settings import SupervisionSettings
 
 log = logging.getLogger("epochal.supervision")
@@ -49,7 +49,7 @@ class ThreadedSupervisor:
         self._executions = executions
         self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
-        self._lock = SupervisionLock(settings.data / "supervisor.lock")
+        self._right = SupervisionRight(settings.data, executions, self._supervision)
         self._departures = Departures(launcher, settings.work_directory)
         self._listening_since = datetime.now(UTC)
         self._last_round = self._listening_since
@@ -58,6 +58,8 @@ class ThreadedSupervisor:
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def open(self) -> None:
+        """Raises ``SupervisedElsewhere``."""
+        self._right.claim()
         self._listening_since = self._last_round = datetime.now(UTC)
         self._thread.start()
 
@@ -66,21 +68,25 @@ class ThreadedSupervisor:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
-        self._lock.release()
+        self._right.release()
 
     def wake(self, execution: str) -> None:
         self._wake.set()
 
     def _run(self) -> None:
-        standing_by = False
         while not self._closing:
             self._wake.clear()
-            if self._lock.acquire():
+            if self._may_supervise():
                 self._round()
-            elif not standing_by:
-                standing_by = True
-                log.warning("another control plane supervises %s; standing by", self._settings.data)
             self._wake.wait(self._supervision.round_seconds)
+
+    def _may_supervise(self) -> bool:
+        try:
+            return self._right.held()
+        except EpochalError as error:
+            log.warning("cannot say in the catalog that this control plane supervises: %s", error)
+            self._listening_since = datetime.now(UTC)
+            return False
 
     def _round(self) -> None:
         now = datetime.now(UTC)
@@ -96,6 +102,8 @@ class ThreadedSupervisor:
             return
         self._departures.look(supervised)
         for execution in supervised:
+            if self._closing or not self._may_supervise():
+                return
             try:
                 self._look(execution)
             except (CatalogUnavailable, Conflict, NotFound) as error:
@@ -104,8 +112,6 @@ class ThreadedSupervisor:
             except Exception:
                 # One execution must not keep the others from being looked after.
                 log.exception("execution %s could not be looked after", execution.id)
-            if self._closing:
-                return
 
     def _look(self, execution: SupervisedExecution) -> None:
         now = datetime.now(UTC)
