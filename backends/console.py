@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from epochal.backends import json_lines
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -82,7 +83,7 @@ class ConsoleTransaction(SinkTransaction):
         self._columns = batch.schema.names
         self._rows += batch.num_rows
         remaining = self._limit - len(self._shown)
-        for row in zip(*(column.to_pylist() for column in batch.slice(0, max(remaining, 0)).columns), strict=True):
+        for row in zip(*map(_shown, batch.slice(0, max(remaining, 0)).columns), strict=True):
             texts = [_text(value) for value in row]
             self._size += len(json.dumps(texts))
             if self._size > LARGEST_PAYLOAD:
@@ -96,6 +97,11 @@ class ConsoleTransaction(SinkTransaction):
 
     def discard(self) -> None:
         """Nothing is outside this object."""
+
+
+def _shown(column: pa.Array) -> list[Any]:
+    values: list[Any] = (json_lines.texts(column) if pa.types.is_nested(column.type) else column).to_pylist()
+    return values
 
 
 def _text(value: Any) -> str:

@@ -186,7 +186,7 @@ def check_columns(where: str, format: str, schema: pa.Schema) -> None:
     if "epoch" in {name.casefold() for name in schema.names}:
         raise SchemaError(f"{where}: a column cannot be named 'epoch', as the folders are. Rename the column.")
     for field in schema:
-        unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type)
+        unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_duration(field.type)
         if format == "csv" and unfit:
             raise SchemaError(
                 f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or cast it."

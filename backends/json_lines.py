@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from epochal.state.column_bytes import elements
+from epochal.state.json_form import variant_text
+from epochal.state.types import is_variant
+
+_MICROSECOND = timedelta(microseconds=1)
 
 _CONTROL = "[\\x00-\\x1f]"
 
@@ -32,8 +39,12 @@ def objects(batch: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, "}", "")
 
 
+def texts(column: pa.Array) -> pa.Array:
+    """Each value of a column as JSON text; null stays null."""
+    return _values(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+
+
 def _values(column: pa.Array) -> pa.Array:
-    """Each value as JSON text; null stays null."""
     type = column.type
     if pa.types.is_boolean(type) or pa.types.is_integer(type) or pa.types.is_decimal(type):
         return column.cast(pa.string())
@@ -45,7 +56,64 @@ def _values(column: pa.Array) -> pa.Array:
         return _quoted(column.cast(pa.string()))
     if pa.types.is_timestamp(type):
         return _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T"))
-    return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+    if pa.types.is_duration(type):
+        return _quoted(intervals(column))
+    if pa.types.is_binary(type) or pa.types.is_large_binary(type):
+        return _quoted(_each(column, lambda value: base64.b64encode(value).decode()))
+    if is_variant(type):
+        return _each(column, lambda value: variant_text(value["value"], value["metadata"]))
+    if pa.types.is_struct(type):
+        return _or_null(column, objects(pa.RecordBatch.from_arrays(column.flatten(), names=_names(type))))
+    return _lists(column)
+
+
+def _lists(column: pa.Array) -> pa.Array:
+    """Arrays, and maps as objects whose names are their keys."""
+    counts, parts = elements(column)
+    texts = pc.fill_null(_values(parts[-1]), "null")
+    opening, closing = "[", "]"
+    if len(parts) == 2:
+        texts = pc.binary_join_element_wise(_map_keys(parts[0]), texts, ":")
+        opening, closing = "{", "}"
+    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), counts])).astype(np.int32)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
+    return _or_null(column, pc.binary_join_element_wise(opening, joined, closing, ""))
+
+
+def _map_keys(keys: pa.Array) -> pa.Array:
+    texts = _values(keys)
+    if pa.types.is_nested(keys.type):
+        return _strings(texts)
+    bare = keys.type
+    unquoted = pa.types.is_boolean(bare) or pa.types.is_integer(bare) or pa.types.is_decimal(bare)
+    if pa.types.is_floating(bare):
+        return _quoted(pc.replace_substring(texts, '"', ""))
+    return _quoted(texts) if unquoted else texts
+
+
+def intervals(column: pa.Array) -> pa.Array:
+    """Intervals of days to seconds as Spark writes them into text: ``INTERVAL '1 02:03:04.5' DAY TO SECOND``."""
+    return _each(column, _interval)
+
+
+def _interval(value: timedelta) -> str:
+    seconds, fraction = divmod(abs(value) // _MICROSECOND, 1_000_000)
+    days, second = divmod(seconds, 86_400)
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    decimals = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f"INTERVAL '{'-' if value < timedelta(0) else ''}{days} {clock}{decimals}' DAY TO SECOND"
+
+
+def _names(type: pa.StructType) -> list[str]:
+    return [field.name for field in type]
+
+
+def _or_null(column: pa.Array, texts: pa.Array) -> pa.Array:
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string())) if column.null_count else texts
+
+
+def _each(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
 
 
 def _floats(column: pa.Array) -> pa.Array:
@@ -62,34 +130,10 @@ def _floats(column: pa.Array) -> pa.Array:
 
 def _strings(column: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(column, _CONTROL), min_count=0).as_py():
-        return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+        return _each(column, lambda value: json.dumps(value, ensure_ascii=False))
     escaped = pc.replace_substring(pc.replace_substring(column, "\\", "\\\\"), '"', '\\"')
     return _quoted(escaped)
 
 
 def _quoted(column: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', column, '"', "")
-
-
-def _text(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Decimal():
-            return float(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case datetime():
-            return value.isoformat()
-        case date():
-            return value.isoformat()
-        case dict():
-            return {key: _plain(inner) for key, inner in value.items()}
-        case list() if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
-            return {str(key): _plain(inner) for key, inner in value}
-        case list():
-            return [_plain(inner) for inner in value]
-        case _:
-            return value

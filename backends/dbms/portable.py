@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData, Table, exc
 from sqlalchemy.dialects import mysql, sqlite
 
+from epochal.backends import json_lines
 from epochal.backends.dbms.failures import RowRefused
 from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT, described
 from epochal.backends.dbms.writing import OPERATION, Writing
@@ -85,8 +86,10 @@ class PortableTable:
             values = column.to_pylist()
             if pa.types.is_timestamp(column.type) and column.type.tz is not None:
                 values = [_utc(value) for value in values]
-            elif pa.types.is_nested(column.type) and not isinstance(self._table.c[name].type, sa.JSON):
-                values = [None if value is None else json.dumps(value, default=str) for value in values]
+            elif pa.types.is_nested(column.type):
+                values = json_lines.texts(column).to_pylist()
+                if isinstance(self._table.c[name].type, sa.JSON):
+                    values = [None if value is None else json.loads(value) for value in values]
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

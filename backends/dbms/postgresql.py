@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from psycopg import Connection, sql
 
+from epochal.backends import json_lines
 from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT
 from epochal.backends.dbms.writing import OPERATION, Writing
 
@@ -130,7 +130,7 @@ def _as_text(column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_binary(column.type):
         texts = [None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()]
     else:
-        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
+        return json_lines.texts(column)
     return pa.array(texts, pa.string())
 
 

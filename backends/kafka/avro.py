@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.backends.kafka.encoding import Encoder
+from epochal.engine.tasks.values import python_values
 from epochal.errors import EnvironmentProblem, SchemaError, SinkError
+from epochal.state.types import is_variant, spark_type
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -52,11 +54,18 @@ class AvroEncoder(Encoder):
         if unknown or missing:
             what = f"has no field {unknown[0]!r}" if unknown else f"needs a column {missing[0]!r}"
             raise SchemaError(f"{sink}: the Avro schema {what}. Its fields are {', '.join(fields)}.")
+        for field in schema:
+            if _unknown_to_avro(field.type):
+                raise SchemaError(
+                    f"{sink}: column {field.name!r} is {spark_type(field.type)}, which Avro cannot hold. "
+                    "Cast an interval to a number, and write a variant as to_json(..) of it."
+                )
 
     def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
         fastavro, schema = _fastavro(), parsed(self.schema)
         encoded = []
-        for row in columns.to_pylist():
+        for values in zip(*map(python_values, columns.columns), strict=True):
+            row = dict(zip(columns.schema.names, values, strict=True))
             buffer = io.BytesIO()
             try:
                 fastavro.schemaless_writer(buffer, schema, row, strict=True)
@@ -100,6 +109,12 @@ def parsed(schema: str) -> dict[str, Any]:
 def arrow_schema(schema: str) -> pa.Schema:
     """The columns of a record. Raises ``SchemaError`` for a field that cannot be one."""
     return pa.schema([_field(field) for field in parsed(schema)["fields"]])
+
+
+def _unknown_to_avro(type: pa.DataType) -> bool:
+    if pa.types.is_duration(type) or is_variant(type):
+        return True
+    return any(_unknown_to_avro(type.field(inner).type) for inner in range(type.num_fields))
 
 
 def _field(field: dict[str, Any]) -> pa.Field:

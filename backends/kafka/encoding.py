@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -71,10 +69,9 @@ def as_bytes(column: pa.Array) -> pa.Array:
     if is_text(column.type):
         return column.cast(pa.binary())
     if pa.types.is_nested(column.type):
-        values: list[Any] = column.to_pylist()
-        return pa.array(
-            [None if value is None else json.dumps(value, default=str) for value in values], pa.string()
-        ).cast(pa.binary())
+        return json_lines.texts(column).cast(pa.binary())
+    if pa.types.is_duration(column.type):
+        return json_lines.intervals(column).cast(pa.binary())
     return column.cast(pa.string()).cast(pa.binary())
 
 

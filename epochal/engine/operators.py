@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from epochal.contracts.source import Source
@@ -18,12 +18,14 @@ from epochal.engine.tasks.operator import CONTROL, Work
 from epochal.engine.tasks.process import ProcessWork
 from epochal.engine.tasks.process_batch import ProcessBatchWork
 from epochal.pipeline.aggregation import AggregationPlan, plan_aggregation
+from epochal.pipeline.carried import carried_schema
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.expressions import column, to_column
 from epochal.pipeline.graph import AggregateNode, Graph, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.operators import declared_output, state_tables
 from epochal.state.table import Column, StateTable
+from epochal.state.types import nullable_within
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def operator_plan(node: OperatorNode, frame: DataFrame) -> OperatorPlan:
             work: Work = ProcessWork(node.process, names)
         case ProcessBatchNode():
             work = ProcessBatchWork(node.function, names)
-    return OperatorPlan(work, key, state_tables(node, frame), to_arrow_schema(declared_output(node), timezone="UTC"))
+    declared = carried_schema(declared_output(node))
+    output = pa.schema([field.with_type(nullable_within(field.type)) for field in declared])
+    return OperatorPlan(work, key, state_tables(node, frame), output)
 
 
 @dataclass(frozen=True)
@@ -101,5 +105,5 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.task_output)))
 
     frames = evaluate(graph, source=empty, table=lambda node: node.read(spark), operator=planned)
-    sinks = {node.name: to_arrow_schema(frames[node.input].schema, timezone="UTC") for node in graph.sinks}
+    sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
     return PipelinePlan(plans, sinks)

@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.errors import PipelineError
 from epochal.pipeline.expressions import Expression, call
 from epochal.pipeline.merging import Merge, greater, merge_columns
 from epochal.state.quotients import average_type, quotients
 from epochal.state.table import Column
+from epochal.state.type_names import nested_type
 
 TypeOf = Callable[[Expression], str]
 """The Spark type of an expression over the operator's input."""
@@ -78,6 +80,11 @@ class Simple(MergeableAggregate):
     counts: bool = False
     """Never null: Spark, too, says so of a count's column."""
 
+    def resolved(self, type_of: TypeOf) -> Simple:
+        if self.kind in (Merge.MIN, Merge.MAX):
+            _check_ordered(type_of(self.expression))
+        return self
+
     def partials(self) -> tuple[Partial, ...]:
         return (Partial("value", self.expression),)
 
@@ -129,6 +136,10 @@ class Extreme(MergeableAggregate):
     order: Expression
     largest: bool
 
+    def resolved(self, type_of: TypeOf) -> Extreme:
+        _check_ordered(type_of(self.order))
+        return self
+
     def partials(self) -> tuple[Partial, ...]:
         by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
         return (Partial("value", call(by, self.value, self.order)), Partial("order", call(extreme, self.order)))
@@ -141,6 +152,14 @@ class Extreme(MergeableAggregate):
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         return partials[0]
+
+
+def _check_ordered(type: str) -> None:
+    if nested_type(type) is not None:
+        raise PipelineError(
+            f"values of {type} cannot be merged by their order. Order by one flat column: max_by(value, column) keeps "
+            "the value that belongs to the largest, and the value may be of any type."
+        )
 
 
 def _as_column(argument: Any) -> Expression:

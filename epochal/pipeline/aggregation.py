@@ -25,6 +25,7 @@ from epochal.pipeline.graph import AggregateNode, Aggregation
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.spark_errors import at
 from epochal.state.table import Column, Quotient, StateKind, StateTable
+from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 
 if TYPE_CHECKING:
@@ -235,8 +236,8 @@ def _batch_type(aggregation: Aggregation, frame: DataFrame) -> str | None:
 
 
 def _aggregate_type(expression: Expression, frame: DataFrame) -> str:
-    return frame.agg(to_column(expression).alias("value")).schema["value"].dataType.simpleString()
+    return type_name(frame.agg(to_column(expression).alias("value")).schema["value"].dataType)
 
 
 def _type_of(frame: DataFrame, expression: Expression) -> str:
-    return frame.select(to_column(expression).alias("value")).schema["value"].dataType.simpleString()
+    return type_name(frame.select(to_column(expression).alias("value")).schema["value"].dataType)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from epochal.contracts.source import SliceLimits
 from epochal.errors import PipelineError
+from epochal.pipeline.carried import carried_schema
 from epochal.pipeline.description import GraphDescription, describe, names_place
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, ProcessNode, SinkNode, SourceNode, StaticNode
@@ -87,12 +88,9 @@ def _check_targets(graph: Graph) -> None:
 
 
 def _check_sink(node: SinkNode, frame: DataFrame) -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     with at(f"Sink {node.name!r}"):
         names = [name.casefold() for name in frame.columns]
         for name in names:
             if names.count(name) > 1:
                 raise PipelineError(f"its input has two columns named {name!r}. Rename or drop one.")
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
-        node.backend().check(schema)
+        node.backend().check(carried_schema(frame.schema))

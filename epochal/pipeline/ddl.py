@@ -1,7 +1,7 @@
 """Column lists as authors write them (``"streak int, since timestamp"``), read without a JVM.
 
-State is flat (:mod:`epochal.state.types`), so this knows atomic types only; Spark itself reads the schemas of sources
-and of operators' outputs, which may nest.
+This knows the types that state can have (:mod:`epochal.state.types`); Spark itself reads the schemas of sources and of
+operators' outputs.
 """
 
 from __future__ import annotations
@@ -12,17 +12,28 @@ from typing import TYPE_CHECKING, Any
 from epochal.errors import InvalidInput, SchemaError
 from epochal.state.json_form import from_text, to_json
 from epochal.state.table import Column
+from epochal.state.type_names import (
+    array_name,
+    map_name,
+    split_outside_brackets,
+    struct_name,
+    type_name,
+    unquoted,
+)
 from epochal.state.types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_UNIT = "(?:year|month|day|hour|minute|second)"
 _COLUMN = re.compile(
-    r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\w+))\s*[:\s]\s*(?P<type>[^\W\d]\w*(?:\s*[(<].*[)>])?)"
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>\w+))\s*[:\s]\s*"
+    rf"(?P<type>interval(?:\s+{_UNIT}(?:\s+to\s+{_UNIT})?)?|[^\W\d]\w*(?:\s*[(<].*[)>])?)"
     r"(?:\s+NOT\s+NULL)?(?:\s+DEFAULT\s+(?P<default>'[^']*'|\"[^\"]*\"|[^\s'\"]+))?"
     r"(?:\s+COMMENT\s+(?:'[^']*'|\"[^\"]*\"))?\s*",
     re.IGNORECASE | re.DOTALL,
 )
+_NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 _ALIASES = {
     "byte": "tinyint",
     "short": "smallint",
@@ -55,7 +66,15 @@ def parse_columns(where: str, schema: str | StructType) -> tuple[Column, ...]:
 
 
 def normal_type(text: str) -> str:
-    """A type as ``StructType.simpleString`` spells it: ``LONG`` -> ``bigint``, ``dec( 10 )`` -> ``decimal(10,0)``."""
+    """A type as :mod:`epochal.state.type_names` spells it: ``LONG`` -> ``bigint``, ``dec( 10 )`` -> ``decimal(10,0)``.
+
+    Raises ``SchemaError`` for a nested type that is not well formed.
+    """
+    nested = _NESTED.fullmatch(text.strip())
+    if nested is not None:
+        return _normal_nested(nested[1].lower(), split_outside_brackets(nested[2]), text)
+    if text.strip().lower().startswith("interval"):
+        return " ".join(text.lower().split())
     name, bracket, rest = re.sub(r"\s+", "", text).lower().partition("(")
     name = _ALIASES.get(name, name)
     if name == "decimal":
@@ -64,15 +83,37 @@ def normal_type(text: str) -> str:
     return name + bracket + rest
 
 
+def _normal_nested(kind: str, parts: list[str], text: str) -> str:
+    if kind == "struct":
+        fields = [_COLUMN.fullmatch(part) for part in parts]
+        if all(field is not None and field["default"] is None for field in fields):
+            return struct_name([(_name(field), normal_type(field["type"])) for field in fields if field is not None])
+    elif kind == "array" and len(parts) == 1 and parts[0].strip():
+        return array_name(normal_type(parts[0]))
+    elif kind == "map" and len(parts) == 2 and all(part.strip() for part in parts):
+        return map_name(normal_type(parts[0]), normal_type(parts[1]))
+    raise SchemaError(
+        f"{text.strip()!r} is not a type: write array<element>, map<key, value> or struct<field: type, ..>."
+    )
+
+
+def _name(match: re.Match[str]) -> str:
+    return match["plain"] or unquoted(match["quoted"])
+
+
 def _from_text(where: str, text: str) -> tuple[Column, ...]:
-    return tuple(_column(where, part) for part in _split(text) if part.strip())
+    return tuple(_column(where, part) for part in split_outside_brackets(text) if part.strip())
 
 
 def _column(where: str, text: str) -> Column:
     match = _COLUMN.fullmatch(text)
     if match is None:
         raise SchemaError(f"{where}: {text.strip()!r} is not a column: write 'name type', such as 'since timestamp'.")
-    column = Column(name=match["quoted"] or match["plain"], type=normal_type(match["type"]))
+    name = _name(match)
+    try:
+        column = Column(name=name, type=normal_type(match["type"]))
+    except SchemaError as error:
+        raise SchemaError(f"{where}, column {name!r}: {error.message}") from None
     return column if match["default"] is None else _with_default(where, column, match["default"])
 
 
@@ -90,29 +131,9 @@ def _with_default(where: str, column: Column, literal: str) -> Column:
     return column.model_copy(update={"default": to_json(value, column.type)})
 
 
-def _split(text: str) -> list[str]:
-    """Parts between the commas that stand outside brackets and quotation marks."""
-    parts, depth, quote, part = [], 0, "", ""
-    for character in text:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "`'\"":
-            quote = character
-        elif character in "(<":
-            depth += 1
-        elif character in ")>":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(part)
-            part = ""
-            continue
-        part += character
-    return [*parts, part]
-
-
 def _from_struct(where: str, schema: Any) -> tuple[Column, ...]:
     fields = getattr(schema, "fields", None)
     if fields is None:
         found = type(schema).__name__
         raise SchemaError(f"{where}: the schema is {found}; give text such as 'streak int', or a StructType.")
-    return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in fields)
+    return tuple(Column(name=field.name, type=type_name(field.dataType)) for field in fields)

@@ -8,7 +8,8 @@ from epochal.errors import PipelineError
 from epochal.pipeline.graph import OperatorNode
 from epochal.pipeline.verbs import require_columns
 from epochal.state.table import Column
-from epochal.state.types import is_key_type
+from epochal.state.type_names import type_name
+from epochal.state.types import is_key_type, key_fix
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -24,11 +25,13 @@ def key_columns(node: OperatorNode, schema: StructType) -> tuple[Column, ...]:
         require_columns(node.keys, schema.names)
     except PipelineError as error:
         raise PipelineError(f"{where}, key: {error.message}") from None
-    types = {field.name.casefold(): field.dataType.simpleString() for field in schema}
+    types = {field.name.casefold(): type_name(field.dataType) for field in schema}
     columns = tuple(Column(name=name, type=types[name.casefold()]) for name in node.keys)
     for column in columns:
         if not is_key_type(column.type):
-            raise PipelineError(f"{where}: {column.name!r} is {column.type} and cannot be a key. {_fix(column.type)}")
+            raise PipelineError(
+                f"{where}: {column.name!r} is {column.type} and cannot be a key. {key_fix(column.type)}"
+            )
     seen: set[str] = set()
     for name in schema.names:
         if name.casefold() in RESERVED:
@@ -37,11 +40,3 @@ def key_columns(node: OperatorNode, schema: StructType) -> tuple[Column, ...]:
             raise PipelineError(f"{where}: its input has two columns named {name!r}. Rename or drop one.")
         seen.add(name.casefold())
     return columns
-
-
-def _fix(type: str) -> str:
-    if type in ("float", "double"):
-        return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string."
-    if type.startswith(("array", "map", "struct", "variant")):
-        return "Key by its fields or elements, each as a column of its own, or by to_json(..) of it."
-    return "Cast it to string first."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.errors import PipelineError
 from epochal.pipeline.aggregation import plan_aggregation
+from epochal.pipeline.carried import carried_schema
 from epochal.pipeline.graph import AggregateNode, OperatorNode, ProcessBatchNode, ProcessNode
 from epochal.pipeline.keyed import BatchFunction, KeyedProcess
 from epochal.pipeline.keys import RESERVED, key_columns
@@ -35,6 +36,7 @@ def state_tables(node: OperatorNode, frame: DataFrame) -> tuple[StateTable, ...]
     names = {column.name.casefold() for column in keys}
     tables = []
     with at(f"Operator {node.name!r}"):
+        carried_schema(frame.schema)
         for state in declared_states(implementation(node)).values():
             table = state.table(node.name, keys)
             used = set(names)
@@ -73,6 +75,7 @@ def declared_output(node: ProcessNode | ProcessBatchNode) -> StructType:
             if name.casefold() in RESERVED:
                 raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
             seen.add(name.casefold())
+        carried_schema(schema)
     return schema
 
 

@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from epochal.errors import PipelineError
+from epochal.errors import PipelineError, SchemaError
 from epochal.pipeline.ddl import parse_columns
 from epochal.pipeline.names import check_name
 from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.types import is_key_type, key_fix
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -190,7 +191,14 @@ class MapState(StateDeclaration):
         self.key = key
 
     def sub_key_columns(self) -> tuple[Column, ...]:
-        return parse_columns(f"The key of state {self.name!r}", self.key)
+        where = f"The key of state {self.name!r}"
+        columns = parse_columns(where, self.key)
+        for column in columns:
+            if not is_key_type(column.type):
+                raise SchemaError(
+                    f"{where}, column {column.name!r}: {column.type} cannot be a key. {key_fix(column.type)}"
+                )
+        return columns
 
     @overload
     def __get__(self, instance: None, owner: type) -> MapState: ...

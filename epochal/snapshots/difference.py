@@ -24,7 +24,7 @@ from epochal.snapshots.route import Route, is_continuous
 from epochal.snapshots.row_groups import at_once, read_rows
 from epochal.snapshots.search import RequestedKeys, TableSearch, first_of_each
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec
+from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.table import StateTable
 
 Mask = npt.NDArray[np.bool_]
@@ -182,9 +182,19 @@ def _differs(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
     """Null is as null, NaN as NaN; a column that was widened is compared as it is now."""
     if old.type != new.type:
         old = old.cast(new.type)
+    if pa.types.is_nested(new.type):
+        old, new = (_comparable(side) for side in (old, new))
     differs = pc.fill_null(pc.not_equal(old, new), False)
     if pa.types.is_floating(new.type):
         both = pc.and_(pc.fill_null(pc.is_nan(old), False), pc.fill_null(pc.is_nan(new), False))
         differs = pc.and_not(differs, both)
     result: Mask = pc.or_(differs, pc.xor(old.is_null(), new.is_null())).to_numpy()
     return result
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Arrow compares no nested values; their bytes are equal when they are."""
+    array = column.combine_chunks()
+    codec = RowCodec(pa.schema([pa.field("value", array.type)]))
+    encoded = codec.encode_array(pa.table([array], schema=codec.schema))
+    return pa.chunked_array([pc.if_else(array.is_valid(), encoded, pa.scalar(None, pa.binary()))])

@@ -25,10 +25,11 @@ from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.row_groups import at_once, column_names
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.json_form import from_json
+from epochal.state.json_form import from_json, variant_text
 from epochal.state.quotients import quotients
 from epochal.state.table import Column, StateTable
-from epochal.state.types import decimal_of
+from epochal.state.type_names import nested_type, quoted
+from epochal.state.types import VARIANT, decimal_of
 
 _EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"
 _OLDEST = -1
@@ -124,10 +125,10 @@ def _frame(spark: SparkSession, reader: SnapshotReader, id: str) -> DataFrame:
     if not frames:
         return _shown(spark.createDataFrame([], _ddl((*table.full_key, *table.value))), table)
     rows = reduce(lambda left, right: left.unionByName(right), frames)
-    newest = F.max_by(F.struct(_OPERATION, *map(_quoted, values)), _EPOCH).alias(_ROW)
-    state = rows.groupBy(*map(_quoted, keys)).agg(newest).where(F.col(f"{_ROW}.{_OPERATION}") == "put")
-    selected: list[SparkColumn | str] = [*map(_quoted, keys)]
-    selected += [F.col(f"{_ROW}.{_quoted(value)}").alias(value) for value in values]
+    newest = F.max_by(F.struct(_OPERATION, *map(quoted, values)), _EPOCH).alias(_ROW)
+    state = rows.groupBy(*map(quoted, keys)).agg(newest).where(F.col(f"{_ROW}.{_OPERATION}") == "put")
+    selected: list[SparkColumn | str] = [*map(quoted, keys)]
+    selected += [F.col(f"{_ROW}.{quoted(value)}").alias(value) for value in values]
     return _shown(state.select(*selected), table)
 
 
@@ -144,13 +145,31 @@ def _read(
         frame = spark.read.schema(_ddl(columns)).parquet(*paths)
         for column in table.value:
             if column.name in absent:
-                frame = frame.withColumn(column.name, F.lit(from_json(column.default, column)).cast(column.type))
+                frame = frame.withColumn(column.name, _literal(from_json(column.default, column), column.type))
         if delta:
             epoch: SparkColumn = F.regexp_extract("_metadata.file_path", r"/epochs/(\d+)/[^/]+$", 1).cast("bigint")
             frames.append(frame.withColumn(_EPOCH, epoch))
         else:
             frames.append(frame.withColumn(_OPERATION, F.lit("put")).withColumn(_EPOCH, F.lit(_OLDEST).cast("bigint")))
     return frames
+
+
+def _literal(value: Any, type: str) -> SparkColumn:
+    """A value, as Arrow's ``as_py`` gives it, as a column of a type."""
+    if value is None:
+        return F.lit(None).cast(type)
+    if type == VARIANT:
+        return F.parse_json(F.lit(variant_text(value["value"], value["metadata"])))
+    nested = nested_type(type)
+    if nested is None:
+        return F.lit(value).cast(type)
+    if nested.kind == "array":
+        return F.array(*(_literal(element, nested.types[0]) for element in value)).cast(type)
+    if nested.kind == "map":
+        parts = (_literal(part, of) for pair in value for part, of in zip(pair, nested.types, strict=True))
+        return F.create_map(*parts).cast(type)
+    fields = zip(nested.names, nested.types, strict=True)
+    return F.struct(*(_literal(value[name], of).alias(name) for name, of in fields)).cast(type)
 
 
 def _by_absent_columns(
@@ -170,7 +189,7 @@ def _by_absent_columns(
 def _shown(state: DataFrame, table: StateTable) -> DataFrame:
     """With the columns that look-ups show beside the kept ones."""
     for quotient in table.shown:
-        dividend, divisor = F.col(_quoted(quotient.dividend)), F.col(_quoted(quotient.divisor))
+        dividend, divisor = F.col(quoted(quotient.dividend)), F.col(quoted(quotient.divisor))
         if decimal_of(quotient.type) is None:
             value = F.when(divisor != 0, dividend.cast("double") / divisor)
         else:  # Spark's own division of decimals keeps fewer digits than its average.
@@ -188,8 +207,4 @@ def _decimal_quotient(type: str) -> Callable[..., SparkColumn]:
 
 
 def _ddl(columns: Sequence[Column]) -> str:
-    return ", ".join(f"{_quoted(column.name)} {column.type}" for column in columns)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)

@@ -19,6 +19,10 @@ def is_variable(type: pa.DataType) -> bool:
     return bool(pa.types.is_string(type) or pa.types.is_binary(type))
 
 
+def is_nested(type: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(type))
+
+
 def fixed_dtype(type: pa.DataType) -> np.dtype[Any]:
     """The NumPy type of a fixed-width column's values, little-endian; a decimal is its 16 bytes."""
     if pa.types.is_boolean(type):
@@ -72,6 +76,37 @@ def binary_rows(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
     rows, width = matrix.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(matrix)])
+
+
+def contiguous_rows(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
+    """Rows that lie one after another in ``data``, from its beginning, as a binary array; no byte is copied."""
+    offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    )
+
+
+def elements(array: pa.Array) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
+    """How many elements each value of a list or map array has, none where it is null; and all of them, in order.
+
+    A list's elements are one array; a map's are its keys and its values.
+    """
+    is_map = pa.types.is_map(array.type)
+    if is_map:
+        # As a list of structs: for maps Arrow lacks the functions that lists have.
+        entries = pa.StructArray.from_arrays(
+            [array.keys, array.items], fields=[array.type.key_field, array.type.item_field]
+        )
+        buffers = array.buffers()[:2]
+        array = pa.Array.from_buffers(
+            pa.list_(entries.type), len(array), buffers, offset=array.offset, children=[entries]
+        )
+    counts = np.diff(array.offsets.to_numpy()).astype(np.int64)
+    nulls = null_mask(array)
+    if nulls is not None:
+        counts[nulls] = 0  # as `flatten` does, whatever lies there
+    flat = array.flatten()
+    return counts, flat.flatten() if is_map else [flat]
 
 
 def variable_binary(array: pa.Array) -> pa.BinaryArray:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from epochal.state.column_bytes import Columns, column
 from epochal.state.json_form import from_json
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import NestedType, nested_type
 from epochal.state.types import INTEGER_BITS, arrow_type, decimal_of
 
 Verdict = Literal["same", "added", "dropped", "evolved"]
@@ -120,10 +121,23 @@ def widens(before: str, after: str) -> bool:
         return True
     if after == "double" and before in INTEGER_BITS:
         return INTEGER_BITS[before] <= 32
+    inner, outer = nested_type(before), nested_type(after)
+    if inner is not None and outer is not None:
+        return _nested_widens(inner, outer)
     old, new = decimal_of(before), decimal_of(after)
     if old is None or new is None:
         return False
     return old != new and new[1] >= old[1] and new[0] - new[1] >= old[0] - old[1]
+
+
+def _nested_widens(before: NestedType, after: NestedType) -> bool:
+    """An element, a map's value or a field may widen; the fields stay, in their order, and a map's key as it is."""
+    if (before.kind, before.names) != (after.kind, after.names):
+        return False
+    pairs = list(zip(before.types, after.types, strict=True))
+    if before.kind == "map" and pairs[0][0] != pairs[0][1]:
+        return False
+    return before != after and all(old == new or widens(old, new) for old, new in pairs)
 
 
 def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable) -> pa.Table:

@@ -12,27 +12,36 @@ binary                 string, base64 (RFC 4648, with padding)
 date                   string, ``"2013-01-31"``
 timestamp              string, UTC, microseconds: ``"2013-01-31T05:15:00.000000Z"``
 timestamp_ntz          string without a zone: ``"2013-01-31T05:15:00.000000"``
+interval of days to    string, ISO 8601, always with every part: ``"P1DT2H3M4.500000S"``; a minus
+seconds                in front of a negative one
+array                  array
+map                    object; its names are the keys as in a URL path: ``{"2013-01-31": 7}``
+struct                 object, with every field
+variant                string, the JSON text that ``to_json`` gives, so that no digit is lost
 =====================  ======================================================================
 
-``null`` is null in value columns; a key has no nulls. In a URL path a key is its columns' values in order, separated by
-commas, each percent-encoded; a value is written there as in JSON, without quotation marks.
+``null`` is null in value columns and in what is nested there; a key has no nulls. In a URL path a key is its columns'
+values in order, separated by commas, each percent-encoded; a value is written there as in JSON, without quotation
+marks.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from epochal.errors import InvalidInput, InvalidKey
 from epochal.state.table import Column
-from epochal.state.types import FLOATING, INTEGER_BITS, decimal_of
+from epochal.state.type_names import NestedType, nested_type
+from epochal.state.types import DAY_TIME_INTERVALS, FLOATING, INTEGER_BITS, VARIANT, decimal_of
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -41,6 +50,10 @@ _DECIMAL = re.compile(r"-?[0-9]{1,38}(\.[0-9]{1,38})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _TIME = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})?")
+_DURATION = re.compile(
+    r"(-?)P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,12})H)?(?:(\d{1,14})M)?(?:(\d{1,16})(?:\.(\d{1,6}))?S)?)?"
+)
+_MICROSECOND = timedelta(microseconds=1)
 _EXACT = Context(prec=80)
 
 _EXPECTED_FORMS = {
@@ -52,11 +65,13 @@ _EXPECTED_FORMS = {
     "date": 'a date such as "2013-01-31"',
     "timestamp": 'a time with its zone, such as "2013-01-31T05:15:00Z"',
     "timestamp_ntz": 'a time without a zone, such as "2013-01-31T05:15:00"',
+    VARIANT: "a string of JSON",
+    **dict.fromkeys(DAY_TIME_INTERVALS, 'a duration such as "P1DT2H3M4.5S"'),
 }
 
 
 def to_json(value: Any, type: str) -> Any:
-    """The JSON form of a Python value, as Arrow's ``as_py`` gives it."""
+    """The JSON form of a Python value, as Arrow's ``as_py`` gives it: of a map the pairs, of a variant its bytes."""
     if value is None:
         return None
     if type in FLOATING:
@@ -71,7 +86,19 @@ def to_json(value: Any, type: str) -> Any:
         return value.isoformat(timespec="microseconds")
     if type.startswith("decimal"):
         return f"{value:f}"
-    return value
+    if type in DAY_TIME_INTERVALS:
+        return _duration_text(value)
+    if type == VARIANT:
+        return variant_text(value["value"], value["metadata"])
+    nested = nested_type(type)
+    return value if nested is None else _nested_json(value, nested)
+
+
+def variant_text(value: bytes, metadata: bytes) -> str:
+    """The JSON text of a variant, from the two parts that it is kept as."""
+    from pyspark.sql.types import VariantVal
+
+    return VariantVal(value, metadata).toJson()
 
 
 def from_json(value: Any, column: Column) -> Any:
@@ -120,6 +147,11 @@ def from_text(text: str, column: Column) -> Any:
         return _parse(int(text), column, InvalidKey)
     if column.type in FLOATING and _NUMBER.fullmatch(text):
         return float(text)
+    if nested_type(column.type) is not None:
+        try:
+            return _parse(json.loads(text), column, InvalidKey)
+        except json.JSONDecodeError:
+            pass  # what is wrong with it is said below, of the text
     return _parse(text, column, InvalidKey)
 
 
@@ -135,7 +167,7 @@ def _infinity(value: float) -> str:
 def _parse(value: Any, column: Column, error: type[InvalidInput]) -> Any:
     try:
         return _value(value, column.type)
-    except (ValueError, TypeError, OverflowError, InvalidOperation):
+    except (ValueError, TypeError, OverflowError, InvalidOperation, InvalidKey):
         shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + ".."
         raise error(
             f"Column {column.name!r} ({column.type}) takes {_expected_form(column.type)}, not {shown}."
@@ -148,6 +180,12 @@ def _expected_form(type: str) -> str:
         return f"an integer from {-bound} to {bound - 1}"
     if type in _EXPECTED_FORMS:
         return _EXPECTED_FORMS[type]
+    if nested := nested_type(type):
+        if nested.kind == "array":
+            return f"an array, each element {_expected_form(nested.types[0])}"
+        if nested.kind == "map":
+            return f"an object, each value {_expected_form(nested.types[1])}"
+        return f"an object with the fields {', '.join(nested.names)}"
     precision, scale = decimal_of(type) or (0, 0)
     return f"a string of at most {precision - scale} digits before and {scale} after the point"
 
@@ -160,6 +198,8 @@ def _value(value: Any, type: str) -> Any:
         return _checked(value, isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound)
     if type in FLOATING:
         return _floating(value)
+    if nested := nested_type(type):
+        return _nested_value(value, nested)
     if not isinstance(value, str):
         raise TypeError
     if type == "string":
@@ -174,6 +214,10 @@ def _value(value: Any, type: str) -> Any:
         return _time(value, zoned=True).astimezone(UTC)
     if type == "timestamp_ntz":
         return _time(value, zoned=False)
+    if type in DAY_TIME_INTERVALS:
+        return _duration(value)
+    if type == VARIANT:
+        return _variant(value)
     return _decimal(value, type)
 
 
@@ -210,3 +254,55 @@ def _decimal(value: str, type: str) -> Any:
     exact = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     fits = exact == 0 or len(exact.as_tuple().digits) <= precision
     return _checked(exact, fits and exact == number)
+
+
+def _nested_json(value: Any, nested: NestedType) -> Any:
+    if nested.kind == "array":
+        return [to_json(element, nested.types[0]) for element in value]
+    if nested.kind == "struct":
+        return {name: to_json(value[name], type) for name, type in zip(nested.names, nested.types, strict=True)}
+    key_type, value_type = nested.types
+    return {_text(key, key_type): to_json(inner, value_type) for key, inner in dict(value).items()}
+
+
+def _nested_value(value: Any, nested: NestedType) -> Any:
+    if nested.kind == "array":
+        return [_inner(element, nested.types[0]) for element in _checked(value, isinstance(value, list))]
+    _checked(value, isinstance(value, dict))
+    if nested.kind == "struct":
+        _checked(value, value.keys() <= set(nested.names))
+        return {name: _inner(value.get(name), type) for name, type in zip(nested.names, nested.types, strict=True)}
+    key_type, value_type = nested.types
+    key = Column(name="key", type=key_type)
+    return [(from_text(text, key), _inner(inner, value_type)) for text, inner in value.items()]
+
+
+def _inner(value: Any, type: str) -> Any:
+    return None if value is None else _value(value, type)
+
+
+def _duration_text(value: timedelta) -> str:
+    microseconds = value // _MICROSECOND
+    seconds, fraction = divmod(abs(microseconds), 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{'-' if microseconds < 0 else ''}P{days}DT{hour}H{minute}M{second}.{fraction:06}S"
+
+
+def _duration(value: str) -> timedelta:
+    match = _DURATION.fullmatch(value)
+    if match is None or not any(match.groups()[1:]):
+        raise ValueError
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:5])
+    microseconds = int((match[6] or "").ljust(6, "0"))
+    length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=microseconds)
+    _checked(length, length // _MICROSECOND < 1 << 63)
+    return -length if match[1] else length
+
+
+def _variant(value: str) -> dict[str, bytes]:
+    from pyspark.sql.types import VariantVal
+
+    parsed = VariantVal.parseJson(value)
+    return {"value": bytes(parsed.value), "metadata": bytes(parsed.metadata)}

@@ -1,6 +1,6 @@
 """Value columns as bytes: a null bitmap, the fixed-width columns, the lengths of the others, then their bytes.
 
-A schema without strings and binaries gives rows of one width, which are encoded and decoded as one NumPy record array.
+A schema of fixed-width columns gives rows of one width, which are encoded and decoded as one NumPy record array.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from epochal.state.column_bytes import (
     fixed_array,
     fixed_dtype,
     fixed_values,
+    is_nested,
     is_variable,
     joined,
     null_mask,
@@ -31,22 +32,38 @@ from epochal.state.column_bytes import (
     pick,
     variable_binary,
 )
+from epochal.state.nested_bytes import NestedCodec
 from epochal.state.scalars import value_of
 
 
 class RowCodec:
-    """Encodes and decodes rows of one flat schema; any column may be null."""
+    """Encodes and decodes rows of one schema; any column may be null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._variable = [is_variable(field.type) for field in schema]
+        self._nested = [NestedCodec(field.type, RowCodec) if is_nested(field.type) else None for field in schema]
+        self._variable = [is_variable(field.type) or is_nested(field.type) for field in schema]
         self._nulls = (len(schema) + 7) // 8
-        kinds = [np.dtype("<u4") if is_variable(field.type) else fixed_dtype(field.type) for field in schema]
+        kinds = [
+            np.dtype("<u4") if variable else fixed_dtype(field.type)
+            for variable, field in zip(self._variable, schema, strict=True)
+        ]
         columns = [(f"c{position}", kind) for position, kind in enumerate(kinds)]
         self._head = np.dtype([("nulls", "u1", (self._nulls,)), *columns])
-        self._one = struct.Struct(f"<{self._nulls}s" + "".join(_struct_code(field.type) for field in schema))
-        self._values = [None if is_variable(field.type) else value_of(field.type) for field in schema]
+        codes = (
+            "I" if variable else _struct_code(field.type)
+            for variable, field in zip(self._variable, schema, strict=True)
+        )
+        self._one = struct.Struct(f"<{self._nulls}s" + "".join(codes))
+        self._values = [
+            None if variable else value_of(field.type) for variable, field in zip(self._variable, schema, strict=True)
+        ]
         self._text = [pa.types.is_string(field.type) for field in schema]
+
+    @property
+    def width(self) -> int | None:
+        """Bytes of every row; ``None`` when rows differ."""
+        return None if any(self._variable) else int(self._head.itemsize)
 
     def encode(self, columns: Columns) -> list[bytes]:
         """The bytes of each row. Columns are found by name."""
@@ -62,7 +79,7 @@ class RowCodec:
             if mask is not None:
                 head["nulls"][:, position // 8] |= mask.astype(np.uint8) << np.uint8(position % 8)
             if self._variable[position]:
-                tail = variable_binary(array)
+                tail = self._tail(position, array)
                 head[f"c{position}"] = np.diff(data_and_offsets(tail)[1])
                 tails.append(tail)
             else:
@@ -92,8 +109,18 @@ class RowCodec:
                 continue
             data = row[start : start + field]
             start += field
-            result[name] = None if null else data.decode() if self._text[position] else data
+            result[name] = None if null else self._variable_value(position, data)
         return result
+
+    def _tail(self, position: int, array: pa.Array) -> pa.BinaryArray:
+        nested = self._nested[position]
+        return variable_binary(array) if nested is None else nested.encode(array)
+
+    def _variable_value(self, position: int, data: bytes) -> Any:
+        nested = self._nested[position]
+        if nested is not None:
+            return nested.decode(pa.array([data], pa.binary()), None)[0].as_py()
+        return data.decode() if self._text[position] else data
 
     def _decode(self, array: pa.BinaryArray) -> pa.Table:
         data, offsets = data_and_offsets(array)
@@ -117,7 +144,10 @@ class RowCodec:
         for position, field in enumerate(self.schema):
             byte, bit = position // 8, np.uint8(1 << position % 8)
             mask = (nulls[:, byte] & bit) != 0 if anywhere[byte] & bit else None
-            if self._variable[position]:
+            nested = self._nested[position]
+            if nested is not None:
+                arrays.append(nested.decode(next(remaining), mask))
+            elif self._variable[position]:
                 arrays.append(_variable_array(next(remaining), field.type, mask))
             else:
                 arrays.append(fixed_array(field.type, head[f"c{position}"], mask))
@@ -131,8 +161,6 @@ def _variable_array(tail: pa.BinaryArray, type: pa.DataType, mask: Mask | None) 
 
 
 def _struct_code(type: pa.DataType) -> str:
-    if is_variable(type):
-        return "I"
     if pa.types.is_boolean(type):
         return "?"
     if pa.types.is_decimal128(type):

@@ -34,6 +34,8 @@ def value_of(type: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_timestamp(type):
         start = _LOCAL_EPOCH if type.tz is None else _EPOCH
         return lambda microseconds: start + timedelta(microseconds=microseconds)
+    if pa.types.is_duration(type):
+        return lambda microseconds: timedelta(microseconds=microseconds)
     if pa.types.is_decimal128(type):
         scale = type.scale
         return lambda data: Decimal(int.from_bytes(data, "little", signed=True)).scaleb(-scale, _EXACT)

@@ -1,7 +1,7 @@
-"""The types that state can have: Spark's names for them, and their Arrow types.
+"""The types that columns of state can have: Spark's names for them, and their Arrow types.
 
-State columns are flat: what other systems nest is kept in a ``ListState`` or a ``MapState``, so that every row stays
-readable by any Parquet reader and every change stays a row.
+They are what Spark hands to Python as Arrow and takes back from it. A key is flat: its bytes are in the order of its
+columns, and its hash is Spark's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import pyarrow as pa
 
 from epochal.errors import SchemaError
+from epochal.state.type_names import NestedType, array_name, map_name, nested_type, struct_name
 
 _ARROW: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -33,21 +34,52 @@ _SPARK |= {pa.large_binary(): "binary", pa.binary_view(): "binary"}
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 FLOATING = frozenset({"float", "double"})
 
+_UNITS = ("day", "hour", "minute", "second")
+DAY_TIME_INTERVALS = frozenset(
+    f"interval {first}" if first == last else f"interval {first} to {last}"
+    for position, first in enumerate(_UNITS)
+    for last in _UNITS[position:]
+)
+_INTERVAL = "interval day to second"
+VARIANT = "variant"
+_VARIANT_ARROW = pa.struct(
+    [
+        pa.field("value", pa.binary()),
+        pa.field("metadata", pa.binary(), metadata={b"variant": b"true"}),
+    ]
+)
+"""How Spark hands over a variant: the metadata says that the struct is one."""
+
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_NESTED = ("array", "map", "struct", "variant")
-_FIX = {
-    "array": "keep the elements in a ListState",
-    "map": "keep the entries in a MapState",
-    "struct": "give each field a column of its own",
-    "variant": "keep the JSON text in a string column",
+_REFUSED = {
+    "interval year": "keep the number of months as int",
+    "interval month": "keep the number of months as int",
+    "interval": "use an interval of days to seconds (make_dt_interval), and keep months as int",
+    "time": "keep it as string, or as a number of seconds",
+    "void": "cast it to the type that it is to have",
+    "char": "use string",
+    "varchar": "use string",
+    "string collate": "use string",
+    "geometry": "keep its well-known binary (st_asbinary) in a binary column",
+    "geography": "keep its well-known binary (st_asbinary) in a binary column",
 }
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a Spark type, named as ``StructType.simpleString`` spells it. Raises ``SchemaError``."""
+    """The Arrow type of a Spark type, named as :mod:`epochal.state.type_names` spells it. Raises ``SchemaError``.
+
+    Whatever is nested in it may be null, but for the keys of a map.
+    """
     known = _ARROW.get(name)
     if known is not None:
         return known
+    if name in DAY_TIME_INTERVALS:
+        return pa.duration("us")
+    if name == VARIANT:
+        return _VARIANT_ARROW
+    nested = nested_type(name)
+    if nested is not None:
+        return _nested_arrow(nested)
     decimal = decimal_of(name)
     if decimal is None:
         raise SchemaError(_refusal(name))
@@ -62,10 +94,42 @@ def spark_type(arrow: pa.DataType) -> str:
         return "timestamp_ntz" if arrow.tz is None else "timestamp"
     if pa.types.is_decimal128(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
+    if pa.types.is_duration(arrow):
+        return _INTERVAL
+    if pa.types.is_map(arrow):
+        return map_name(spark_type(arrow.key_type), spark_type(arrow.item_type))
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return array_name(spark_type(arrow.value_type))
+    if is_variant(arrow):
+        return VARIANT
+    if pa.types.is_struct(arrow):
+        return struct_name([(field.name, spark_type(field.type)) for field in arrow])
     try:
         return _SPARK[arrow]
     except KeyError:
         raise SchemaError(_refusal(str(arrow))) from None
+
+
+def is_variant(arrow: pa.DataType) -> bool:
+    """Whether a struct is a variant, by the metadata that Spark gives it."""
+    if not pa.types.is_struct(arrow) or [field.name for field in arrow] != ["value", "metadata"]:
+        return False
+    return (arrow.field("metadata").metadata or {}).get(b"variant") == b"true"
+
+
+def nullable_within(arrow: pa.DataType) -> pa.DataType:
+    """The type with everything nullable that is nested in it, but for the keys of maps.
+
+    Spark leaves nulls in fields that cannot be null where the whole value is null, and Arrow refuses to cast these.
+    """
+    if pa.types.is_struct(arrow):
+        return pa.struct([field.with_type(nullable_within(field.type)).with_nullable(True) for field in arrow])
+    if pa.types.is_map(arrow):
+        item = arrow.item_field.with_type(nullable_within(arrow.item_type)).with_nullable(True)
+        return pa.map_(arrow.key_field, item)
+    if pa.types.is_list(arrow):
+        return pa.list_(arrow.value_field.with_type(nullable_within(arrow.value_type)).with_nullable(True))
+    return arrow
 
 
 def decimal_of(name: str) -> tuple[int, int] | None:
@@ -87,23 +151,59 @@ def check_column(table: str, column: str, type: str, *, key: bool) -> None:
     except SchemaError as refused:
         raise SchemaError(f"{where} cannot be used. {refused.message}") from None
     if key and not is_key_type(type):
-        raise SchemaError(
-            f"{where} is {type}, and floating point cannot be a key: equal numbers may differ in their last bit. "
-            "Cast it to decimal(p,s), bigint or string first."
-        )
+        raise SchemaError(f"{where} is {type} and cannot be a key. {key_fix(type)}")
 
 
 def is_key_type(type: str) -> bool:
-    """Floating point cannot be a key: NaN and the two zeros compare and hash differently from system to system."""
+    """Whether a column of this type can be a key.
+
+    Floating point cannot: NaN and the two zeros compare and hash differently from system to system.
+    """
     return type not in FLOATING and (type in _ARROW or decimal_of(type) is not None)
 
 
+def key_fix(type: str) -> str:
+    """What to do about a key column of a type that cannot be a key."""
+    if type in FLOATING:
+        return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string."
+    if nested_type(type) is not None or type == VARIANT:
+        return "Key by its fields or elements, each as a column of its own, or by to_json(..) of it."
+    if type in DAY_TIME_INTERVALS:
+        return (
+            "Key by its length as a number: CAST(.. AS DECIMAL(18, 6)) of an interval of seconds, or a count of days."
+        )
+    return "Cast it to string first."
+
+
+def _nested_arrow(nested: NestedType) -> pa.DataType:
+    inner = [arrow_type(type) for type in nested.types]
+    if nested.kind == "array":
+        return pa.list_(pa.field("element", inner[0]))
+    if nested.kind == "struct":
+        names = [name.casefold() for name in nested.names]
+        repeated = [name for name in nested.names if names.count(name.casefold()) > 1]
+        if repeated:
+            raise SchemaError(f"State cannot hold a struct with two fields named {repeated[0]!r}: rename one.")
+        return pa.struct([pa.field(name, type) for name, type in zip(nested.names, inner, strict=True)])
+    if nested_type(nested.types[0]) is not None or nested.types[0] == VARIANT:
+        raise SchemaError(
+            f"State cannot hold {map_name(*nested.types)}: the keys of a map must be of a flat type. "
+            "Keep the entries as array<struct<..>>."
+        )
+    return pa.map_(pa.field("key", inner[0], nullable=False), pa.field("value", inner[1]))
+
+
+def unheld_fix(type: str) -> str | None:
+    """What to do about a column of a type that no state has; ``None`` where nothing is known of the type."""
+    for refused, fix in _REFUSED.items():
+        if type == refused or re.match(rf"{refused}\b", type):
+            return fix
+    return None
+
+
 def _refusal(type: str) -> str:
-    for nested in _NESTED:
-        if type.startswith(nested):
-            return f"State cannot hold {type}: {_FIX[nested]}."
-    if type.startswith(("list", "large_list")):
-        return f"State cannot hold {type}: {_FIX['array']}."
-    if type.startswith(("char", "varchar", "string collate")):
-        return f"State cannot hold {type}: use string."
-    return f"State cannot hold {type}; it can hold {', '.join(_ARROW)} and decimal(p,s)."
+    fix = unheld_fix(type)
+    if fix is not None:
+        return f"State cannot hold {type}: {fix}."
+    known = f"{', '.join(_ARROW)}, decimal(p,s), interval day to second, variant, array<..>, map<..> and struct<..>"
+    return f"State cannot hold {type}; it can hold {known}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date
+from datetime import UTC, date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -34,6 +34,37 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 FLOATS: dict[str, st.SearchStrategy[Any]] = {
     "float": st.floats(width=32),
     "double": st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 5e-324]),
+}
+
+INTERVALS = st.timedeltas(timedelta(days=-(10**6)), timedelta(days=10**6))
+VARIANTS = st.fixed_dictionaries({"value": st.binary(max_size=4), "metadata": st.binary(max_size=4)})
+
+
+def _lists(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(values | st.none(), max_size=3)
+
+
+NESTED: dict[str, st.SearchStrategy[Any]] = {
+    "interval day to second": INTERVALS,
+    "variant": VARIANTS,
+    "array<int>": _lists(VALUES["int"]),
+    "array<array<string>>": _lists(_lists(VALUES["string"])),
+    "map<date,array<bigint>>": st.dictionaries(VALUES["date"], _lists(VALUES["bigint"])).map(
+        lambda entries: list(entries.items())
+    ),
+    "struct<a:boolean,`b c`:map<string,variant>,d:interval day to second>": st.fixed_dictionaries(
+        {
+            "a": st.booleans() | st.none(),
+            "b c": st.dictionaries(VALUES["string"], VARIANTS | st.none(), max_size=2).map(
+                lambda entries: list(entries.items())
+            )
+            | st.none(),
+            "d": INTERVALS | st.none(),
+        }
+    ),
+    "array<struct<x:double,y:decimal(10,2)>>": _lists(
+        st.fixed_dictionaries({"x": FLOATS["double"] | st.none(), "y": VALUES["decimal(10,2)"] | st.none()})
+    ),
 }
 
 
@@ -75,7 +106,7 @@ def test_the_first_columns_are_the_prefix_of_exactly_their_keys(table: pa.Table,
             assert encoded.startswith(prefix) == (row[:width] == wanted[:width])
 
 
-@given(tables(VALUES | FLOATS, nulls=True), st.data())
+@given(tables(VALUES | FLOATS | NESTED, nulls=True), st.data())
 def test_rows_come_back_also_among_missing_ones_and_from_slices(table: pa.Table, data: st.DataObject) -> None:
     codec = RowCodec(table.schema)
     encoded: list[bytes | None] = list(codec.encode(table))

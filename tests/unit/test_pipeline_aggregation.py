@@ -201,7 +201,7 @@ def test_what_cannot_be_merged_is_refused_when_it_is_written(expression: Any, pa
     [
         ({"bad": "sum(mm)"}, "there is no column mm"),
         ({"bad": "sum(text_)"}, "there is no column text_"),
-        ({"bad": "max(array(n))"}, "ListState"),
+        ({"bad": "max(array(n))"}, "max_by(value, column)"),
         ({"mean": "avg(n)", "mean_sum": "sum(n)"}, "two columns of its state would be named 'mean_sum'"),
     ],
 )

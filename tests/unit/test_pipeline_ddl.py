@@ -41,9 +41,11 @@ def test_a_struct_type_does_as_well() -> None:
         ("streak", "'streak' is not a column"),
         ("a int, A string", "two columns named 'A'"),
         ("_kg int", "are Epochal's"),
-        ("a array<int>", "keep the elements in a ListState"),
-        ("a map<string,int>", "keep the entries in a MapState"),
-        ("a struct<x:int,y:int>", "give each field a column"),
+        ("a array<>", "'array<>' is not a type: write array<element>"),
+        ("a map<string>", "write array<element>, map<key, value>"),
+        ("a struct<x:int,X:int>", "two fields named 'x'"),
+        ("a interval year to month", "keep the number of months as int"),
+        ("a array<int> DEFAULT '[1.5]'", "an array, each element an integer"),
         ("a decimal(40,2)", "precision"),
         ("a varchar(3)", "use string"),
         ("a integr", "State cannot hold integr"),
@@ -54,3 +56,18 @@ def test_refusals_name_the_state_and_the_fix(schema: str, part: str) -> None:
         types(schema)
     assert "State 's'" in caught.value.message
     assert part in caught.value.message
+
+
+def test_nested_types_are_read_as_spark_spells_them() -> None:
+    columns = parse_columns(
+        "S",
+        "a array<LONG>, `b.``x` MAP<string, Struct<x: int NOT NULL COMMENT 'a, b', `y z` array< date >>>, "
+        "c interval DAY  to second not null, d struct<a int, b:string> DEFAULT '{\"a\": 1}', e variant",
+    )
+    assert [(column.name, column.type, column.default) for column in columns] == [
+        ("a", "array<bigint>", None),
+        ("b.`x", "map<string,struct<x:int,`y z`:array<date>>>", None),
+        ("c", "interval day to second", None),
+        ("d", "struct<a:int,b:string>", {"a": 1, "b": None}),
+        ("e", "variant", None),
+    ]

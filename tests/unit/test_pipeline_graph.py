@@ -147,7 +147,7 @@ def test_process_classes_are_checked_when_they_are_given() -> None:
         output = "a int"
 
     class NestedState(LateStreaks):
-        current = ValueState("xs array<int>")
+        current = ValueState("xs array<interval>")
 
     class BadState(LateStreaks):
         current = ValueState("streak")
@@ -157,7 +157,7 @@ def test_process_classes_are_checked_when_they_are_given() -> None:
 
     assert "Operator 'no_output'" in given(NoOutput)
     assert "define it" in given(NoProcess)
-    assert "ListState" in given(NestedState)
+    assert "make_dt_interval" in given(NestedState)
     assert "'streak' is not a column" in given(BadState)
     assert "Give the class itself" in given(LateStreaks())
     assert "Did you mean 'minutes'?" in given(LateStreaks, minute=3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import UTC, date, datetime
+import re
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -21,9 +22,11 @@ from epochal.state.types import arrow_type, check_column, is_key_type, spark_typ
 
 NAMES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"]
 NAMES += ["timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(38,38)"]
+NESTED = ["interval day to second", "variant", "array<int>", "map<date,array<decimal(5,2)>>"]
+NESTED += ["struct<a:array<struct<x:variant>>,b_c:interval day to second>"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *NESTED])
 def test_names_are_sparks_and_come_back(name: str) -> None:
     assert spark_type(arrow_type(name)) == name
     assert from_arrow_type(arrow_type(name)).simpleString() == name
@@ -38,25 +41,32 @@ def test_arrow_types_as_spark_hands_them_over_have_names() -> None:
 @pytest.mark.parametrize(
     ("type", "fix"),
     [
-        ("array<int>", "ListState"),
-        ("map<string,int>", "MapState"),
-        ("struct<a:int>", "column of its own"),
+        ("interval year to month", "keep the number of months as int"),
+        ("interval", "interval of days to seconds"),
+        ("array<interval month>", "keep the number of months as int"),
+        ("map<array<int>,int>", "array<struct<..>>"),
+        ("struct<a:int,A:int>", "rename one"),
+        ("struct<>", "it can hold boolean"),
+        ("time(6)", "keep it as string"),
+        ("void", "cast it"),
         ("varchar(10)", "use string"),
-        ("interval day to second", "it can hold boolean"),
         ("decimal(39,2)", "the precision is 1 to 38"),
     ],
 )
 def test_what_state_cannot_hold_is_refused_with_the_fix(type: str, fix: str) -> None:
-    with pytest.raises(SchemaError, match=rf"column 'c' of state 'streaks.current'.*{fix}"):
+    with pytest.raises(SchemaError, match=rf"column 'c' of state 'streaks.current'.*{re.escape(fix)}"):
         check_column("streaks.current", "c", type, key=False)
 
 
 def test_floating_point_may_be_a_value_but_no_key() -> None:
     check_column("t", "c", "double", key=False)
-    with pytest.raises(SchemaError, match=r"key column 'c' of state 't' is double.*Cast"):
+    with pytest.raises(SchemaError, match=r"key column 'c' of state 't' is double.*cast it"):
         check_column("t", "c", "double", key=True)
     assert [name for name in NAMES if not is_key_type(name)] == ["float", "double"]
-    assert not is_key_type("array<int>")
+    for type in ("array<int>", "map<string,int>", "struct<a:int>", "variant", "interval day to second"):
+        assert not is_key_type(type)
+        with pytest.raises(SchemaError, match=r"key column 'c' of state 't' is .* Key by its"):
+            check_column("t", "c", type, key=True)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +85,12 @@ def test_floating_point_may_be_a_value_but_no_key() -> None:
         ("timestamp", datetime(2013, 1, 31, 5, 15, tzinfo=UTC), "2013-01-31T05:15:00.000000Z"),
         ("timestamp_ntz", datetime(2013, 1, 31, 5, 15, 0, 7), "2013-01-31T05:15:00.000007"),  # noqa: DTZ001
         ("int", None, None),
+        ("interval day to second", timedelta(days=1, hours=2, microseconds=5), "P1DT2H0M0.000005S"),
+        ("interval hour", timedelta(days=-106751991, microseconds=-1), "-P106751991DT0H0M0.000001S"),
+        ("array<decimal(5,2)>", [Decimal("1.50"), None], ["1.50", None]),
+        ("map<date,array<int>>", [(date(2013, 1, 31), [7])], {"2013-01-31": [7]}),
+        ("map<double,string>", [(math.inf, "x")], {"Infinity": "x"}),
+        ("struct<a:int,`b c`:timestamp>", {"a": 1, "b c": None}, {"a": 1, "b c": None}),
     ],
 )
 def test_each_type_has_one_json_form(type: str, value: Any, form: Any) -> None:
@@ -82,6 +98,12 @@ def test_each_type_has_one_json_form(type: str, value: Any, form: Any) -> None:
     assert json.loads(json.dumps(form)) == form
     back = from_json(form, Column(name="c", type=type))
     assert back == value and str(back) == str(value)
+
+
+def test_a_variant_is_its_json_text() -> None:
+    column = Column(name="c", type="variant")
+    for text in ('{"a":[1,2.50,null,"x"]}', "12345678901234567890.123", '"plain"', "null"):
+        assert to_json(from_json(text, column), "variant") == text
 
 
 def test_nan_has_a_form() -> None:
@@ -121,6 +143,16 @@ def test_times_may_be_written_in_other_zones() -> None:
         ("timestamp", "2013-01-31"),
         ("timestamp_ntz", "2013-01-31T05:15:00Z"),
         ("string", ["a"]),
+        ("array<int>", [1, 1.5]),
+        ("array<int>", {"a": 1}),
+        ("map<date,int>", {"yesterday": 1}),
+        ("struct<a:int>", {"a": 1, "b": 2}),
+        ("variant", "{'a'"),
+        ("variant", {"a": 1}),
+        ("interval day to second", "P"),
+        ("interval day to second", "PT"),
+        ("interval day to second", "P1Y"),
+        ("interval day to second", "P999999999D"),
     ],
 )
 def test_a_wrong_value_is_refused_naming_column_expected_and_got(type: str, wrong: Any) -> None:

@@ -58,6 +58,8 @@ class StoredEntries:
         (row,) = self._view.get_many(self._keys.groups[position : position + 1], [key])
         if row is None:
             return ABSENT
+        if self._fields.nested:
+            return self._values(self._rows.decode([row]))[0]
         values = self._rows.decode_one(row)
         return values[self._fields.names[0]] if self._fields.single else self._fields.row(*values.values())
 

@@ -27,11 +27,20 @@ class Fields:
         self._declared = declared(columns)
         self.names = tuple(column.name for column in columns)
         self.single = len(self.names) == 1
+        self.nested = any(pa.types.is_nested(column.to_arrow().type) for column in columns)
+        """Whether a value holds lists or dicts, which an author's code may change after it has read or given them."""
         self.row = row_type("Value", self.names)
         self._make = maker("Value", self.names)
 
     def value(self, values: tuple[Any, ...], columns: dict[str, Any]) -> Any:
         """From the arguments of ``set`` and ``append``."""
+        return self.copied(self._value(values, columns))
+
+    def copied(self, value: Any) -> Any:
+        """A value that shares no list or dict with ``value``: the state changes by the author's calls alone."""
+        return _copied(value) if self.nested else value
+
+    def _value(self, values: tuple[Any, ...], columns: dict[str, Any]) -> Any:
         if columns:
             if values or columns.keys() != set(self.names):
                 raise self._refusal(values, columns)
@@ -49,7 +58,7 @@ class Fields:
 
     def one(self, value: Any) -> Any:
         """From a single object: an element of ``extend``, the value of ``put``."""
-        return value if self.single else self.value((value,), {})
+        return self.copied(value) if self.single else self.value((value,), {})
 
     def columns(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """A sequence per column; a value of ``None`` is null in all columns."""
@@ -88,6 +97,17 @@ class SubKeys:
             raise SchemaError(
                 f"State {self._state!r}: {key!r} cannot be a key of this map, whose key is ({self._declared}): {error}."
             ) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_copied, value))
+    if isinstance(value, tuple):
+        copies = map(_copied, value)
+        return type(value)(*copies) if hasattr(value, "_fields") else tuple(copies)
+    return value
 
 
 def declared(columns: Sequence[Column]) -> str:

@@ -47,7 +47,7 @@ class KeyedList(KeyedState, ListAccess):
 
     def get(self) -> list[Any]:
         here = self._here()
-        return here.kept + here.added
+        return list(map(self._fields.copied, here.kept + here.added)) if self._fields.nested else here.kept + here.added
 
     def append(self, *values: Any, **columns: Any) -> None:
         self._here().added.append(self._fields.value(values, columns))

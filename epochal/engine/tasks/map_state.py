@@ -43,7 +43,7 @@ class KeyedMap(KeyedState, MapAccess):
 
     def get(self, key: Any, default: Any = None) -> Any:
         value = self._value(self._sub_keys.encode(key))
-        return default if value is ABSENT else value
+        return default if value is ABSENT else self._fields.copied(value)
 
     def contains(self, key: Any) -> bool:
         return self._value(self._sub_keys.encode(key)) is not ABSENT
@@ -58,7 +58,7 @@ class KeyedMap(KeyedState, MapAccess):
         here = self._all()
         merged = {**here.known, **here.written}
         keys = sorted(key for key, value in merged.items() if value is not ABSENT)
-        return list(zip(self._decoded(keys), (merged[key] for key in keys), strict=True))
+        return list(zip(self._decoded(keys), (self._fields.copied(merged[key]) for key in keys), strict=True))
 
     def clear(self) -> None:
         here = self._all()

@@ -30,7 +30,7 @@ class KeyedValue(KeyedState, ValueAccess):
         self._current = self._values(stored)
 
     def get(self) -> Any:
-        return self._current[self._cursor.position]
+        return self._fields.copied(self._current[self._cursor.position])
 
     def set(self, *values: Any, **columns: Any) -> None:
         position = self._cursor.position

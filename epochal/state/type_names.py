@@ -1,0 +1,106 @@
+"""Spark's names of types, taken apart and put together: ``array<struct<a:int,b:map<string,date>>>``.
+
+Names are spelled as ``DataType.simpleString`` spells them, but that a field's name is quoted where it would be misread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+_NESTED = re.compile(r"(array|map|struct)<(.*)>", re.DOTALL)
+_FIELD = re.compile(r"(?:`((?:[^`]|``)*)`|([^`:]*)):(.*)", re.DOTALL)
+_PLAIN = re.compile(r"\w+")
+
+_OPENING, _CLOSING = "(<", ")>"
+
+
+@dataclass(frozen=True)
+class NestedType:
+    """One layer of a nested type. ``types``: an array's element; a map's key and value; a struct's fields."""
+
+    kind: Literal["array", "map", "struct"]
+    types: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Of a struct's fields."""
+
+
+@cache
+def nested_type(name: str) -> NestedType | None:
+    """The outermost layer of a nested type; ``None`` for any other name, or one that is not well formed."""
+    match = _NESTED.fullmatch(name)
+    if match is None:
+        return None
+    parts = split_outside_brackets(match[2])
+    if match[1] == "array" and len(parts) == 1 and parts[0]:
+        return NestedType("array", (parts[0],))
+    if match[1] == "map" and len(parts) == 2 and all(parts):
+        return NestedType("map", (parts[0], parts[1]))
+    fields = [_FIELD.fullmatch(part) for part in parts]
+    if match[1] != "struct" or not all(fields):
+        return None
+    names = tuple(unquoted(field[1]) if field[1] is not None else field[2] for field in fields if field)
+    return NestedType("struct", tuple(field[3] for field in fields if field), names)
+
+
+def array_name(element: str) -> str:
+    return f"array<{element}>"
+
+
+def map_name(key: str, value: str) -> str:
+    return f"map<{key},{value}>"
+
+
+def struct_name(fields: list[tuple[str, str]]) -> str:
+    return f"struct<{','.join(f'{_field_name(name)}:{type}' for name, type in fields)}>"
+
+
+def type_name(type: Any) -> str:
+    """The name of a ``pyspark.sql.types.DataType``."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match type:
+        case ArrayType():
+            return array_name(type_name(type.elementType))
+        case MapType():
+            return map_name(type_name(type.keyType), type_name(type.valueType))
+        case StructType():
+            return struct_name([(field.name, type_name(field.dataType)) for field in type.fields])
+        case _:
+            return str(type.simpleString())
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Parts between the commas that stand outside brackets and quotation marks."""
+    parts, depth, quote, part = [], 0, "", ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "`'\"":
+            quote = character
+        elif character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(part)
+            part = ""
+            continue
+        part += character
+    return [*parts, part]
+
+
+def quoted(name: str) -> str:
+    """A name as Spark parses it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def unquoted(name: str) -> str:
+    """What stands between the backticks of a quoted name, as it is called."""
+    return name.replace("``", "`")
+
+
+def _field_name(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quoted(name)
