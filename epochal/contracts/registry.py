@@ -12,6 +12,7 @@ STATE_BACKENDS = "epochal.state_backends"
 SINKS = "epochal.sinks"
 SOURCES = "epochal.sources"
 LAUNCHERS = "epochal.launchers"
+RUNNERS = "epochal.runners"
 
 
 @cache

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from epochal.contracts.registry import RUNNERS, find
+from epochal.contracts.runner import Runner, RunOptions, RunOutcome
 from epochal.errors import PipelineError
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
 from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
 from epochal.pipeline.names import check_name, listed
 from epochal.pipeline.stream import StaticTable, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Builder:
@@ -82,3 +89,46 @@ class Pipeline:
         if unused:
             raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
         return graph
+
+    def show(self, rows: int = 20, *, sample: int = 1000, spark: SparkSession | None = None) -> None:
+        """Print what one epoch over the first ``sample`` rows of each source would write and keep, ``rows`` of each.
+
+        Nothing is written to any sink, and nothing is kept. ``spark`` ``None``: the session of this process, or a local
+        one that is started. Raises what the pipeline, a source or the epoch is wrong with.
+        """
+        _local_runner().show(self, rows, sample, spark)
+
+    def run(
+        self,
+        *,
+        epochs: int | None = None,
+        available_now: bool = False,
+        directory: str | Path | None = None,
+        take_over: bool = False,
+        configuration: Mapping[str, Any] | None = None,
+        shadow: bool = False,
+        spark: SparkSession | None = None,
+    ) -> RunOutcome:
+        """Run here, as ``epochal run`` does, until the sources end, after ``epochs``, or until it is interrupted::
+
+            pipeline.run(available_now=True, directory="state")
+
+        ``available_now`` takes what the sources have now; ``directory`` keeps the state, and the next run goes on from
+        it (``take_over`` takes it from a run that holds it). ``configuration`` is an application's:
+        ``{"parallelism": 4}``. ``shadow`` writes to no sink. ``spark`` as for :meth:`show`. Raises what the pipeline or
+        an epoch is wrong with, ``Conflict`` when another run holds the directory.
+        """
+        options = RunOptions(
+            epochs=epochs,
+            available_now=available_now,
+            directory=None if directory is None else Path(directory),
+            take_over=take_over,
+            configuration=dict(configuration or {}),
+            shadow=shadow,
+        )
+        return _local_runner().run(self, options, spark)
+
+
+def _local_runner() -> Runner:
+    runner: Runner = find(RUNNERS, "local")()
+    return runner

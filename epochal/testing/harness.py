@@ -121,6 +121,11 @@ class Harness:
         scope = EpochScope("test", manifest.key, manifest.attempt, None)
         return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}
 
+    @property
+    def state_tables(self) -> tuple[str, ...]:
+        """The ids of the declared state tables."""
+        return tuple(table.id for table in self._plan.tables)
+
     def state(self, table: str) -> pa.Table:
         """All rows of a state table after the last epoch, by its id: key columns and value columns, in no order."""
         declared = {item.id: item for item in self._plan.tables}

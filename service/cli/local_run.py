@@ -8,22 +8,26 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
 from rich.text import Text
 
+from epochal.contracts.runner import RunEpoch, RunOptions, RunOutcome
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import AuthorError, EpochalError, OptionError
 from epochal.pipeline.artifact import load
+from epochal.pipeline.graph import Graph
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.cli.directories import held, writable
 from epochal.service.cli.local_spark import local_spark
@@ -32,57 +36,35 @@ from epochal.snapshots.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class LocalRun:
-    """What to run. ``directory`` ``None``: a temporary one."""
+class Code:
+    """A graph, built of these parameters, and what tells one version of its code from another."""
 
-    file: Path
-    parameters: Mapping[str, Any]
-    configuration: Mapping[str, Any]
-    shadow: bool
-    epochs_limit: int | None
-    available_now: bool
-    directory: Path | None
-    take_over: bool = False
+    graph: Graph
+    sha256: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-class LocalEpoch(BaseModel):
-    """One epoch of the run: rows read, written and changed."""
-
-    model_config = ConfigDict(frozen=True)
-
-    epoch: int
-    rows_in: int
-    rows_out: int
-    state_rows: int
-
-
-class LocalOutcome(BaseModel):
-    """How the run ended. ``interrupted``: by Ctrl-C, else its sources ended or the limit was reached."""
-
-    model_config = ConfigDict(frozen=True)
-
-    pipeline: str
-    interrupted: bool
-    epochs: tuple[LocalEpoch, ...]
-
-    @property
-    def rows_in(self) -> int:
-        return sum(epoch.rows_in for epoch in self.epochs)
-
-
-def run_locally(wanted: LocalRun, output: Output) -> LocalOutcome:
-    """Run until the end or SIGINT. Raises what the artifact, the pipeline or an epoch is wrong with."""
-    artifact = load(wanted.file)
-    graph = artifact.graph(wanted.parameters)
-    configuration = _configuration(wanted.configuration)
+def code_of_file(file: Path, parameters: Mapping[str, Any]) -> Code:
+    """Raises what the artifact or the pipeline is wrong with."""
+    artifact = load(file)
+    graph = artifact.graph(parameters)
     artifact.ship()
+    return Code(graph, artifact.sha256, parameters)
+
+
+Starting = Callable[[str, Configuration], AbstractContextManager[SparkSession]]
+
+
+def run_locally(code: Code, options: RunOptions, output: Output, starting: Starting = local_spark) -> RunOutcome:
+    """Run until the end or SIGINT. Raises what the configuration or an epoch is wrong with."""
+    graph, configuration = code.graph, checked_configuration(options.configuration)
     with contextlib.ExitStack() as stack:
-        folder = _folder(wanted, stack)
+        folder = _folder(options, stack)
         catalog = standalone_catalog(
             f"sqlite:///{folder.absolute() / 'catalog.sqlite'}",
             graph.name,
-            artifact.sha256,
-            wanted.parameters,
+            code.sha256,
+            code.parameters,
             configuration.model_dump(mode="json"),
         )
         catalog.begin_attempt()  # from here on this process has the branch, and an earlier run is fenced
@@ -90,33 +72,40 @@ def run_locally(wanted: LocalRun, output: Output) -> LocalOutcome:
             application=graph.name,
             execution=catalog.execution,
             attempt=catalog.attempt,
-            artifact=artifact.sha256,
-            parameters=dict(wanted.parameters),
+            artifact=code.sha256,
+            parameters=dict(code.parameters),
             configuration=configuration,
-            shadow=wanted.shadow,
-            available_now=wanted.available_now,
+            shadow=options.shadow,
+            available_now=options.available_now,
             store=str(folder.absolute() / "store"),
             cache_directory=str(folder.absolute() / "cache"),
         )
         with output.busy("Starting Spark"):
-            spark = stack.enter_context(local_spark(graph.name, configuration))
+            spark = stack.enter_context(starting(graph.name, configuration))
         if output.as_json:
             # Console sinks print to standard output, which is to hold one document.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         progress = _Progress(output)
         # After Spark's start, which installs a handler of its own.
         interruption = stack.enter_context(_interruptible(output))
-        hooks = Hooks(progress.show, lambda: interruption.wanted, wanted.epochs_limit)
+        hooks = Hooks(progress.show, lambda: interruption.wanted, options.epochs)
         output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
         stack.enter_context(_told(output))
-        try:
+        with authors_errors():
             run_attempt(orders, graph, spark, catalog, hooks)
-        except EpochalError as error:
-            failure = failure_of(error)
-            if failure.traceback is None:
-                raise
-            raise AuthorError(f"{failure.message}\n{failure.traceback}") from error
-        return LocalOutcome(pipeline=graph.name, interrupted=interruption.wanted, epochs=tuple(progress.epochs))
+        return RunOutcome(pipeline=graph.name, interrupted=interruption.wanted, epochs=tuple(progress.epochs))
+
+
+@contextmanager
+def authors_errors() -> Iterator[None]:
+    """What the author's code raised in a task is an ``AuthorError`` with the author's own lines."""
+    try:
+        yield
+    except EpochalError as error:
+        failure = failure_of(error)
+        if failure.traceback is None:
+            raise
+        raise AuthorError(f"{failure.message}\n{failure.traceback}") from error
 
 
 @dataclass
@@ -124,7 +113,7 @@ class _Progress:
     """Prints each epoch once it is decided, and keeps its counts."""
 
     output: Output
-    epochs: list[LocalEpoch] = field(default_factory=list)
+    epochs: list[RunEpoch] = field(default_factory=list)
     _last: float = field(default_factory=time.monotonic)
 
     def show(self, manifest: Manifest) -> None:
@@ -132,7 +121,7 @@ class _Progress:
         now = time.monotonic()
         took, self._last = now - self._last, now
         self.epochs.append(
-            LocalEpoch(
+            RunEpoch(
                 epoch=manifest.epoch,
                 rows_in=counts.rows_in,
                 rows_out=counts.rows_out,
@@ -189,6 +178,9 @@ def _interruptible(output: Output) -> Iterator[_Interruption]:
         interruption.wanted = True
         output.note(Text("Stopping after this epoch; Ctrl-C again stops at once.", style="dim"))
 
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption  # only the main thread may handle signals
+        return
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interruption
@@ -197,15 +189,15 @@ def _interruptible(output: Output) -> Iterator[_Interruption]:
             signal.signal(number, handler)
 
 
-def _folder(wanted: LocalRun, stack: contextlib.ExitStack) -> Path:
-    if wanted.directory is None:
+def _folder(options: RunOptions, stack: contextlib.ExitStack) -> Path:
+    if options.directory is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epochal-run-")))
-    folder = writable(wanted.directory, "--directory")
-    stack.enter_context(held(folder, take_over=wanted.take_over))
+    folder = writable(options.directory, "--directory")
+    stack.enter_context(held(folder, take_over=options.take_over))
     return folder
 
 
-def _configuration(given: Mapping[str, Any]) -> Configuration:
+def checked_configuration(given: Mapping[str, Any]) -> Configuration:
     try:
         return Configuration.model_validate(dict(given))
     except ValidationError as error:

@@ -20,17 +20,21 @@ from epochal.service.cli.quiet_start import quiet_start
 @contextmanager
 def local_spark(application: str, configuration: Configuration) -> Iterator[SparkSession]:
     """Start Spark, stop it at the end. Raises ``EnvironmentProblem`` when it cannot start."""
-    if os.environ.get("EPOCHAL_DEBUG"):
-        session = _started(application, configuration)
-    else:
-        chosen = configuration.model_copy(update={"spark": {"spark.log.level": "OFF"} | configuration.spark})
-        with quiet_start():
-            session = _started(application, chosen)
+    session = start_local_spark(application, configuration)
     try:
         yield session
     finally:
         with suppress(Exception):  # it may have died, which is no reason to hide what this command has to say
             session.stop()
+
+
+def start_local_spark(application: str, configuration: Configuration) -> SparkSession:
+    """Raises ``EnvironmentProblem`` when it cannot start."""
+    if os.environ.get("EPOCHAL_DEBUG"):
+        return _started(application, configuration)
+    chosen = configuration.model_copy(update={"spark": {"spark.log.level": "OFF"} | configuration.spark})
+    with quiet_start():
+        return _started(application, chosen)
 
 
 def _started(application: str, configuration: Configuration) -> SparkSession:

@@ -17,6 +17,7 @@ from epochal.errors import EpochalError
 from epochal.service.cli import (
     applications,
     check,
+    dev,
     history,
     logs,
     marks,
@@ -61,6 +62,7 @@ app = typer.Typer(
 for group in (
     up,
     run,
+    dev,
     check,
     submit,
     applications,

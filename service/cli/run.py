@@ -54,20 +54,19 @@ def run(
     output = Output.make(as_json)
     given, settings = parameters(parameter, parameters_file), configuration(setting)
     # Spark and the catalog are imported here only, so that every other command starts quickly.
-    from epochal.service.cli.local_run import LocalRun, run_locally
+    from epochal.contracts.runner import RunOptions
+    from epochal.service.cli.local_run import code_of_file, run_locally
 
     check_java(os.environ)
-    wanted = LocalRun(
-        file=file,
-        parameters=given,
-        configuration={"state_backend": state_backend, **settings},
-        shadow=shadow,
-        epochs_limit=epochs,
+    options = RunOptions(
+        epochs=epochs,
         available_now=available_now,
         directory=directory,
         take_over=take_over,
+        configuration={"state_backend": state_backend, **settings},
+        shadow=shadow,
     )
-    outcome = run_locally(wanted, output)
+    outcome = run_locally(code_of_file(file, given), options, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"
     ended = f"after {len(outcome.epochs)} epochs, {words.count(outcome.rows_in)} rows in{kept}."
     output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}"))

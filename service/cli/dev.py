@@ -1,0 +1,58 @@
+"""``dev``: the author's loop without the waiting. A sample runs each time the file is saved; Spark stays."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, suppress
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from epochal.service.cli.options import (
+    File,
+    Json,
+    Parameter,
+    ParametersFile,
+    Setting,
+    configuration,
+    parameters,
+)
+from epochal.service.cli.output import Output
+from epochal.service.launchers.java import check_java
+
+app = typer.Typer()
+
+
+@app.command()
+def dev(
+    file: File,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Print so many rows of each sink and state table.")] = 10,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="Read so many rows of each source.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Watch FILE: each time it is saved, run one epoch over a sample of its sources, until Ctrl-C.
+
+    Nothing is written to any sink, and no state is kept. What is wrong is said, and FILE is watched on. With --json:
+    one JSON document per line.
+    """
+    output = Output.make(as_json)
+    passed, settings = parameters(parameter, parameters_file), configuration(setting)
+    # Spark is imported here only, so that every other command starts quickly.
+    from epochal.service.cli.developing import Development, saved
+    from epochal.service.cli.local_run import checked_configuration
+    from epochal.service.cli.local_spark import local_spark
+    from epochal.service.cli.notebook import QUICK
+
+    check_java(os.environ)
+    chosen = checked_configuration({**QUICK, **settings})
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
+        with output.busy("Starting Spark"):
+            spark = stack.enter_context(local_spark("dev", chosen))
+        development = Development(file, passed, rows, sample, spark, chosen, output)
+        output.note(Text(f"{file.name} runs on a sample each time it is saved; Ctrl-C ends it.", style="dim"))
+        for _ in saved(file):
+            development.run()

@@ -1,0 +1,56 @@
+"""``Pipeline.run`` and ``Pipeline.show``: in the author's own process, on the session that is there or a local one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from epochal.contracts.runner import Runner, RunOptions, RunOutcome
+from epochal.engine.session import session_settings
+from epochal.engine.settings import Configuration
+from epochal.pipeline.description import describe
+from epochal.pipeline.pipeline import Pipeline
+from epochal.service.cli.local_run import Code, authors_errors, run_locally
+from epochal.service.cli.local_spark import start_local_spark
+from epochal.service.cli.output import Output
+from epochal.service.cli.sample import sample_view, take_sample
+
+QUICK = {"state_backend": "heap", "epoch_interval_seconds": 0.0}
+
+
+class NotebookRunner(Runner):
+    """Spark stays, so that the next call begins at once."""
+
+    def run(self, pipeline: Pipeline, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
+        graph = pipeline.graph()
+        # There is no file whose bytes would tell one version from another.
+        version = hashlib.sha256(describe(graph).model_dump_json().encode()).hexdigest()
+
+        @contextmanager
+        def starting(application: str, configuration: Configuration) -> Iterator[SparkSession]:
+            yield _session(spark, application, configuration)
+
+        return run_locally(Code(graph, version), options, Output.make(as_json=False), starting)
+
+    def show(self, pipeline: Pipeline, rows: int, sample: int, spark: SparkSession | None) -> None:
+        output = Output.make(as_json=False)
+        configuration = Configuration.model_validate(QUICK)
+        with output.busy("Running a sample"), authors_errors():
+            session = _session(spark, pipeline.name, configuration)
+            taken = take_sample(pipeline, sample, session, configuration)
+        output.results.print(sample_view(taken, rows))
+
+
+def _session(given: SparkSession | None, application: str, configuration: Configuration) -> SparkSession:
+    """A session with the engine's settings that leaves the author's as it is; the Spark below them is one."""
+    running = given or SparkSession.getActiveSession()
+    if running is None:
+        return start_local_spark(application, configuration)
+    session = running.newSession()
+    for name, value in session_settings(configuration).items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
