@@ -12,6 +12,7 @@ import pytest
 
 from epochal import faults
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
+from epochal.service.catalog.migration import migrate
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
@@ -81,6 +82,20 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
 def postgresql_url(postgresql_server: PostgresqlServer) -> str:
     """The SQLAlchemy URL of an empty database, made for this test alone."""
     return postgresql_server.create_database()
+
+
+@pytest.fixture(scope="session")
+def _postgresql_catalog(postgresql_server: PostgresqlServer) -> str:
+    """The name of a database with this version's tables, to be copied."""
+    url = postgresql_server.create_database()
+    migrate(url)
+    return url.rpartition("/")[2]
+
+
+@pytest.fixture
+def postgresql_catalog_url(postgresql_server: PostgresqlServer, _postgresql_catalog: str) -> str:
+    """The SQLAlchemy URL of an empty catalog, made for this test alone."""
+    return postgresql_server.create_database(template=_postgresql_catalog)
 
 
 @pytest.fixture(scope="session")

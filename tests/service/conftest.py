@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import json
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +21,6 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.app import create_app
-from epochal.service.catalog.migration import migrate
 from epochal.service.context import ControlPlane
 from epochal.service.driver.http_catalog import HttpCatalog
 from epochal.service.parts import FACTORIES
@@ -33,6 +28,7 @@ from epochal.service.ports import ControlEvent, PortFactories
 from epochal.service.settings import Settings
 from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
+from tests.catalogs import new_sqlite_catalog
 from tests.service.listening import listening
 
 
@@ -209,21 +205,11 @@ def serving_with(ports: PortFactories, settings: Settings) -> Iterator[tuple[Con
     """As :func:`serving`, with other ports than the stand-ins."""
     catalog = settings.data / "catalog.sqlite"
     if settings.database is None and not catalog.exists():
-        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.copy(migrated_catalog(), catalog)
+        new_sqlite_catalog(catalog)
     app = create_app(settings, ports)
     with listening(app, settings):
         file = settings.admin_token_file
         yield app.state.control_plane, file.read_text().strip() if file.exists() else ""
-
-
-@cache
-def migrated_catalog() -> Path:
-    """An empty catalog with this version's tables. Migrating each test's own would take longer than most tests."""
-    file = Path(tempfile.mkdtemp(prefix="epochal-catalog-")) / "catalog.sqlite"
-    atexit.register(shutil.rmtree, file.parent)
-    migrate(f"sqlite:///{file}")
-    return file
 
 
 def free_port() -> int:

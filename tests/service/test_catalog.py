@@ -18,6 +18,7 @@ from epochal.service.catalog.models import Attempt, Branch, Execution
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.ports import ControlEvent
+from tests.catalogs import new_sqlite_catalog
 
 ARTIFACT = "a" * 64
 FAILURE = Failure(type="author-error", message="division by zero", step="E2", traceback="line 3")
@@ -27,8 +28,8 @@ COUNTS = EpochCounts(rows_in=10, rows_out=4, state_rows=3, state_bytes=900)
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    return str(request.getfixturevalue("postgresql_url"))
+        return new_sqlite_catalog(tmp_path / "catalog.sqlite")
+    return str(request.getfixturevalue("postgresql_catalog_url"))
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def settings(settings: Settings, postgresql_url: str) -> Settings:
-    return settings.model_copy(update={"database": postgresql_url})
+def settings(settings: Settings, postgresql_catalog_url: str) -> Settings:
+    return settings.model_copy(update={"database": postgresql_catalog_url})
 
 
 def test_the_whole_way(plane: Plane) -> None:

@@ -46,8 +46,8 @@ class PostgresqlServer:
         self.process = self._start()
         self.process.wait_until(lambda: self.answers, seconds=30)
 
-    def create_database(self) -> str:
-        """Make an empty database and return its SQLAlchemy URL."""
+    def create_database(self, template: str = "template1") -> str:
+        """Make a database and return its SQLAlchemy URL: a copy of ``template``, to which nobody may be connected."""
         name = f"test_{secrets.token_hex(6)}"
         command: list[str | Path] = [
             self._binaries / "createdb",
@@ -57,6 +57,8 @@ class PostgresqlServer:
             str(self.port),
             "-U",
             USER,
+            "-T",
+            template,
             name,
         ]
         subprocess.run(command, check=True, capture_output=True, env={"PGPASSWORD": self.password}, timeout=30)
