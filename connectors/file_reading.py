@@ -7,12 +7,18 @@ columns that nobody reads, and the same file would be malformed for one pipeline
 
 from __future__ import annotations
 
+import codecs
 import glob
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import fsspec
+import pyarrow as pa
+
+from epochal.connectors import json_objects
+from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
 from epochal.errors import MalformedRecord, OptionError, SchemaError
 from epochal.pipeline.options import check_choice, check_options
 
@@ -40,6 +46,8 @@ OPTIONS: dict[Format, frozenset[str]] = {
 """Spark's reader options that a source may set. Those that decide about malformed records are the source's own."""
 
 _MALFORMED = "_malformed"
+LINES = pa.schema([("_file", pa.string()), ("_line", pa.string())])
+LINES_DDL = "_file string, _line string"
 KEEP_MALFORMED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
 """Spark's options for :func:`with_malformed`."""
 _SHOWN = 200
@@ -65,9 +73,30 @@ class Reader:
         reader = spark.read.format(self.format).options(**self.options)
         if self.format == "parquet":
             return reader.schema(schema).load(list(map(_for_spark, paths)))
+        if self.format == "json" and not self.multi_line:
+            records = json_records(self._lines(spark, paths), schema, text_options(self.options))
+            return without_malformed(records, schema, self.malformed, F.col("_file"), dropped).drop("_file")
         reader = reader.schema(with_malformed(schema)).options(**KEEP_MALFORMED)
         frame = reader.load(list(map(_for_spark, paths)))
         return without_malformed(frame, schema, self.malformed, F.input_file_name(), dropped)
+
+    @property
+    def multi_line(self) -> bool:
+        """Whether a file is one JSON value, and not one object a line."""
+        return text_option(self.options.get("multiLine", False)) == "true"
+
+    def _lines(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+        """The lines of text files, as ``_file`` and ``_line``; blank lines are none."""
+        import pyspark.sql.functions as F
+
+        lines = LineFormat.of(self.format, self.options)
+        if codecs.lookup(lines.encoding).name != "utf-8":  # which Spark's reader of lines takes every file for
+            tasks = spark.range(0, len(paths), 1, len(paths))
+            return tasks.mapInArrow(ReadLines(tuple(paths), lines), LINES_DDL)
+        separator = {"lineSep": lines.separator} if lines.separator else {}
+        text = spark.read.format("text").options(**separator).load(list(map(_for_spark, paths)))
+        line = F.ltrim("value", F.lit(codecs.BOM_UTF8.decode())).alias("_line")
+        return text.select(F.input_file_name().alias("_file"), line).where(F.trim("_line", F.lit(" \t\r\n")) != "")
 
     def infer(self, spark: SparkSession, paths: Sequence[str]) -> StructType:
         """The schema that the files themselves carry."""
@@ -114,6 +143,46 @@ def declared_schema(of: str, schema: str) -> StructType:
 def with_malformed(schema: StructType) -> StructType:
     """The schema with the column into which Spark puts a record that does not fit it (:data:`KEEP_MALFORMED`)."""
     return type(schema)([*schema.fields]).add(_MALFORMED, "string")
+
+
+@dataclass(frozen=True)
+class ReadLines:
+    """A task: the lines of its files, as ``_file`` and ``_line``."""
+
+    paths: Sequence[str]
+    format: LineFormat
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with fsspec.open(self.paths[number], "rb") as file:
+                    for lines in self.format.lines(iter(lambda: file.read(PIECE_BYTES), b"")):
+                        path = pa.repeat(self.paths[number], len(lines))
+                        yield pa.RecordBatch.from_arrays([path, lines], schema=LINES)
+
+
+def json_records(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Lines (``_file``, ``_line``), one JSON object each: ``_file`` and the columns of :func:`with_malformed`."""
+    import pyspark.sql.functions as F
+
+    line, found = F.col("_line"), F.col("_parsed")
+    # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
+    number = F.monotonically_increasing_id().alias("_number")
+    known = lines.select("_file", "_line", json_objects.parsed(line, schema, options).alias("_parsed"), number)
+    fields = [json_objects.record(found)[name].alias(name) for name in schema.names]
+    fits = json_objects.fits(found, line, options) & F.is_valid_utf8(line)
+    malformed = F.when(~fits, F.make_valid_utf8(line)).alias(_MALFORMED)
+    return known.where("_number >= 0").select("_file", *fields, malformed)
+
+
+def text_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Of a source's options those that say how a line is parsed, as Spark's functions take them."""
+    of_lines = ("encoding", "lineSep", "header", "comment", "multiLine")  # see LineFormat
+    return {name: text_option(value) for name, value in options.items() if name not in of_lines}
+
+
+def text_option(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def without_malformed(

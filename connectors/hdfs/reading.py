@@ -15,21 +15,27 @@ import pyarrow as pa
 
 from epochal.backends.hdfs.client import WebHdfs, translated
 from epochal.connectors.file_listing import FileRecord
-from epochal.connectors.file_reading import KEEP_MALFORMED, Reader, with_malformed, without_malformed
+from epochal.connectors.file_reading import (
+    KEEP_MALFORMED,
+    LINES,
+    LINES_DDL,
+    Reader,
+    json_records,
+    text_options,
+    with_malformed,
+    without_malformed,
+)
 from epochal.connectors.file_slices import changed
-from epochal.connectors.hdfs.lines import PIECE_BYTES, LineFormat
 from epochal.connectors.hdfs.listing import record_of
 from epochal.connectors.hdfs.parquet import parquet_batches
+from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
 from epochal.engine.tasks.reporting import as_failure, encode
 from epochal.engine.tasks.worker import prepare_worker
 from epochal.errors import EpochalError, SourceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
-
-_LINES = pa.schema([("_file", pa.string()), ("_line", pa.string())])
-_LINES_DDL = "_file string, _line string"
 
 
 def frame_of(
@@ -50,7 +56,7 @@ def frame_of(
     if reader.format == "parquet":
         arrow = to_arrow_schema(schema, timezone="UTC")
         return numbers.mapInArrow(ReadParquet(hdfs, tasks, arrow), schema)
-    lines = numbers.mapInArrow(ReadLines(hdfs, tasks, LineFormat.of(reader.format, reader.options)), _LINES_DDL)
+    lines = numbers.mapInArrow(ReadLines(hdfs, tasks, LineFormat.of(reader.format, reader.options)), LINES_DDL)
     return _parsed(lines, reader, schema, dropped)
 
 
@@ -71,7 +77,7 @@ class ReadLines:
     def _lines(self, record: FileRecord) -> Iterator[pa.RecordBatch]:
         for lines in self.format.lines(self.hdfs.pieces(record.path, PIECE_BYTES)):
             file = pa.repeat(record.path, len(lines))
-            yield pa.RecordBatch.from_arrays([file, lines], schema=_LINES)
+            yield pa.RecordBatch.from_arrays([file, lines], schema=LINES)
 
 
 @dataclass(frozen=True)
@@ -119,21 +125,15 @@ def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBat
 def _parsed(lines: DataFrame, reader: Reader, schema: StructType, dropped: Observation | None) -> DataFrame:
     import pyspark.sql.functions as F
 
-    ours = ("encoding", "lineSep", "header", "comment")  # see LineFormat
-    options = {name: _option(value) for name, value in reader.options.items() if name not in ours} | KEEP_MALFORMED
-    checked = with_malformed(schema)
+    options = text_options(reader.options)
     if reader.format == "json":
-        record: Column = F.from_json("_line", checked, options)
-    else:
-        record = F.from_csv("_line", _ddl(checked), options)
+        fields = json_records(lines, schema, options)
+        return without_malformed(fields, schema, reader.malformed, F.col("_file"), dropped).drop("_file")
+    record = F.from_csv("_line", _ddl(with_malformed(schema)), options | KEEP_MALFORMED)
     # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
     parsed = lines.select("_file", record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
     fields = parsed.where("_number >= 0").select("_file", "_record.*")
     return without_malformed(fields, schema, reader.malformed, F.col("_file"), dropped).drop("_file")
-
-
-def _option(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _ddl(schema: StructType) -> str:

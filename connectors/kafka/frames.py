@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from epochal.backends.kafka.avro import parsed
 from epochal.backends.kafka.connection import Connection
+from epochal.connectors import json_objects
 from epochal.connectors.kafka.decoding import (
     CORRUPT,
     METADATA,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
+_PARSED = "_epochal_parsed"
 Malformed = Literal["fail", "drop"]
 FORMATS = ("json", "string", "raw", "avro")
 
@@ -82,15 +84,13 @@ class RecordFormat:
         if self.ddl is None:
             return frame
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
 
         schema = self._json_schema()
-        with_corrupt = StructType([*schema, StructField(CORRUPT, StringType())])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        parsed = frame.withColumn(VALUE, F.from_json(F.col(VALUE), with_corrupt, options))
-        unfit = F.when(F.col(f"{VALUE}.{CORRUPT}").isNotNull(), F.lit("its JSON does not fit the schema"))
+        parsed = frame.withColumn(_PARSED, json_objects.parsed(F.col(VALUE), schema, {}))
+        fits = json_objects.fits(F.col(_PARSED), F.col(VALUE), {})
+        unfit = F.when(~fits, F.lit("its value is not one JSON object that fits the schema"))
         where = F.format_string("offset %d of topic %s, partition %d: ", *map(F.col, (OFFSET, TOPIC, PARTITION)))
-        fields = [F.col(VALUE).getField(name).alias(name) for name in schema.names]
+        fields = [json_objects.record(F.col(_PARSED))[name].alias(name) for name in schema.names]
         others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT)]
         reason = F.coalesce(F.col(CORRUPT), unfit)
         return parsed.select(*fields, *others, F.when(reason.isNotNull(), F.concat(where, reason)).alias(CORRUPT))

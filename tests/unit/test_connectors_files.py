@@ -21,6 +21,7 @@ from epochal.contracts.backend import SinkPlace
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.failures import failure_of
 from epochal.errors import OptionError, SchemaError, SourceChanged, SourceError
+from tests.waiting import eventually
 
 SCHEMA = "k string, n int"
 UNLIMITED = SliceLimits(None)
@@ -183,6 +184,71 @@ def test_malformed_records_are_dropped_and_counted(
         while not caplog.records and time.monotonic() < deadline:
             time.sleep(0.05)
     assert "Dropped 2 malformed records" in caplog.text
+
+
+TRAILING = [
+    '{"k":"a"}{"k":"b"}',
+    '{"k":"a"} garbage',
+    '{"k":"a"},{"k":"b"}',
+    '[{"k":"a"},{"k":"b"}]',
+    '[{"k":"a"}]',
+    "[]",
+    '{"k":"a"}]',
+    '{"k":"a"}}',
+    '{"k":"a"}]}',
+    '{"k":"a"}}]',
+    '{"k":"a"}],"r":[{"k":"b"}',
+    '{"k":"a"}],"r":[{"k":"b"}]}',
+    '{"k":"a","o":{"x":1}}]} {"r":[',
+    '{"k":"a"} null',
+    "null",
+    "5",
+    '"text"',
+    '{"n":"text"}',
+    '{"o":{"x":"text"}}',
+    '{"n":99999999999}',
+    '{"k":"a"',
+    '{"k":"a"} // said',
+]
+WHOLE = [
+    '{"k":"a","n":1}',
+    ' {"k":"}]","n":2} \t',
+    '{"z":[{"q":1}],"n":3}',
+    '{"o":{"x":1},"n":4}',
+    '{"n":5,"z":{"y":[{"q":"]"}]}}',
+    "{'k':'a','n':6}",
+    '{"k":null,"o":null,"n":7}',
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"encoding": "iso-8859-1"}, {"lineSep": "\n"}])
+def test_a_line_is_one_object_and_nothing_else(
+    spark: SparkSession, tmp_path: Path, options: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "a.json", "\ufeff" + WHOLE[0] if not options else WHOLE[0], "", *TRAILING, "  ", *WHOLE[1:])
+    schema = "k string, n int, o struct<x: int>"
+    source = made(tmp_path, schema=schema, malformed="drop", **options)
+    slice = planned(source)
+    rows = sorted((row.n, row.k) for row in source.read(spark, slice).collect())
+    assert rows == [(1, "a"), (2, "}]"), (3, None), (4, None), (5, None), (6, "a"), (7, None)]
+    with caplog.at_level(logging.WARNING):
+        source.acknowledge(slice)
+        eventually(lambda: f"Dropped {len(TRAILING)} malformed records" in caplog.text)
+
+
+def test_each_line_with_more_than_one_object_fails_the_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    for number, line in enumerate(TRAILING[:3]):
+        put(tmp_path, f"{number}/a.json", WHOLE[0], line)
+        source = made(tmp_path / str(number), schema="k string, n int")
+        with pytest.raises(Exception, match="does not fit") as failed:
+            source.read(spark, planned(source)).collect()
+        assert line in (failure_of(failed.value).message)
+
+
+def test_bytes_that_are_no_text_are_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'{"k":"\xff","n":1}\n{"k":"\xc3\xa9","n":2}\n')
+    source = made(tmp_path, malformed="drop")
+    assert [tuple(row) for row in source.read(spark, planned(source)).collect()] == [("é", 2)]
 
 
 def test_csv(spark: SparkSession, tmp_path: Path) -> None:

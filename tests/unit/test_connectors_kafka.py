@@ -14,12 +14,15 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 from epochal import secret
 from epochal.backends.kafka.avro import arrow_schema, decoder
 from epochal.backends.kafka.connection import Connection
 from epochal.backends.kafka.records import key_text, sizes
 from epochal.connectors import kafka
+from epochal.connectors.kafka.decoding import CORRUPT, OFFSET, PARTITION, TOPIC, VALUE
+from epochal.connectors.kafka.frames import record_format
 from epochal.connectors.kafka.offsets import OffsetRange, grouped, limited, moved, ranges_between
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.errors import EpochalError, OptionError, SchemaError, SinkError, SinkUnavailable, SourceError
@@ -231,3 +234,26 @@ def test_a_row_that_does_not_fit_its_avro_schema_is_shown() -> None:
     row = pa.table({"id": pa.array([None], pa.int64()), "name": ["x"]}).to_batches()[0]
     with pytest.raises(SinkError, match=r"the row \{'id': None, 'name': 'x'\} does not fit the Avro schema"):
         backend._settings.shape.encode("Kafka sink 'out'", row)  # type: ignore[attr-defined]
+
+
+def test_a_json_value_is_one_object_and_nothing_else(spark: SparkSession) -> None:
+    """Beside tests against a broker: what Spark makes of the values that a task has read."""
+    values = {
+        '{"k":"a","n":1}': True,
+        ' {"k":"}","z":[{"q":1}]} ': True,
+        None: True,  # a tombstone
+        '{"k":"a"}{"k":"b"}': False,
+        '{"k":"a"} garbage': False,
+        '[{"k":"a"},{"k":"b"}]': False,
+        '{"k":"a"}]} {"r":[{"k":"b"}': False,
+        "null": False,
+        "": False,
+        '{"n":"x"}': False,
+    }
+    format = record_format("kafka.source", "json", "k string, n int", "value", (), "string", "fail")
+    rows = [(value, None, "t", 0, offset) for offset, value in enumerate(values)]
+    types = f"{VALUE} string, {CORRUPT} string, {TOPIC} string, {PARTITION} int, {OFFSET} bigint"
+    found = format._parsed(spark.createDataFrame(rows, types)).orderBy(OFFSET).collect()
+    assert [row[CORRUPT] is None for row in found] == list(values.values())
+    assert [row.k for row in found[:3]] == ["a", "}", None]
+    assert "offset 3 of topic t, partition 0" in found[3][CORRUPT]

@@ -13,7 +13,7 @@ from epochal.backends.hdfs.address import address
 from epochal.backends.hdfs.client import WebHdfs, translated
 from epochal.backends.hdfs.sink import HdfsBackend
 from epochal.connectors import hdfs
-from epochal.connectors.hdfs.lines import LineFormat
+from epochal.connectors.text_lines import LineFormat
 from epochal.contracts.backend import SinkPlace
 from epochal.errors import EnvironmentProblem, EpochalError, OptionError, SinkError, SinkUnavailable
 from epochal.secrets import secret

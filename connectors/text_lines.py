@@ -1,4 +1,4 @@
-"""Text files of HDFS as lines, in the executors: Spark's own JSON and CSV parsers take it from there."""
+"""Text files as lines, in the executors: Spark's own JSON and CSV parsers take it from there."""
 
 from __future__ import annotations
 
