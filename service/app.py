@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -37,6 +38,7 @@ from epochal.service.retention.routes import router as collections
 from epochal.service.rollback.routes import router as rollback
 from epochal.service.savepoints.routes import router as savepoints
 from epochal.service.security.admin import ensure_admin_token
+from epochal.service.security.folders import prepare_folders
 from epochal.service.security.gate import check_binding, gate
 from epochal.service.settings import Limits, Settings
 from epochal.service.snapshots.diff_routes import router as diffs
@@ -49,6 +51,8 @@ from epochal.service.transactions.routes import router as transactions
 from epochal.service.transport import Transport
 from epochal.service.versions.routes import rescaling
 from epochal.service.versions.routes import router as versions
+
+logger = logging.getLogger(__name__)
 
 ROUTERS = (
     health,
@@ -144,7 +148,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _prepare(control: ControlPlane) -> None:
-    control.settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    prepare_folders(control.settings, control.isolation.user)
     migrate_database(control.database)
     if control.settings.authentication:
         ensure_admin_token(control.database, control.settings.admin_token_file)
+    if (warning := control.isolation.warning(control.settings)) is not None:
+        logger.warning(warning)

@@ -33,6 +33,7 @@ from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
 from epochal.service.security.admin import AdminTokenFile
 from epochal.service.security.authenticator import Authenticator
+from epochal.service.security.isolation import isolation_of
 from epochal.service.settings import Settings
 from epochal.service.snapshots.service import SnapshotDirectory, SnapshotService
 from epochal.service.tokens.service import TokenService
@@ -51,7 +52,8 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     directory = SnapshotDirectory(database)
     forwarding = _Forwarding()
     ledger = ExecutionLedger(settings, bulkhead.database, forwarding)
-    surroundings = Surroundings(settings, ledger, directory)
+    isolation = isolation_of(settings)
+    surroundings = Surroundings(settings, ledger, directory, isolation.user)
     events = forwarding.sink = ports.events(surroundings)
     limits = settings.limits
     builder = BoundedBuilder(ports.builder(surroundings), limits.builds, limits.builds_waiting)
@@ -67,6 +69,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         bulkhead=bulkhead,
         store=store,
         authenticator=authenticator,
+        isolation=isolation,
         metrics=Metrics(database),
         ledger=ledger,
         snapshots=directory,

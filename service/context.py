@@ -32,6 +32,7 @@ from epochal.service.retention.service import CollectionService
 from epochal.service.rollback.service import RollbackService
 from epochal.service.savepoints.service import SavepointService
 from epochal.service.security.authenticator import Authenticator
+from epochal.service.security.isolation import Isolation
 from epochal.service.settings import Settings
 from epochal.service.snapshots.service import SnapshotService
 from epochal.service.tokens.service import TokenService
@@ -49,6 +50,7 @@ class ControlPlane:
     bulkhead: Bulkhead
     store: SnapshotStore
     authenticator: Authenticator
+    isolation: Isolation
     metrics: Metrics
 
     ledger: Executions

@@ -20,7 +20,7 @@ def _events(surroundings: Surroundings) -> EventHub:
 
 
 def _builder(surroundings: Surroundings) -> SubprocessBuilder:
-    return SubprocessBuilder()
+    return SubprocessBuilder(surroundings.user, surroundings.settings.home_directory)
 
 
 def _replicas(surroundings: Surroundings, events: EventSink) -> Replicas:
@@ -31,7 +31,10 @@ def _replicas(surroundings: Surroundings, events: EventSink) -> Replicas:
 def _supervisor(surroundings: Surroundings, events: EventSink) -> ThreadedSupervisor:
     settings = surroundings.settings
     make: Callable[[Path], Launcher] = find(LAUNCHERS, settings.launcher)
-    return ThreadedSupervisor(settings, surroundings.executions, make(settings.logs_directory))
+    launcher = make(settings.logs_directory)
+    if surroundings.user is not None:
+        launcher.run_as(surroundings.user, settings.home_directory)
+    return ThreadedSupervisor(settings, surroundings.executions, launcher)
 
 
 FACTORIES = PortFactories(events=_events, builder=_builder, replicas=_replicas, supervisor=_supervisor)

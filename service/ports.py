@@ -31,6 +31,7 @@ from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.service.builder.wire import RekeyOf, TrialOf
+from epochal.service.security.isolation import ProcessUser
 from epochal.service.settings import Settings
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
@@ -286,6 +287,8 @@ class Surroundings:
     settings: Settings
     executions: Executions
     snapshots: Snapshots
+    user: ProcessUser | None = None
+    """Who runs authors' code; ``None``: the control plane's own user."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,18 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 HOME_VARIABLE = "EPOCHAL_HOME"
+DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
 
 
 def default_data_directory() -> Path:
     """``$EPOCHAL_HOME``, or ``~/.local/share/epochal``."""
     given = os.environ.get(HOME_VARIABLE)
     return Path(given) if given else Path.home() / ".local" / "share" / "epochal"
+
+
+def default_driver_user() -> str | None:
+    """``$EPOCHAL_DRIVER_USER``."""
+    return os.environ.get(DRIVER_USER_VARIABLE) or None
 
 
 class Limits(BaseModel):
@@ -49,6 +55,8 @@ class Settings(BaseModel):
     store: str | None = None
     authentication: bool = True
     launcher: str = "local"
+    driver_user: str | None = Field(default_factory=default_driver_user)
+    """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.security.isolation``."""
     collect_every_seconds: float | None = Field(default=3600.0, gt=0)
     """How often what no retained snapshot needs is deleted; ``None``: only when somebody asks for it."""
     grace_seconds: float = Field(default=3600.0, ge=0)
@@ -80,6 +88,11 @@ class Settings(BaseModel):
     def work_directory(self) -> Path:
         """Drivers' scratch space: ``{execution}`` below it."""
         return self.data.absolute() / "work"
+
+    @property
+    def home_directory(self) -> Path:
+        """The home of the user that builders and drivers run as, when that is not the control plane's."""
+        return self.data.absolute() / "home"
 
     @property
     def admin_token_file(self) -> Path:

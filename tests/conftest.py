@@ -28,6 +28,8 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Else EPOCHAL_FAULTS has no effect in the processes that tests start.
 os.environ.setdefault(faults.SWITCH, "1")
+# Folders of tests are closed to other users; that drivers run as one is tested in tests/service/test_isolation.py.
+os.environ.setdefault("EPOCHAL_DRIVER_USER", str(os.geteuid()))
 # Every JVM of a test is short-lived: the second compiler would cost it more than it gains.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

@@ -1,4 +1,8 @@
-"""Durable atomic writes on a local file system: temporary name, fsync, rename, fsync of the folder."""
+"""Durable atomic writes on a local file system: temporary name, fsync, rename, fsync of the folder.
+
+What root writes belongs to the owner of the folder that it is written into: the control plane may be root while
+drivers, who own the store, are not, and have to write into folders that the control plane has made.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +47,9 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     with suppress(FileExistsError):
         folder.mkdir()
+        if os.geteuid() == 0:
+            owner = folder.parent.stat()
+            os.chown(folder, owner.st_uid, owner.st_gid, follow_symlinks=False)
     sync_folder(folder.parent)
 
 
@@ -55,6 +62,9 @@ def _created(path: Path) -> Iterator[int]:
         make_folder(path.parent)
         descriptor = os.open(path, flags, 0o644)
     try:
+        if os.geteuid() == 0:
+            owner = path.parent.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
         yield descriptor
     finally:
         os.close(descriptor)

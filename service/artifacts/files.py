@@ -8,10 +8,14 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import stat
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from uuid import uuid4
 
 from epochal.errors import ArtifactError
 
@@ -37,18 +41,44 @@ def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Write durably and at once: a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".incoming-")
+    """Write durably and at once: a reader sees all of it or nothing.
+
+    Who may read it is decided by the folder above that of ``path`` (its group, and whether that may read).
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _share_like(folder.parent, folder, 0o750)
+    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".incoming-")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
+        _share_like(folder, Path(temporary), 0o640)
         os.replace(temporary, path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def kept_for_a_while(directory: Path, filename: str, content: bytes) -> Iterator[Path]:
+    """An artifact that is not registered (yet), where a builder can read it; gone after the block."""
+    folder = directory / f".{uuid4().hex}"
+    try:
+        keep(folder / filename, content)
+        yield folder / filename
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _share_like(folder: Path, path: Path, most: int) -> None:
+    status = folder.stat()
+    if status.st_mode & 0o040:
+        if status.st_gid != path.stat().st_gid:
+            os.chown(path, -1, status.st_gid)
+        path.chmod(status.st_mode & most)
 
 
 def _kind(filename: str) -> str:

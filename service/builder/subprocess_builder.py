@@ -12,13 +12,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.settings import Configuration
 from epochal.engine.trial import TrialReport
-from epochal.errors import EnvironmentProblem, EpochalError, PipelineError, error_class
+from epochal.errors import (
+    Conflict,
+    EnvironmentProblem,
+    EpochAborted,
+    EpochalError,
+    InvalidInput,
+    PipelineError,
+    SnapshotError,
+    SnapshotExpired,
+    error_class,
+)
 from epochal.pipeline.description import GraphDescription
-from epochal.service.builder.wire import Analyse, BuildAnswer, BuildRequest, Describe, RekeyOf, TrialOf, Work
+from epochal.service.builder.wire import (
+    Analyse,
+    BuildAnswer,
+    BuildError,
+    BuildRequest,
+    Describe,
+    RekeyOf,
+    TrialOf,
+    Work,
+)
 from epochal.service.launchers.local import driver_environment
+from epochal.service.security.isolation import ProcessUser, identity_of
 
 log = logging.getLogger("epochal.builder")
 
@@ -33,12 +55,19 @@ DESCRIBE_MEMORY_BYTES = 4 << 30
 
 _GRACE_SECONDS = 2.0
 _READ_BYTES = 1 << 16
+_LARGEST_ANSWER = 64 << 20
+"""In bytes. The author's code runs in the process that answers, and could go on for ever."""
+_LONGEST_MESSAGE = 4_000
+_OF_A_BUILD = (InvalidInput, EpochAborted, SnapshotError, SnapshotExpired, Conflict, EnvironmentProblem)
 
 
 class SubprocessBuilder:
     """Implements :class:`epochal.service.ports.Builder`. Requests run at the same time, each in a child of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: ProcessUser | None = None, home: Path | None = None) -> None:
+        """``user``: who the builder runs as, with ``home`` as its home and working folder."""
+        self._user = user
+        self._home = home
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
@@ -85,9 +114,12 @@ class SubprocessBuilder:
                 f"Building the pipeline took over {request.seconds:g} s, or too much memory, or ended its process. "
                 "Move work out of module level and build() into the pipeline's functions."
             )
-        answer = BuildAnswer.model_validate_json(data)
+        try:
+            answer = BuildAnswer.model_validate_json(data)
+        except ValidationError:
+            raise PipelineError("The code that builds the pipeline answered in the builder's place.") from None
         if answer.error is not None:
-            raise (error_class(answer.error.slug) or EpochalError)(answer.error.message)
+            raise _error(answer.error)
         return answer
 
     def _exchange(self, request: BuildRequest) -> bytes:
@@ -100,11 +132,14 @@ class SubprocessBuilder:
                 theirs.close()
             # The warm process may still be starting, which its first request waits for.
             ours.settimeout(request.seconds + 30.0)
-            parts = []
+            parts, size = [], 0
             try:
                 ours.sendall(request.model_dump_json().encode() + b"\n")
                 while part := ours.recv(_READ_BYTES):
                     parts.append(part)
+                    size += len(part)
+                    if size > _LARGEST_ANSWER:
+                        return b""
             except (TimeoutError, ConnectionError):
                 return b""
             return b"".join(parts)
@@ -133,14 +168,19 @@ class SubprocessBuilder:
             self._control.close()
         ours, theirs = socket.socketpair()
         self._control = ours
+        environment = driver_environment(os.environ)
+        if self._user is not None and self._home is not None:
+            environment = self._user.environment(environment, self._home)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "epochal.service.builder"],
                 stdin=theirs.fileno(),
                 # What authors print while their pipeline is built belongs to nobody.
                 stdout=subprocess.DEVNULL,
-                env=driver_environment(os.environ),
+                env=environment,
+                cwd=None if self._user is None else self._home,
                 start_new_session=True,
+                **identity_of(self._user),
             )
 
 
@@ -150,6 +190,20 @@ def _request(
     return BuildRequest(
         artifact=artifact, parameters=dict(parameters), configuration=configuration, work=work, seconds=seconds
     )
+
+
+def _error(error: BuildError) -> EpochalError:
+    """What a caller hears of a failed build: the kind, and a message of bounded length without control characters.
+
+    An author needs their own exception and its traceback, which are the message; what the code prints is not in it.
+    An error that no build has is not believed: the author's code could answer in the builder's place.
+    """
+    kind = error_class(error.slug) or PipelineError
+    text = "".join(character for character in error.message if character.isprintable() or character in "\n\t")
+    if len(text) > _LONGEST_MESSAGE:
+        half = _LONGEST_MESSAGE // 2
+        text = f"{text[:half]}\n.. {len(text) - 2 * half} characters are left out ..\n{text[-half:]}"
+    return (kind if issubclass(kind, _OF_A_BUILD) else PipelineError)(text)
 
 
 def _there(result: Result | None) -> Result:

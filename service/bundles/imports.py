@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -16,7 +15,7 @@ from epochal.service.applications.configuration import (
     merged_configuration,
 )
 from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.artifacts.files import artifact_path, check_artifact, keep
+from epochal.service.artifacts.files import artifact_path, check_artifact, keep, kept_for_a_while
 from epochal.service.artifacts.repository import ArtifactRepository
 from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
@@ -119,10 +118,9 @@ class ImportService:
         parameters = mapped(version.parameters, request)
         if version.artifact not in artifacts:
             raise BundleError("The bundle does not hold the code that made its snapshot: it was altered.")
-        with TemporaryDirectory(dir=path.parent) as folder:
-            code = Path(folder) / version.filename
-            check_artifact(version.filename, artifacts[version.artifact], self._limits.artifact_unpacked_bytes)
-            code.write_bytes(artifacts[version.artifact])
+        content = artifacts[version.artifact]
+        check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
+        with kept_for_a_while(self._settings.artifacts_directory, version.filename, content) as code:
             after = self._builder.describe(code, parameters)
             before = (
                 self._builder.describe(code, version.parameters)

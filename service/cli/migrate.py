@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from epochal.service.cli.directories import writable
-from epochal.service.cli.options import Json
+from epochal.service.cli.options import DatabaseUrl, Json, catalog_url
 from epochal.service.cli.output import Output
 
 app = typer.Typer()
@@ -20,9 +20,7 @@ def migrate(
     home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
     ] = None,
-    database_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="The catalog.  [default: SQLite in the data directory]")
-    ] = None,
+    database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
     """Bring the catalog to this version's tables; `epochal up` does it, too. A newer catalog is refused."""
@@ -31,6 +29,6 @@ def migrate(
     from epochal.service.settings import Settings, default_data_directory
 
     data = writable(home or default_data_directory(), "--home")
-    settings = Settings(data=data, database=database_url)
+    settings = Settings(data=data, database=catalog_url(database_url))
     revision = migrate_catalog(settings.database_url)
     Output.make(as_json).result({"revision": revision}, Text(f"The catalog is at revision {revision}."))

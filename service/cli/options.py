@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
 
 import typer
+
+from epochal.errors import OptionError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]
 Url = Annotated[
     str | None, typer.Option("--url", help="The control plane.  [default: EPOCHAL_URL or http://127.0.0.1:8765]")
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The catalog, SQLite or PostgreSQL, without a password.  [default: EPOCHAL_DATABASE_URL, or SQLite in the "
+        "data directory]",
+        show_default=False,
+    ),
 ]
 Name = Annotated[str, typer.Argument(metavar="APP", help="The application's name.")]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="As it was at the snapshot with this tag.")]
@@ -98,3 +111,17 @@ def moment(text: str | None, option: str = "--at") -> datetime | None:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a time: 2030-01-01T00:00:00.", param_hint=option) from None
+
+
+def catalog_url(argument: str | None) -> str | None:
+    """The catalog's URL, from the command line or the environment. Raises ``OptionError`` for a password in arguments:
+    every user of the machine can read those."""
+    if argument is None:
+        return os.environ.get("EPOCHAL_DATABASE_URL") or None
+    parts = urlsplit(argument)
+    if parts.password is not None or "password" in parse_qs(parts.query):
+        raise OptionError(
+            "--database-url holds a password, which every user of this machine could read in the list of processes. "
+            "Set EPOCHAL_DATABASE_URL instead, or keep the password in a PGPASSFILE."
+        )
+    return argument

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from epochal.service.app import create_app
+from epochal.service.security.isolation import close_process
 from epochal.service.settings import Settings
 
 # Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
@@ -24,6 +25,7 @@ def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]
 
     Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
     """
+    close_process()
     app = create_app(settings)
     failures = _remember_failures(app)
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS)

@@ -16,10 +16,10 @@ from epochal.client.location import home as default_home
 from epochal.service.cli.companions import Companion, check_kinds, companions
 from epochal.service.cli.directories import writable
 from epochal.service.cli.listening import listen
-from epochal.service.cli.options import Json
+from epochal.service.cli.options import DatabaseUrl, Json, catalog_url
 from epochal.service.cli.output import Output
 from epochal.service.launchers.java import check_java
-from epochal.service.settings import Settings, default_data_directory
+from epochal.service.settings import Settings, default_data_directory, default_driver_user
 
 app = typer.Typer()
 
@@ -31,12 +31,17 @@ def up(
     home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
     ] = None,
-    database_url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The catalog, SQLite or PostgreSQL.  [default: SQLite in the data directory]"),
-    ] = None,
+    database_url: DatabaseUrl = None,
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
+    ] = None,
+    driver_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER",
+            help="Who runs pipelines when this is root.  [default: EPOCHAL_DRIVER_USER, or epochal, or nobody]",
+            show_default=False,
+        ),
     ] = None,
     authentication: Annotated[
         bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
@@ -60,6 +65,7 @@ def up(
 ) -> None:
     """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
     output = Output.make(as_json)
+    database = catalog_url(database_url)
     check_java(os.environ)
     check_kinds(beside or ())
     data = writable(home or default_data_directory(), "--home")
@@ -71,9 +77,10 @@ def up(
             data=data,
             host=host,
             port=listener.getsockname()[1],
-            database=database_url,
+            database=database,
             store=store,
             authentication=authentication,
+            driver_user=driver_user or default_driver_user(),
             collect_every_seconds=collect_every * 3600 or None,
             grace_seconds=grace * 3600,
         )

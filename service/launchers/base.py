@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from epochal.service.driver.orders import DriverOrders
+from epochal.service.security.isolation import ProcessUser
 
 
 class ProcessReference(BaseModel):
@@ -30,6 +32,10 @@ class ProcessReference(BaseModel):
 
 class Launcher(ABC):
     """Starts drivers that outlive the control plane. All calls may block, and are made from threads."""
+
+    def run_as(self, user: ProcessUser, home: Path) -> bool:
+        """From now on start drivers as ``user``, and say that it is so; ``False`` where none run on this machine."""
+        return False
 
     @abstractmethod
     def launch(self, orders: DriverOrders) -> ProcessReference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from epochal.service.launchers.base import Launcher, ProcessReference
 from epochal.service.launchers.java import check_java
 from epochal.service.launchers.processes import LocalProcess
 from epochal.service.logs.files import log_path
+from epochal.service.security.folders import take_folder
+from epochal.service.security.isolation import ProcessUser, identity_of
 
 _PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
@@ -36,6 +39,15 @@ def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return passed
 
 
+def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
+    if user is None:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.exists() or folder.stat().st_uid != user.uid:
+        # Another user's, from before: what is in it can be had again.
+        shutil.rmtree(folder, ignore_errors=True)
+        take_folder(folder, user)
+
+
 class LocalLauncher(Launcher):
     """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests)."""
 
@@ -45,11 +57,20 @@ class LocalLauncher(Launcher):
         # Children of this process have to be waited for, or their entries (and ids) stay; adopted ones are not ours.
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
+        self._user: ProcessUser | None = None
+        self._home = Path()
+
+    def run_as(self, user: ProcessUser, home: Path) -> bool:
+        self._user, self._home = user, home
+        return True
 
     def launch(self, orders: DriverOrders) -> ProcessReference:
         environment = driver_environment(os.environ)
         check_java(environment)
-        orders.work_directory.mkdir(parents=True, exist_ok=True)
+        user = self._user
+        if user is not None:
+            environment = user.environment(environment, self._home)
+        _prepare_work(orders.work_directory, user)
         path = log_path(self._logs, orders.application, orders.execution, orders.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as log:
@@ -62,6 +83,7 @@ class LocalLauncher(Launcher):
                     cwd=orders.work_directory,
                     env=environment,
                     start_new_session=True,
+                    **identity_of(user),
                 )
             except OSError as error:
                 raise EnvironmentProblem(f"The driver of {orders.application} cannot be started: {error}.") from error

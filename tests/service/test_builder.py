@@ -129,6 +129,50 @@ def test_code_cannot_take_all_memory(builder: SubprocessBuilder, tmp_path: Path)
         builder.describe(write(tmp_path, f"x = bytearray({8 << 30})"), {})
 
 
+ANSWERING = """
+    import os, stat
+    for number in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                {answer}
+        except OSError:
+            pass
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("os.write(number, b'nonsense')", "answered in the builder's place"),
+        ("""os.write(number, b'{"error": {"slug": "unauthenticated", "message": "who?"}}')""", "who?"),
+        ("while True: os.write(number, bytes(1 << 16))", "too much memory"),
+    ],
+)
+def test_code_that_answers_in_the_builders_place_is_not_believed(
+    builder: SubprocessBuilder, tmp_path: Path, answer: str, message: str
+) -> None:
+    with pytest.raises(PipelineError, match=message):
+        builder.describe(write(tmp_path, ANSWERING.format(answer=answer)), {})
+
+
+def test_an_authors_message_is_bounded_and_what_the_code_prints_is_no_part_of_it(
+    builder: SubprocessBuilder, tmp_path: Path
+) -> None:
+    code = """
+        import sys
+        print("printed")
+        sys.stderr.write("on stderr")
+        raise ValueError("\\x1b[2J first " + "x" * 100_000 + " last")
+    """
+    with pytest.raises(
+        ArtifactError, match=r"line 5: ValueError: \[2J first x+\n.. \d+ characters are left out"
+    ) as raised:
+        builder.describe(write(tmp_path, code), {})
+    assert len(raised.value.message) < 5000 and raised.value.message.endswith("x last")
+    assert "printed" not in raised.value.message and "on stderr" not in raised.value.message
+
+
 def test_the_author_sees_none_of_the_control_planes_secrets(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

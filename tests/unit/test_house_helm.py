@@ -89,5 +89,6 @@ def test_the_service_leads_to_the_control_plane() -> None:
 def test_secrets_are_referred_to_and_never_written_out() -> None:
     (container,) = render(EVERYTHING)["Deployment"]["spec"]["template"]["spec"]["containers"]
     environment = {variable["name"]: variable for variable in container["env"]}
-    assert environment["DATABASE_URL"]["valueFrom"] == {"secretKeyRef": {"name": "catalog", "key": "url"}}
-    assert "value" not in environment["DATABASE_URL"]
+    assert environment["EPOCHAL_DATABASE_URL"]["valueFrom"] == {"secretKeyRef": {"name": "catalog", "key": "url"}}
+    assert "value" not in environment["EPOCHAL_DATABASE_URL"]
+    assert "$(" not in str(container["args"]) and "database" not in str(container["args"])

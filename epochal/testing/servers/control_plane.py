@@ -34,7 +34,9 @@ class ControlPlane:
         self.log = folder / "control-plane.log"
         passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         places = {"EPOCHAL_URL": self.url, "EPOCHAL_HOME": str(self.home)}
-        self.environment = passed_on | {faults.SWITCH: "1"} | places | dict(extra)
+        # Tests and examples keep their files in folders of their own, which no other user may enter.
+        own = {"EPOCHAL_DRIVER_USER": str(os.geteuid()), faults.SWITCH: "1"}
+        self.environment = passed_on | own | places | dict(extra)
         self._port = port
         self.process = self._start()
 

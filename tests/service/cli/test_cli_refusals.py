@@ -148,6 +148,19 @@ def test_a_broken_database_url(alone: CommandLine) -> None:
     refused(alone.spawn("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
 
 
+@pytest.mark.parametrize("url", ["postgresql://me:secret@db/epochal", "postgresql://me@db/epochal?password=secret"])
+@pytest.mark.parametrize("command", [("up", "--port", "0"), ("migrate",)])
+def test_a_password_among_the_arguments_is_refused(alone: CommandLine, url: str, command: tuple[str, ...]) -> None:
+    answer = alone(*command, "--database-url", url)
+    refused(answer, 1, "password", "EPOCHAL_DATABASE_URL")
+    assert "secret" not in answer.words
+
+
+def test_the_catalogs_url_comes_from_the_environment(alone: CommandLine, tmp_path: Path) -> None:
+    alone("migrate", EPOCHAL_DATABASE_URL=f"sqlite:///{tmp_path / 'elsewhere.sqlite'}")
+    assert (tmp_path / "elsewhere.sqlite").is_file()
+
+
 def test_debugging_shows_the_traceback(alone: CommandLine) -> None:
     answer = alone.spawn("submit", "nowhere.py", "--name", "x", EPOCHAL_DEBUG="1")
     assert answer.code == 1
