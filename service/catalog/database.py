@@ -119,10 +119,14 @@ def _sqlite(url: URL, pool: Mapping[str, Any]) -> Engine:
 def _make_private(file: Path) -> None:
     """Its owner's only, before SQLite opens it: its -wal and -shm files get the permissions that it has.
 
+    A file that is there is not opened: to close it again would end the POSIX locks of this process's other connections,
+    and another process would take itself for the last one, and remove a log that is in use.
+
     Raises ``EnvironmentProblem`` where others can read it, and this process may not change that.
     """
     try:
-        os.close(os.open(file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600))
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDONLY | os.O_CLOEXEC, 0o600))
         for part in (file, file.with_name(file.name + "-wal"), file.with_name(file.name + "-shm")):
             with suppress(FileNotFoundError):
                 if part.stat().st_mode & 0o077:

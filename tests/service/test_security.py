@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -152,6 +154,22 @@ def test_the_catalog_is_its_owners_only(tmp_path: Path) -> None:
             for file in files:
                 file.chmod(0o644)
     database.close()
+
+
+def test_another_connection_leaves_the_locks_of_the_catalog(tmp_path: Path) -> None:
+    """SQLite's log is removed by whoever closes last: what is in it would be lost to those who still have it open."""
+    path = tmp_path / "catalog.sqlite"
+    first, second = Database(f"sqlite:///{path}"), Database(f"sqlite:///{path}")
+    migrate_database(first)
+    with first.reading() as session:
+        session.execute(select(Token))
+    with second.reading() as session:
+        session.execute(select(Token))
+    elsewhere = f"import sqlite3; other = sqlite3.connect({str(path)!r}); other.execute('SELECT * FROM tokens').close()"
+    subprocess.run([sys.executable, "-c", f"{elsewhere}; other.close()"], check=True)
+    assert path.with_name("catalog.sqlite-wal").exists()
+    first.close()
+    second.close()
 
 
 @pytest.fixture
