@@ -79,7 +79,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         supervisor=supervisor,
         artifacts=ArtifactService(settings, database),
         applications=ApplicationService(settings, database, builder, lifecycle),
-        forks=ForkService(settings, database, builder, lifecycle),
+        forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,
         rollback=RollbackService(database, store, lifecycle),
         bundles=bundles,

@@ -3,70 +3,59 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from itertools import zip_longest
 
 from sqlalchemy.orm import Session
 
-from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict, InvalidInput
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription, names_place
-from epochal.service.applications.configuration import (
-    ApplicationConfiguration,
-    check_same_key_groups,
-    merged_configuration,
-)
+from epochal.service.applications.configuration import merged_configuration
 from epochal.service.applications.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.applications.places import SharedTargets, check_places
 from epochal.service.applications.repository import ApplicationRepository, check_one_of
 from epochal.service.applications.schemas import ApplicationAnswer, ForkApplication
 from epochal.service.applications.views import application_answer
-from epochal.service.artifacts.files import artifact_path
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin
-from epochal.service.catalog.lineage import committed_head
-from epochal.service.catalog.models import Application, Artifact, Version
+from epochal.service.catalog.models import Application, Version
 from epochal.service.ports import Builder, ControlEvent
-from epochal.service.settings import Settings
 from epochal.service.snapshots.repository import SnapshotRepository
+from epochal.service.versions.proposals import Proposals, Wanted, graph_of, head_and_maker
 from epochal.service.versions.repository import VersionRepository
-
-
-class SharedTargets(InvalidInput):
-    """The fork would write where its source writes."""
-
-    slug = "shared-sink-targets"
 
 
 @dataclass(frozen=True)
 class _Plan:
     """What the fork will be, before its code was looked at."""
 
-    base: EpochKey
-    source: Version
-    artifact: Artifact
-    parameters: dict[str, Any]
-    configuration: ApplicationConfiguration
+    base: ManifestReference
+    wanted: Wanted
 
 
 class ForkService:
-    def __init__(self, settings: Settings, database: Database, builder: Builder, lifecycle: Lifecycle) -> None:
-        self._settings = settings
+    def __init__(self, database: Database, builder: Builder, proposals: Proposals, lifecycle: Lifecycle) -> None:
         self._database = database
         self._builder = builder
+        self._proposals = proposals
         self._lifecycle = lifecycle
 
     def fork(self, source: str, request: ForkApplication, by: str) -> ApplicationAnswer:
-        """Raises ``NotFound``, ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``, and what the
-        builder says of the code."""
+        """Raises ``NotFound``, ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``,
+        ``IncompatibleState`` as an upgrade does, and what the builder says of the code."""
         check_one_of(request.epoch, request.savepoint)
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(request.name)
             plan = self._plan(session, source, request)
-        graph = self._builder.describe(self._path(plan.artifact), plan.parameters)
+        wanted = plan.wanted
+        graph = self._builder.describe(wanted.location, wanted.parameters)
         if not request.shadow:
-            _check_targets(source, self._graph_of(plan.source), graph)
+            _check_targets(source, self._graph_of(wanted.before), graph)
+        graph = self._checked(plan, graph)
         with self._database.writing() as session:
+            if not request.shadow:
+                check_places(session, graph.sinks)
             row, events = self._write(session, plan, graph, request, by)
             answer = application_answer(session, row)
         self._lifecycle.announce(events, answer.execution)
@@ -77,22 +66,33 @@ class ForkService:
         base = _base(session, row, request)
         version = VersionRepository(session).latest(row)
         configuration = merged_configuration(version.configuration, request.configuration)
-        check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
-        return _Plan(
-            base=base,
-            source=version,
-            artifact=VersionRepository(session).artifact(request.artifact or version.artifact),
-            parameters={**version.parameters, **request.parameters},
-            configuration=configuration,
-        )
+        parameters = {**version.parameters, **request.parameters}
+        return _Plan(base, self._proposals.wanted(session, row, request.artifact, parameters, configuration))
+
+    def _checked(self, plan: _Plan, described: GraphDescription) -> GraphDescription:
+        """The fork's graph with its state tables, compared with the snapshot. Raises ``IncompatibleState``.
+
+        The analysis takes seconds. It is spared where the code is the source's, and at most the sinks are others.
+        """
+        wanted, before = plan.wanted, graph_of(plan.wanted.before)
+        if before is not None and before.tables is not None and wanted.artifact.sha256 == wanted.before.artifact:
+            known = _with_what_was_analysed(described, before)
+            if known is not None:
+                self._proposals.compared(wanted, known, plan.base, before).check()
+                return known
+        proposal = self._proposals.looked_at(wanted, plan.base, before)
+        proposal.check()
+        return proposal.graph
 
     @staticmethod
     def _write(
         session: Session, plan: _Plan, graph: GraphDescription, request: ForkApplication, by: str
     ) -> tuple[Application, list[ControlEvent]]:
-        origin = BranchOrigin("fork", plan.base, request.message)
+        origin, wanted = BranchOrigin("fork", plan.base.key, request.message), plan.wanted
         row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
-        VersionRepository(session).add(row, 1, plan.artifact.sha256, plan.parameters, plan.configuration, graph, by)
+        VersionRepository(session).add(
+            row, 1, wanted.artifact.sha256, dict(wanted.parameters), wanted.configuration, graph, by
+        )
         events: list[ControlEvent] = []
         if request.start:
             events.append(operation_changed(row.name, start_operation(session, row, by)))
@@ -100,23 +100,33 @@ class ForkService:
         return row, events
 
     def _graph_of(self, version: Version) -> GraphDescription:
-        if version.graph is not None:
-            return GraphDescription.model_validate(version.graph)
+        known = graph_of(version)
+        if known is not None:
+            return known
         with self._database.reading() as session:
-            artifact = VersionRepository(session).artifact(version.artifact)
-        return self._builder.describe(self._path(artifact), version.parameters)
-
-    def _path(self, artifact: Artifact) -> Path:
-        return artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
+            made = self._proposals.made(session, version)
+        return self._builder.describe(made.artifact, made.parameters)
 
 
-def _base(session: Session, source: Application, request: ForkApplication) -> EpochKey:
+def _base(session: Session, source: Application, request: ForkApplication) -> ManifestReference:
     if request.epoch is not None or request.savepoint is not None:
-        return SnapshotRepository(session).resolve(source, request.epoch, request.savepoint).key
-    head = committed_head(session, ApplicationRepository(session).branch(source))
+        return SnapshotRepository(session).resolve(source, request.epoch, request.savepoint)
+    head, _ = head_and_maker(session, source)
     if head is None:
         raise Conflict(f"Application {source.name!r} has not committed an epoch yet; there is nothing to fork.")
     return head
+
+
+def _with_what_was_analysed(described: GraphDescription, before: GraphDescription) -> GraphDescription | None:
+    """A description with the columns and tables of one that was analysed; ``None`` unless only sinks are others."""
+    nodes = []
+    for node, known in zip_longest(described.nodes, before.nodes):
+        if node is None or known is None or (node.id, node.name, node.type) != (known.id, known.name, known.type):
+            return None
+        if node.type != "sink" and node != known.model_copy(update={"columns": node.columns}):
+            return None
+        nodes.append(node.model_copy(update={"columns": known.columns}))
+    return described.model_copy(update={"nodes": tuple(nodes), "tables": before.tables})
 
 
 def _check_targets(source: str, before: GraphDescription, after: GraphDescription) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from epochal.errors import Conflict
 from epochal.service.applications.configuration import check_configuration
 from epochal.service.applications.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.applications.places import check_places
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.applications.schemas import ApplicationAnswer, CreateApplication
 from epochal.service.applications.views import application_answer
@@ -28,7 +29,7 @@ class ApplicationService:
         self._lifecycle = lifecycle
 
     def create(self, request: CreateApplication, by: str) -> ApplicationAnswer:
-        """Raises ``NameTaken``, ``ArtifactError``, and what the builder says of the code."""
+        """Raises ``NameTaken``, ``ArtifactError``, ``SharedTargets``, and what the builder says of the code."""
         check_configuration(request.configuration)
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(request.name)
@@ -37,6 +38,7 @@ class ApplicationService:
         graph = self._builder.analyse(path, request.parameters, request.configuration)
         events: list[ControlEvent] = []
         with self._database.writing() as session:
+            check_places(session, graph.sinks)
             row = ApplicationRepository(session).add(request.name, BranchOrigin("start"), shadow=False, by=by)
             VersionRepository(session).add(
                 row, 1, artifact.sha256, request.parameters, request.configuration, graph, by

@@ -14,6 +14,7 @@ from epochal.service.applications.configuration import (
     check_same_key_groups,
     merged_configuration,
 )
+from epochal.service.applications.places import check_places
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.artifacts.files import artifact_path, check_artifact, keep, kept_for_a_while
 from epochal.service.artifacts.repository import ArtifactRepository
@@ -72,7 +73,7 @@ class ImportService:
         return self._look(id, request)[0]
 
     def make(self, id: str, request: ImportApplication, by: str) -> OperationAnswer:
-        """Raises ``MappingNeeded``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
+        """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
         plan, header, graph, configuration, artifacts = self._look(id, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
@@ -96,6 +97,8 @@ class ImportService:
 
         def wish(session: Session) -> tuple[Application, dict[str, Any]]:
             ApplicationRepository(session).check_free(plan.application)
+            if not request.shadow:
+                check_places(session, {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep})
             check_not_collecting(session)
             self._check_unused(OperationRepository(session), id)
             rows = ImportedRows(session, header, by)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.trial import TrialReport
+from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import (
     ApplicationConfiguration,
@@ -48,6 +49,11 @@ class Proposal:
     wanted: Wanted
     graph: GraphDescription
     comparison: Comparison
+
+    def check(self) -> None:
+        """Raises ``IncompatibleState``, with everything that stands against going on from the snapshot."""
+        if self.comparison.problems:
+            raise IncompatibleState(" ".join(self.comparison.problems))
 
 
 class Proposals:
@@ -87,6 +93,16 @@ class Proposals:
     ) -> Proposal:
         """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
         graph = self._builder.analyse(wanted.location, wanted.parameters, wanted.configuration)
+        return self.compared(wanted, graph, snapshot, made_by)
+
+    def compared(
+        self,
+        wanted: Wanted,
+        graph: GraphDescription,
+        snapshot: ManifestReference | None,
+        made_by: GraphDescription | None,
+    ) -> Proposal:
+        """As :meth:`looked_at`, of a version whose graph is known."""
         found = None
         if snapshot is not None and graph.tables is not None:
             found = continuation(self._store, snapshot, graph.tables, wanted.configuration.allow_dropped_state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import VersionOrder
-from epochal.errors import Conflict, IncompatibleState
+from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import (
     ApplicationConfiguration,
@@ -13,6 +13,7 @@ from epochal.service.applications.configuration import (
     needs_restart,
 )
 from epochal.service.applications.lifecycle import Lifecycle, ask_to_stop, changes
+from epochal.service.applications.places import check_places
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
@@ -45,7 +46,8 @@ class VersionService:
     def create(self, application: str, request: CreateVersion, by: str) -> VersionAnswer:
         """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
 
-        Raises ``Conflict`` while another operation is under way, and what the builder says of the code.
+        Raises ``Conflict`` while another operation is under way, ``SharedTargets``, and what the builder says of the
+        code.
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
@@ -53,8 +55,7 @@ class VersionService:
             wanted = self._proposals.wanted(session, row, request.artifact, request.parameters, request.configuration)
             snapshot, made_by = head_and_maker(session, row)
         proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
-        if proposal.comparison.problems:
-            raise IncompatibleState(" ".join(proposal.comparison.problems))
+        proposal.check()
         version, operation = self._put_in_place("upgrade", application, wanted, proposal.graph, request.message, by)
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
@@ -82,6 +83,8 @@ class VersionService:
             applications, versions = ApplicationRepository(session), VersionRepository(session)
             row = applications.locked(application)
             OperationRepository(session).check_none_running(row)
+            if graph is not None and not row.shadow:
+                check_places(session, graph.sinks, row)
             latest = versions.latest(row)
             if latest.number != wanted.before.number:
                 raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")

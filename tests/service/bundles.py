@@ -61,7 +61,8 @@ def part(plane: Plane, id: str, offset: int, data: bytes, expect: int = 200) -> 
 
 def imported(plane: Plane, bundle: bytes, **request: Any) -> dict[str, Any]:
     id = uploaded(plane, bundle)
-    return finished(plane, plane.post(f"/v1/imports/{id}/application", **{"parameters": {"out": "/new"}, **request}))
+    parameters = {"out": f"/new-{request['name']}" if "name" in request else "/new"}
+    return finished(plane, plane.post(f"/v1/imports/{id}/application", **{"parameters": parameters, **request}))
 
 
 def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]:

@@ -28,12 +28,14 @@ from epochal.service.ports import ControlEvent, PortFactories
 from epochal.service.settings import Settings
 from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
 from tests.catalogs import new_sqlite_catalog
 from tests.service.listening import listening
 
 
 class StandInBuilder:
-    """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong."""
+    """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong; state
+    tables, which an analysis alone finds, as in a builder."""
 
     def open(self) -> None:
         pass
@@ -49,7 +51,9 @@ class StandInBuilder:
         return GraphDescription(name="flights", nodes=(NodeDescription(id=0, name="in", type="source"),), sinks=sinks)
 
     def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: object) -> GraphDescription:
-        return self.describe(artifact, parameters)
+        graph = self.describe(artifact, parameters)
+        tables = json.loads(artifact.read_text().splitlines()[0].removeprefix("# ")).get("tables")
+        return graph if tables is None else GraphDescription.model_validate({**graph.model_dump(), "tables": tables})
 
 
 @dataclass
@@ -123,6 +127,8 @@ class Driver:
         self._next = self.point.next_epoch
         self._store = SnapshotStore(plane.settings.store_url)
         self._artifact = plane.get(f"/v1/applications/{application}")["artifact"]
+        newest = plane.get(f"/v1/applications/{application}/versions")["items"][0]
+        self._tables = tuple(StateTable.model_validate(table) for table in newest["graph"]["tables"] or ())
 
     @property
     def attempt(self) -> int:
@@ -160,6 +166,7 @@ class Driver:
                 artifact=self._artifact,
                 parallelism=2,
                 max_parallelism=128,
+                tables=self._tables,
                 sinks={
                     name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
                     for name, handle in handles.items()

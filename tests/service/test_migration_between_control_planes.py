@@ -84,6 +84,17 @@ def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None
     assert value(other, "later", "SFO", "A1") == {"flights": 1, "worst": 2.0}
 
 
+def test_an_import_leaves_the_places_of_others_alone(plane: Plane, other: Plane) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    other.application("theirs", parameters={"out": "/new"}, start=False)
+    path = f"/v1/imports/{uploaded(other, bundle)}/application"
+    answer = other.client.post(path, json={"parameters": {"out": "/new"}})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:shared-sink-targets")
+    assert "as 'theirs' does" in answer.json()["detail"]
+    assert imported(other, bundle, parameters={"out": "/new"}, shadow=True)["state"] == "succeeded"
+
+
 def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
     with_state(plane)
     before = files(plane)

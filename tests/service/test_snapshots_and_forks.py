@@ -316,6 +316,39 @@ def test_a_bad_fork_is_refused(plane: Plane, change: dict[str, Any], status: int
     assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"]
 
 
+def table(*value: tuple[str, str]) -> dict[str, Any]:
+    columns = [{"name": name, "type": type} for name, type in value]
+    key = [{"name": "airport", "type": "string"}]
+    return {"id": "delays", "operator": "delays", "kind": "value", "key": key, "value": columns}
+
+
+def test_a_fork_with_other_code_is_refused_as_an_upgrade_is(plane: Plane) -> None:
+    delays = plane.artifact(tables=[table(("worst", "int"))])
+    running(plane, epochs=1, artifact=delays)
+    other = plane.artifact(tables=[table(("worst", "string"))])
+    upgrade = plane.client.post("/v1/applications/flights/versions", json={"artifact": other})
+    fork = plane.client.post(
+        "/v1/applications/flights/fork", json={"name": "copy", "artifact": other, "parameters": {"out": "/data/copy"}}
+    )
+    assert (fork.status_code, fork.json()["type"]) == (422, "urn:epochal:problem:incompatible-state")
+    assert fork.json()["detail"] == upgrade.json()["detail"] and "'worst'" in fork.json()["detail"]
+    assert plane.client.get("/v1/applications/copy").status_code == 404
+
+    wider = plane.artifact(tables=[table(("worst", "bigint"))])
+    plane.post("/v1/applications/flights/fork", 201, name="wider", artifact=wider, parameters={"out": "/data/wider"})
+
+
+def test_a_fork_of_the_same_code_knows_its_state_tables_without_an_analysis(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(plane, epochs=1, artifact=plane.artifact(tables=[table(("worst", "int"))]))
+    monkeypatch.setattr(type(plane.control.builder), "analyse", None)
+    plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"})
+    [version] = plane.get("/v1/applications/copy/versions")["items"]
+    assert [found["id"] for found in version["graph"]["tables"]] == ["delays"]
+    assert version["graph"]["sinks"] == {"out": "files:/data/copy"}
+
+
 def test_nothing_to_fork_yet(plane: Plane) -> None:
     running(plane)
     answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy", "shadow": True})

@@ -1,0 +1,66 @@
+"""Where applications write: a place that a sink writes to belongs to one application, until that is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session
+
+from epochal.errors import InvalidInput
+from epochal.pipeline.description import names_place
+from epochal.service.catalog.models import Application, Execution, Json, Version
+
+
+class SharedTargets(InvalidInput):
+    """A sink would write where another application writes."""
+
+    slug = "shared-sink-targets"
+
+
+def check_places(session: Session, sinks: Mapping[str, str], application: Application | None = None) -> None:
+    """Raises ``SharedTargets`` when one of ``sinks`` (name -> target) would write where another application does.
+
+    ``application``: whose sinks they are, once it is there; where it writes already is not looked at again.
+    """
+    owners: dict[str, str] = {}
+    own: set[str] = set()
+    for id, name, graph in session.execute(_written()):
+        targets = [] if graph is None else graph["sinks"].values()
+        if application is not None and id == application.id:
+            own.update(targets)
+        else:
+            owners.update(dict.fromkeys(targets, name))
+    shared = [
+        (sink, target)
+        for sink, target in sorted(sinks.items())
+        if target in owners and target not in own and names_place(target)
+    ]
+    if shared:
+        found = ", ".join(f"{sink!r} to {target}, as {owners[target]!r} does" for sink, target in shared)
+        owner = owners[shared[0][1]]
+        raise SharedTargets(
+            f"Sinks would write where another application writes: {found}. Give parameters that name other places; or "
+            f"delete {owner!r}, if it is over."
+        )
+
+
+def _written() -> Select[str, str, Json | None]:
+    """Application, name and graph of what runs, and of what would run next; those in shadow write nowhere."""
+    latest = (
+        select(Version.application, func.max(Version.number).label("number"))
+        .where(Version.failure.is_(None))
+        .group_by(Version.application)
+        .subquery()
+    )
+    return (
+        select(Application.id, Application.name, Version.graph)
+        .join(Version, Version.application == Application.id)
+        .join(latest, latest.c.application == Application.id)
+        .outerjoin(Execution, Execution.id == Application.execution)
+        .where(
+            Application.deleted_at.is_(None),
+            Application.shadow.is_(False),
+            or_(Version.number == latest.c.number, Version.number == Execution.version),
+        )
+    )
