@@ -1,11 +1,15 @@
-"""Tables that fit: columns as wide as their contents, and what has to give where the console is narrow."""
+"""Tables that fit: columns as wide as their contents, and what has to give where the console is narrow.
+
+No number and no value is cut: text for people is, and may be; where the rest does not fit, each row is shown as a
+block of its own, a column a line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -16,12 +20,14 @@ _LEAST_USEFUL = 20
 
 @dataclass(frozen=True)
 class Column:
-    """``optional``: left out where there is no room, the last one first. ``flexible``: cut to the room that is left."""
+    """``optional``: left out where there is no room, the last one first. ``flexible``: cut to the room that is left, or
+    with ``folds`` continued on further lines."""
 
     title: str
     numeric: bool = False
     optional: bool = False
     flexible: bool = False
+    folds: bool = False
 
 
 class Listing:
@@ -38,6 +44,9 @@ class Listing:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         natural = [self._natural(index) for index in range(len(self._columns))]
         kept = self._kept(natural, options.max_width)
+        if self._needed(kept, natural) > options.max_width:
+            yield from self._blocks()
+            return
         widths = self._widths(kept, natural, options.max_width)
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
         for index in kept:
@@ -45,8 +54,8 @@ class Listing:
             table.add_column(
                 column.title.upper(),
                 justify="right" if column.numeric else "left",
-                no_wrap=True,
-                overflow="ellipsis",
+                no_wrap=not column.folds,
+                overflow="fold" if column.folds else "ellipsis",
                 width=widths[index],
             )
         for row in self._rows:
@@ -59,10 +68,25 @@ class Listing:
     def _kept(self, natural: Sequence[int], room: int) -> list[int]:
         kept = list(range(len(self._columns)))
         for index in reversed(range(len(self._columns))):
-            needed = sum(self._least(number, natural) + GAP for number in kept) - GAP
-            if needed > room and self._columns[index].optional:
+            if self._needed(kept, natural) > room and self._columns[index].optional:
                 kept.remove(index)
         return kept
+
+    def _needed(self, kept: Sequence[int], natural: Sequence[int]) -> int:
+        return sum(self._least(index, natural) + GAP for index in kept) - GAP
+
+    def _blocks(self) -> Iterator[RenderableType]:
+        """Each row by itself, all of its columns below each other."""
+        for number, row in enumerate(self._rows):
+            if number:
+                yield Text()
+            block = Table.grid(padding=(0, GAP, 0, 0))
+            block.add_column(style="dim", no_wrap=True)
+            block.add_column(overflow="fold")
+            for column, cell in zip(self._columns, row, strict=True):
+                if cell.plain:
+                    block.add_row(column.title.upper(), cell)
+            yield block
 
     def _least(self, index: int, natural: Sequence[int]) -> int:
         return min(natural[index], _LEAST_USEFUL) if self._columns[index].flexible else natural[index]

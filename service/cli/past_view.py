@@ -57,9 +57,10 @@ def scan_view(scan: Scan, name: str) -> RenderableType:
     if not scan.items:
         return Text(f"No rows at epoch {scan.epoch} of {scan.branch}.", style="dim")
     columns = [*scan.items[0].key, *scan.items[0].value]
-    table = Listing(*(Column(column) for column in columns))
-    for row in scan.items:
-        table.add(*(text_of({**row.key, **row.value}.get(column)) for column in columns))
+    rows = [{**row.key, **row.value} for row in scan.items]
+    table = Listing(*(Column(column, numeric=is_number(rows[0].get(column))) for column in columns))
+    for row in rows:
+        table.add(*(text_of(row.get(column)) for column in columns))
     ends = f"{len(scan.items)} rows · epoch {scan.epoch} of {scan.branch}"
     more = (
         "" if scan.next_cursor is None else f"\nMore: epochal scan {name} {scan.table} .. --cursor {scan.next_cursor}"
@@ -102,7 +103,7 @@ def diff_view(diff: SnapshotDiff) -> RenderableType:
 def diff_rows_view(rows: Sequence[DiffRow]) -> RenderableType:
     if not rows:
         return Text("No differences.", style="dim")
-    table = Listing(Column(""), Column("key"), Column("values", flexible=True))
+    table = Listing(Column(""), Column("key"), Column("values", flexible=True, folds=True))
     for row in rows:
         key = Text(", ".join(map(text_of, row.key.values())), style="bold")
         table.add(Text(row.kind, style=_KINDS[row.kind]), key, difference(row.old, row.new))
@@ -123,13 +124,17 @@ def text_of(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _changes(items: Sequence[KeyChange], names_keys: bool) -> Listing:
     table = Listing(
         Column("epoch", numeric=True),
         Column("when"),
         Column("application", optional=True),
         *([Column("key")] if names_keys else []),
-        Column("change", flexible=True),
+        Column("change", flexible=True, folds=True),
     )
     for item in items:
         key = [Text(", ".join(map(text_of, item.key.values())))] if names_keys else []

@@ -6,19 +6,23 @@ import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from epochal import errors
-from epochal.client.models import Application, Head, Parent
+from epochal.client.models import Application, Epoch, Head, Parent
+from epochal.client.past import DiffRow, Scan
 from epochal.contracts.catalog import Failure
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_table
 from epochal.service.cli.failures import ExitCode, exit_code, sentence
+from epochal.service.cli.history import epoch_table
 from epochal.service.cli.options import configuration, parameters
 from epochal.service.cli.output import encode
+from epochal.service.cli.past_view import diff_rows_view, scan_view
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -152,3 +156,62 @@ def test_no_application_says_how_to_make_one() -> None:
 
 def test_a_listed_application_is_an_application() -> None:
     assert isinstance(application("flights"), Application)
+
+
+def drawn(view: RenderableType, width: int = 80) -> str:
+    stream = StringIO()
+    Console(file=stream, width=width).print(view)
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    return text
+
+
+BIG = 123_456_789_012
+
+
+def an_epoch(**more: Any) -> Epoch:
+    counts = {"rows_in": BIG, "rows_out": BIG + 1, "state_rows": BIG + 2, "state_bytes": 1 << 40}
+    return Epoch.model_validate(
+        {
+            "branch": "flights-01JABCDEFGH",
+            "epoch": 1_234_567,
+            "attempt": 1234,
+            "state": "committed",
+            "started_at": NOW,
+            "prepared_at": NOW + timedelta(seconds=1234.5),
+            "committed_at": NOW,
+            "failure": None,
+            **counts,
+            **more,
+        }
+    )
+
+
+def test_no_number_is_cut_at_80_columns() -> None:
+    failed = Failure(type="sink-error", message="a long reason " * 20)
+    text = drawn(epoch_table([an_epoch(), an_epoch(failure=failed)]))
+    for number in ("1234567", f"{BIG:,}", f"{BIG + 1:,}", "1234.50 s"):
+        assert text.count(number) == 2, text
+
+
+def test_values_of_state_are_never_cut() -> None:
+    values = {f"column_{index}": BIG * 10**index for index in range(6)} | {"total": "411522627.6744855963364485596667"}
+    row = {"key": {"origin": "JFK", "destination": "LAX"}, "value": values}
+    page = {"table": "delays", "branch": "main", "epoch": 3, "items": [row, row], "next_cursor": None}
+    text = drawn(scan_view(Scan.model_validate(page), "flights"))
+    for value in values.values():
+        assert text.split().count(str(value)) == 2, text
+    narrow = {**page, "items": [{"key": {"origin": "JFK"}, "value": {"flights": BIG}}]}
+    assert drawn(scan_view(Scan.model_validate(narrow), "flights")).splitlines()[:2] == [
+        "ORIGIN       FLIGHTS",
+        f"JFK     {BIG}",
+    ]
+
+
+def test_changes_go_on_in_further_lines() -> None:
+    old = {f"column_{index}": BIG + index for index in range(8)}
+    new = {name: value + 10 for name, value in old.items()}
+    change = {"kind": "changed", "key": {"origin": "JFK"}, "old": old, "new": new}
+    text = "".join(drawn(diff_rows_view([DiffRow.model_validate(change)])).split())
+    for value in (*old.values(), *new.values()):
+        assert str(value) in text
