@@ -277,6 +277,12 @@ class KeyColumn(Answer):
     type: str
 
 
+class ValueColumn(KeyColumn):
+    """``internal``: kept so that another column can be computed from it (the sum and the count of an average)."""
+
+    internal: bool = False
+
+
 class StateTable(Answer):
     """A state table of an application: its schema, and how many rows it holds at (branch, epoch)."""
 
@@ -285,7 +291,7 @@ class StateTable(Answer):
     kind: str
     key: tuple[KeyColumn, ...]
     sub_key: tuple[KeyColumn, ...] = ()
-    value: tuple[KeyColumn, ...] = ()
+    value: tuple[ValueColumn, ...] = ()
     queryable: bool = True
     rows: int | None = None
     branch: str | None = None

@@ -38,7 +38,7 @@ class Column(BaseModel):
     @model_serializer(mode="wrap")
     def _without_absent_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        return fields if self.default is not None else {"name": self.name, "type": self.type}
+        return {name: value for name, value in fields.items() if name != "default" or value is not None}
 
     def to_arrow(self, nullable: bool = True) -> pa.Field:
         return pa.field(self.name, arrow_type(self.type), nullable=nullable)
@@ -95,6 +95,11 @@ class StateTable(BaseModel):
     @cached_property
     def full_key(self) -> tuple[Column, ...]:
         return self.key + self.sub_key
+
+    @cached_property
+    def partials(self) -> frozenset[str]:
+        """Value columns that are kept for the sake of what is ``shown``; people look at that."""
+        return frozenset(name for quotient in self.shown for name in (quotient.dividend, quotient.divisor))
 
     @cached_property
     def key_schema(self) -> pa.Schema:

@@ -40,6 +40,7 @@ from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.base import merged
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
 from epochal.testing.in_memory import CapturingSink, InMemorySource
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
@@ -122,9 +123,9 @@ class Harness:
         return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}
 
     @property
-    def state_tables(self) -> tuple[str, ...]:
-        """The ids of the declared state tables."""
-        return tuple(table.id for table in self._plan.tables)
+    def state_tables(self) -> tuple[StateTable, ...]:
+        """The declared state tables."""
+        return tuple(self._plan.tables)
 
     def state(self, table: str) -> pa.Table:
         """All rows of a state table after the last epoch, by its id: key columns and value columns, in no order."""

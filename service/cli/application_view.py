@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import Application, Execution, OpenTransaction, Savepoint, StateTable
+from epochal.client.models import Application, Execution, KeyColumn, OpenTransaction, Savepoint, StateTable
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
@@ -192,7 +192,13 @@ def _state(tables: Sequence[StateTable]) -> Listing:
             Text(table.table, style="bold"),
             table.kind,
             words.count(table.rows),
-            ", ".join(f"{column.name} {column.type}" for column in (*table.key, *table.sub_key)),
-            Text(", ".join(f"{column.name} {column.type}" for column in table.value), style="dim"),
+            _columns([*table.key, *table.sub_key]),
+            Text(
+                ", ".join(f"{column.name} {column.type}" for column in table.value if not column.internal), style="dim"
+            ),
         )
     return view
+
+
+def _columns(columns: Sequence[KeyColumn]) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in columns)

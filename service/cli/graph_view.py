@@ -60,9 +60,11 @@ def _state(table: StateTable) -> Text:
     def listed(of: Sequence[Column]) -> str:
         return ", ".join(f"{column.name} {column.type}" for column in of)
 
+    computed = [Column(name=column.name, type=column.type) for column in table.shown]
+    visible = [*(column for column in table.value if column.name not in table.partials), *computed]
     return Text.assemble(
         ("state ", "yellow"),
         (table.id, "bold yellow"),
         f"  {table.kind.value}: " if table.queryable else f"  {table.kind.value}, not queryable: ",
-        (f"{listed(table.full_key)} → {listed(table.value)}", "dim"),
+        (f"{listed(table.full_key)} → {listed(visible)}", "dim"),
     )

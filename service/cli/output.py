@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -43,12 +43,12 @@ class Output:
         with self.notes.status(f"{escape(doing)} .."):
             yield
 
-    def result(self, document: Any, view: RenderableType) -> None:
-        """The command's result: the document for programs, or the view for people."""
+    def result(self, document: Any, view: RenderableType | Callable[[], RenderableType]) -> None:
+        """The command's result: the document for programs, or the view for people, made only for them."""
         if self.as_json:
             self.document(document)
         else:
-            self.results.print(view)
+            self.results.print(view() if callable(view) else view)
 
     def document(self, document: Any) -> None:
         sys.stdout.write(encode(document) + "\n")

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import typer
 
+from epochal.service.cli.internal_columns import Shown
 from epochal.service.cli.key_command import KeyCommand
 from epochal.service.cli.options import At, Json, Limit, Name, Tag, Url, moment
 from epochal.service.cli.past_view import diff_rows_view, diff_view, scan_view
@@ -56,7 +57,7 @@ def scan(
                 at=moment(at),
             )
         )
-        session.output.result(page, scan_view(page, name))
+        session.output.result(page, lambda: scan_view(Shown.of(session, name, table).scan(page), name))
 
 
 @app.command()
@@ -76,7 +77,7 @@ def diff(
         snapshots = session.client.application(name).snapshots
         if table is not None:
             rows = snapshots.diff_rows(before, after, table, limit=limit)
-            session.output.result(rows, diff_rows_view(rows))
+            session.output.result(rows, lambda: diff_rows_view(Shown.of(session, name, table).rows(rows)))
             return
         found = snapshots.diff(before, after)
         session.output.result(found, diff_view(found))

@@ -16,6 +16,7 @@ from epochal.engine.settings import Configuration
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
+from epochal.state.table import StateTable
 from epochal.testing.harness import Harness
 
 WAIT_SECONDS = 3.0
@@ -44,7 +45,7 @@ def take_sample(pipeline: Pipeline, rows: int, spark: SparkSession, configuratio
             else:
                 inputs[node.name] = source.read(spark, slice).limit(rows)
         outputs = harness.epoch(**inputs)
-        states = {table: harness.state(table) for table in harness.state_tables}
+        states = {table.id: _as_shown(table, harness.state(table.id)) for table in harness.state_tables}
         return Sample(outputs, states, tuple(without))
 
 
@@ -56,6 +57,13 @@ def sample_view(sample: Sample, rows: int) -> RenderableType:
             parts += [_rows(table.slice(0, rows)), Text()] if table.num_rows else [Text()]
     parts += [Text(f"Source {name} has no rows now.", style="yellow") for name in sample.waited_for]
     return Group(*parts)
+
+
+def _as_shown(table: StateTable, rows: pa.Table) -> pa.Table:
+    visible = rows.drop_columns([name for name in rows.column_names if name in table.partials])
+    for column in table.shown:
+        visible = visible.append_column(column.name, column.over(rows))
+    return visible
 
 
 def _first(source: Source, limits: SliceLimits) -> Slice | None:

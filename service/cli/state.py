@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.client import StateValue
+from epochal.service.cli.internal_columns import Shown
 from epochal.service.cli.key_command import KeyCommand
 from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import At, Json, Name, Tag, Url, moment
@@ -82,10 +83,10 @@ def get(
         state = session.client.application(name).state(table)
         if history:
             changes = state.history(*columns, limit=limit, **then)
-            session.output.result(changes, history_view(changes))
+            session.output.result(changes, lambda: history_view(Shown.of(session, name, table).history(changes)))
         elif blame:
             found = state.blame(*columns, **then)
-            session.output.result(found, blame_view(found))
+            session.output.result(found, lambda: blame_view(Shown.of(session, name, table).blame(found)))
         else:
             answer = state.get(
                 *columns,
@@ -94,7 +95,7 @@ def get(
                 isolation=None if isolation is None else isolation.value,
                 **then,
             )
-            session.output.result(answer, value_view(answer))
+            session.output.result(answer, lambda: value_view(Shown.of(session, name, table).lookup(answer)))
 
 
 def value_view(answer: StateValue) -> RenderableType:

@@ -16,6 +16,16 @@ MOST_KEYS = 10_000
 WaitSeconds = Annotated[float, Field(ge=0, le=30, description="Wait at most so long for min_epoch.")]
 
 
+class ValueColumn(Column):
+    """A value column; its name and type as in the answers of look-ups."""
+
+    internal: bool = Field(
+        default=False,
+        description="Kept so that another column can be computed from it: `mean_sum` and `mean_count` of the average "
+        "`mean`. Answers have it, beside what it is kept for; people are not shown it.",
+    )
+
+
 class StateTableView(Answer):
     """A state table of the latest committed epoch. ``rows``, ``branch`` and ``epoch`` are null if not queryable."""
 
@@ -24,7 +34,7 @@ class StateTableView(Answer):
     kind: StateKind
     key: list[Column]
     sub_key: list[Column]
-    value: list[Column]
+    value: list[ValueColumn]
     queryable: bool
     rows: int | None
     branch: str | None
@@ -39,7 +49,10 @@ class StateTableView(Answer):
             kind=table.kind,
             key=list(table.key),
             sub_key=list(table.sub_key),
-            value=[*table.value, *(Column(name=column.name, type=column.type) for column in table.shown)],
+            value=[
+                *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.value),
+                *(ValueColumn(name=column.name, type=column.type) for column in table.shown),
+            ],
             queryable=table.queryable,
             rows=status.rows,
             branch=at.branch if at else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from epochal.service.cli.main import main
+from epochal.state.table import Quotient, StateKind
 from tests.service.lookups import (
     DELAYS,
     HIDDEN,
@@ -23,6 +26,7 @@ from tests.service.lookups import (
     place,
     refused,
     route,
+    table,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +102,10 @@ def test_tables_are_listed_with_schema_rows_and_epoch(plane: Plane, driver: Stat
         "kind": "aggregate",
         "key": [{"name": "origin", "type": "string"}, {"name": "destination", "type": "string"}],
         "sub_key": [],
-        "value": [{"name": "flights", "type": "bigint"}, {"name": "worst", "type": "double"}],
+        "value": [
+            {"name": "flights", "type": "bigint", "internal": False},
+            {"name": "worst", "type": "double", "internal": False},
+        ],
         "queryable": True,
         "rows": 2,
         "branch": driver.driver.point.branch,
@@ -179,3 +186,39 @@ def test_a_deleted_application_takes_its_replicas_with_it(plane: Plane, driver: 
     while plane.client.get(KEYS + "JFK,LAX").status_code != 404:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_columns_that_an_average_is_kept_as_are_marked(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plane.application()
+    mean = Quotient(name="mean", dividend="mean_sum", divisor="mean_count")
+    kept = table("means", StateKind.AGGREGATE, "k int", "n bigint, mean_sum bigint, mean_count bigint")
+    driver = StateDriver(plane, tables=(kept.model_copy(update={"shown": (mean,)}),))
+    for total in (7, 9):
+        driver.epoch((kept, [{"k": 1, "n": 2, "mean_sum": total, "mean_count": 2}]))
+    keys = "/v1/applications/flights/state/means/keys/1"
+    value = plane.get(keys, min_epoch=2)["value"]
+    assert value == {"n": 2, "mean_sum": 9, "mean_count": 2, "mean": 4.5}
+    (described,) = plane.get("/v1/applications/flights/state")["items"]
+    internal = {column["name"]: column["internal"] for column in described["value"]}
+    assert internal == {"n": False, "mean_sum": True, "mean_count": True, "mean": False}
+
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    for command in (
+        ["get", "flights", "means", "1"],
+        ["get", "flights", "means", "1", "--epoch", "2"],
+        ["get", "flights", "means", "1", "--history"],
+        ["get", "flights", "means", "1", "--blame"],
+        ["scan", "flights", "means"],
+        ["diff", "flights", "1", "2", "--table", "means"],
+        ["show", "flights"],
+    ):
+        with pytest.raises(SystemExit, match="0"):
+            main(command)
+        shown = capsys.readouterr().out
+        assert "mean" in shown.lower() and "mean_" not in shown.lower(), shown
+    with pytest.raises(SystemExit, match="0"):
+        main(["get", "flights", "means", "1", "--json"])
+    assert json.loads(capsys.readouterr().out)["value"] == value

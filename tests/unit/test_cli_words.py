@@ -13,13 +13,14 @@ import typer
 from rich.console import Console, RenderableType
 
 from epochal import errors
-from epochal.client.models import Application, Epoch, Head, Parent
+from epochal.client.models import Application, Epoch, Head, Parent, StateValue
 from epochal.client.past import DiffRow, Scan
 from epochal.contracts.catalog import Failure
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_table
 from epochal.service.cli.failures import ExitCode, exit_code, sentence
 from epochal.service.cli.history import epoch_table
+from epochal.service.cli.internal_columns import Shown
 from epochal.service.cli.options import configuration, parameters
 from epochal.service.cli.output import encode
 from epochal.service.cli.past_view import diff_rows_view, scan_view
@@ -215,3 +216,22 @@ def test_changes_go_on_in_further_lines() -> None:
     text = "".join(drawn(diff_rows_view([DiffRow.model_validate(change)])).split())
     for value in (*old.values(), *new.values()):
         assert str(value) in text
+
+
+def test_columns_that_others_are_computed_from_are_not_shown() -> None:
+    shown = Shown(frozenset({"mean_sum", "mean_count"}))
+    old = {"n": 1, "mean_sum": 4, "mean_count": 2, "mean": 2.0}
+    new = {"n": 2, "mean_sum": 9, "mean_count": 3, "mean": 3.0}
+    row = {"key": {"k": 1}, "value": new}
+    page = Scan.model_validate({"table": "t", "branch": "b", "epoch": 3, "items": [row]})
+    assert shown.scan(page).items[0].value == {"n": 2, "mean": 3.0}
+    changed = {"kind": "changed", "key": {"k": 1}, "old": old, "new": new}
+    (change,) = shown.rows([DiffRow.model_validate(changed)])
+    assert (change.old, change.new) == ({"n": 1, "mean": 2.0}, {"n": 2, "mean": 3.0})
+    (added,) = shown.rows([DiffRow.model_validate({**changed, "kind": "added", "old": None})])
+    assert (added.old, added.new) == (None, {"n": 2, "mean": 3.0})
+    hidden = {**changed, "new": {**old, "mean_sum": 8, "mean_count": 4}}
+    (kept,) = shown.rows([DiffRow.model_validate(hidden)])
+    assert kept.new == hidden["new"]
+    value = StateValue.model_validate({"table": "t", "key": {"k": 1}, "value": new, "branch": "b", "epoch": 3})
+    assert shown.lookup(value).value == {"n": 2, "mean": 3.0}
