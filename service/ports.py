@@ -134,7 +134,9 @@ class SupervisedAttempt:
 
 @dataclass(frozen=True)
 class SupervisedExecution:
-    """An execution that is not over. ``attempts`` oldest first; ``stop_requested_at`` is set in state ``stopping``."""
+    """An execution that is not over. ``attempts`` oldest first, as many of the latest as its restart strategy counts;
+    ``stop_requested_at`` is set in state ``stopping``.
+    """
 
     id: str
     application: str

@@ -204,6 +204,7 @@ class ImportedRows:
                 **epoch.counts.model_dump(),
             )
         )
+        branch.committed_epochs += 1
         if branch.head_epoch is None or branch.head_branch != branch.id or branch.head_epoch < epoch.epoch:
             branch.head_branch, branch.head_epoch = branch.id, epoch.epoch
 

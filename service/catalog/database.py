@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from epochal.errors import (
     CatalogUnavailable,
+    CatalogVersion,
     Conflict,
     EnvironmentProblem,
     InvalidInput,
@@ -40,9 +41,9 @@ class Database:
     def __init__(self, url: str, connections: int = CONNECTIONS) -> None:
         self.url = url
         self._engine = make_engine(url, connections)
-        writing = self._engine.execution_options(epochal_writing=True)
+        self._writing_engine = self._engine.execution_options(epochal_writing=True)
         self._read = sessionmaker(self._engine, expire_on_commit=False)
-        self._write = sessionmaker(writing, expire_on_commit=False)
+        self._write = sessionmaker(self._writing_engine, expire_on_commit=False)
 
     @property
     def engine(self) -> Engine:
@@ -73,6 +74,27 @@ class Database:
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
             if write is not None:
                 write.landed.hit()
+
+    @contextmanager
+    def migrating(self) -> Iterator[Session]:
+        """As :meth:`writing`, for changes of tables. SQLite's are made anew and take the old ones' names, which foreign
+        keys forbid while they are checked row by row: there they are checked at the end. Raises ``CatalogVersion``."""
+        sqlite = self._engine.dialect.name == "sqlite"
+        with _translated(), self._writing_engine.connect() as connection:
+            # Within a transaction this pragma does nothing, so SQLAlchemy, which would begin one, is not asked.
+            driver: Any = connection.connection.driver_connection
+            if sqlite:
+                driver.execute("PRAGMA foreign_keys=OFF")
+            try:
+                with Session(connection) as session:
+                    yield session
+                    session.flush()
+                    if sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                        raise CatalogVersion("The migrated catalog would refer to rows that are not there; it stays.")
+                    session.commit()
+            finally:
+                if sqlite:
+                    driver.execute("PRAGMA foreign_keys=ON")
 
     def close(self) -> None:
         self._engine.dispose()

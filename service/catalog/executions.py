@@ -19,6 +19,7 @@ from epochal.service.catalog.types import now
 from epochal.service.retention.holding import stand_on
 
 ENDED = ("stopped", "failed")
+GOING_ON = ("starting", "running", "stopping")
 
 
 @dataclass(frozen=True)

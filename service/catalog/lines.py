@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -156,12 +156,14 @@ class Line:
             if parent is None or parent.state != State.COMMITTED:
                 raise Conflict(f"Epoch {self._key(epoch)} cannot be committed before its parent {_parent(row)}.")
         self._move(epoch, State.PREPARED, {"state": State.COMMITTED.value, "committed_at": now()})
+        self._count(Branch.committed_epochs)
 
     def abort(self, epoch: int, failure: Failure) -> None:
         self.own()
         row = self._expect(epoch, Event.ABORT)
         if row.state == State.STARTED:
             self._move(epoch, State.STARTED, {"state": State.ABORTED.value, "failure": json_of(failure)})
+            self._count(Branch.aborted_epochs)
 
     def in_state(self, state: State) -> Sequence[Epoch]:
         """This branch's epochs in ``state``, in epoch order."""
@@ -185,6 +187,10 @@ class Line:
         )
         if changed(self._session, found.values(values)) == 0:
             raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
+
+    def _count(self, column: InstrumentedAttribute[int]) -> None:
+        one_more = update(Branch).where(Branch.id == self._branch).values({column: column + 1})
+        self._session.execute(one_more.execution_options(synchronize_session=False))
 
     def _expect(self, epoch: int, event: Event) -> Epoch:
         """The row, when ``event`` may happen to it, or has happened already. Raises ``Conflict``."""

@@ -36,7 +36,7 @@ def migrate(url: str) -> str:
 
 def migrate_database(database: Database) -> str:
     """As :func:`migrate`, in one transaction: all of it or nothing."""
-    with database.writing() as session:
+    with database.migrating() as session:
         connection = session.connection()
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")

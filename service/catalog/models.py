@@ -115,6 +115,8 @@ class Branch(Base):
 
     ``attempt`` is the latest that has begun, or was given up; it fences all before it. While ``owned``, its driver may
     write; afterwards nobody may, until a later attempt begins. ``last_attempt`` is the last number given out.
+
+    ``committed_epochs`` and ``aborted_epochs`` count this branch's own; who changes an epoch's state counts it.
     """
 
     __tablename__ = "branches"
@@ -129,6 +131,8 @@ class Branch(Base):
     attempt: Mapped[int] = mapped_column(Integer)
     owned: Mapped[bool]
     last_attempt: Mapped[int] = mapped_column(Integer)
+    committed_epochs: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    aborted_epochs: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     message: Mapped[str | None] = mapped_column(Text)
     origin: Mapped[Json | None]
     created_at: Mapped[datetime]

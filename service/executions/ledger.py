@@ -135,6 +135,6 @@ def _supervised(session: Session, row: Execution) -> SupervisedExecution:
                 ended_at=attempt.ended_at,
                 failure=failure_of(attempt.failure),
             )
-            for attempt in repository.attempts(row)
+            for attempt in repository.attempts(row, latest=configuration.restart.max_restarts + 2)
         ),
     )

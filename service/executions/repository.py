@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import NotFound
-from epochal.service.catalog.executions import ENDED
+from epochal.service.catalog.executions import GOING_ON
 from epochal.service.catalog.models import Application, Artifact, Attempt, Execution, Version
 from epochal.service.pagination import PageRequest, Part, paginate
 
@@ -34,13 +34,13 @@ class ExecutionRepository:
         return paginate(self._session, query, page, [Execution.id], descending=True)
 
     def not_over(self) -> Sequence[Execution]:
-        query = select(Execution).where(Execution.state.not_in(ENDED)).order_by(Execution.id)
+        query = select(Execution).where(Execution.state.in_(GOING_ON)).order_by(Execution.id)
         return self._session.scalars(query).all()
 
-    def attempts(self, execution: Execution) -> Sequence[Attempt]:
-        """Oldest first."""
-        query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number)
-        return self._session.scalars(query.execution_options(populate_existing=True)).all()
+    def attempts(self, execution: Execution, latest: int | None = None) -> Sequence[Attempt]:
+        """Oldest first; all, or the ``latest`` so many."""
+        query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number.desc()).limit(latest)
+        return self._session.scalars(query.execution_options(populate_existing=True)).all()[::-1]
 
     def attempt(self, execution: Execution, number: int) -> Attempt:
         row = self._session.get(Attempt, (execution.id, number))

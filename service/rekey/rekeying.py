@@ -119,6 +119,7 @@ class Rekeying:
             session.flush()
             _add_epoch(session, self._store, application, plan, snapshot, number)
             branch.head_branch, branch.head_epoch = plan.at.branch, plan.at.epoch
+            branch.committed_epochs = 1
             result = {"version": number, "branch": plan.at.branch, "epoch": plan.at.epoch}
             event = succeed(application, operation, result)
             session.flush()

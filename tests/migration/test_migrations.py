@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -21,8 +22,72 @@ from epochal.service.catalog.migration import (
     migrate_database,
     newest_revision,
 )
-from epochal.service.catalog.models import Application, Base
+from epochal.service.catalog.models import Application, Base, Branch
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.health.repository import CountRepository
+
+AT = "2026-01-02 03:04:05"
+OLD_EPOCHS: dict[str, list[dict[str, Any]]] = {
+    "artifacts": [{"sha256": "a", "filename": "a.py", "bytes": 1, "created_at": AT, "created_by": "me"}],
+    "applications": [
+        {
+            "id": "1",
+            "name": "flights",
+            "branch": "flights-1",
+            "shadow": False,
+            "created_at": AT,
+            "updated_at": AT,
+            "created_by": "me",
+        }
+    ],
+    "versions": [
+        {
+            "application": "1",
+            "number": 1,
+            "artifact": "a",
+            "parameters": "{}",
+            "configuration": "{}",
+            "created_at": AT,
+            "created_by": "me",
+        }
+    ],
+    "branches": [
+        {
+            "id": "flights-1",
+            "application": "1",
+            "kind": "start",
+            "attempt": 1,
+            "owned": True,
+            "last_attempt": 1,
+            "created_at": AT,
+            "created_by": "me",
+        }
+    ],
+    "executions": [
+        {
+            "id": "e",
+            "application": "1",
+            "version": 1,
+            "branch": "flights-1",
+            "state": "running",
+            "attempt": 1,
+            "started_at": AT,
+        }
+    ],
+    "epochs": [
+        {
+            "branch": "flights-1",
+            "epoch": number,
+            "execution": "e",
+            "attempt": 1,
+            "state": state,
+            "manifest_path": "m",
+            "manifest_sha256": "a",
+            "started_at": AT,
+        }
+        for number, state in enumerate(["committed", "committed", "aborted", "committed", "prepared", "started"], 1)
+    ],
+}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -44,7 +109,7 @@ def revisions() -> list[str]:
 
 
 def migrate_to(database: Database, revision: str) -> None:
-    with database.writing() as session:
+    with database.migrating() as session:
         command.upgrade(_configuration(session.connection()), revision)
 
 
@@ -112,6 +177,24 @@ def test_data_survives_every_migration_after_the_first(url: str, database: Datab
     with database.reading() as session:
         application = session.get_one(Application, "1")
         assert (application.name, application.shadow, application.created_at.year) == ("flights", False, 2026)
+
+
+def test_epochs_that_are_there_are_counted(database: Database) -> None:
+    """Made by the first version, so that what refers to the tables that are made anew is there."""
+    migrate_to(database, "0001")
+    with database.writing() as session:
+        for table, rows in OLD_EPOCHS.items():
+            for row in rows:
+                columns = ", ".join(row)
+                values = ", ".join(f":{column}" for column in row)
+                session.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)
+
+    migrate_database(database)
+
+    with database.reading() as session:
+        branch = session.get_one(Branch, "flights-1")
+        assert (branch.committed_epochs, branch.aborted_epochs) == (3, 1)
+        assert CountRepository(session).epochs() == {"started": 1, "prepared": 1, "committed": 3, "aborted": 1}
 
 
 def test_migrating_twice_keeps_what_is_there(url: str, database: Database) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import func, select
 
 from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference, RecoveryPoint
 from epochal.contracts.handle import Handle
@@ -21,8 +22,10 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.app import create_app
+from epochal.service.catalog.models import Epoch
 from epochal.service.context import ControlPlane
 from epochal.service.driver.http_catalog import HttpCatalog
+from epochal.service.health.repository import CountRepository
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import ControlEvent, PortFactories
 from epochal.service.settings import Settings
@@ -109,6 +112,13 @@ class Plane:
         answer = self.client.post(path, json=body)
         assert answer.status_code == expect, answer.text
         return answer.json()
+
+    def check_counters(self) -> None:
+        """The epochs that branches have counted are those that are there."""
+        with self.control.database.reading() as session:
+            found = session.execute(select(Epoch.state, func.count()).group_by(Epoch.state)).all()
+            counted = CountRepository(session).epochs()
+        assert {state: count for state, count in counted.items() if count} == {row[0]: row[1] for row in found}
 
     def driver(self, application: str = "flights") -> Driver:
         """As the supervisor and a driver process would: the next attempt, over HTTP, with its own token."""

@@ -49,6 +49,7 @@ def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other
     assert [item["epoch"] for item in other.get("/v1/applications/flights/epochs")["items"]] == [3, 2, 1]
     assert set(files(other)) == {path for path in files(plane) if not path.endswith(".tmp")}
     assert other.get("/v1/imports")["items"] == []
+    other.check_counters()
 
 
 def test_the_new_application_goes_on_from_the_snapshot(plane: Plane, other: Plane) -> None:

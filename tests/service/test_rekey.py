@@ -95,6 +95,7 @@ def test_it_moves_the_application_and_ends(rekeys: Rekeys) -> None:
     rekeys.run(id)
     assert rekeys.state(id) == "succeeded"
     rekeys.check_moved(id)
+    rekeys.plane.check_counters()
 
 
 def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) -> None:

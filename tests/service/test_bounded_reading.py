@@ -1,0 +1,180 @@
+"""What is asked again and again reads as much of the catalog after 20,000 epochs as after 200."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert, update
+
+from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Attempt, Branch, Epoch, Execution
+from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.executions.ledger import ExecutionLedger
+from epochal.service.health.metrics import Metrics
+from epochal.service.ports import ControlEvent
+from epochal.service.settings import Settings
+from epochal.service.snapshots.service import SnapshotDirectory
+
+FEW, MANY = 200, 20_000
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class NobodyListens:
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def publish(self, event: ControlEvent) -> None:
+        pass
+
+
+class History:
+    """A catalog in which one application has run for ``epochs`` epochs, and as many executions before."""
+
+    def __init__(self, folder: Path, epochs: int) -> None:
+        self.settings = Settings(data=folder)
+        catalog = standalone_catalog(self.settings.database_url, "flights", "a" * 64)
+        self.branch = catalog.begin_attempt().branch
+        self.database = Database(self.settings.database_url)
+        self.ledger = ExecutionLedger(self.settings, self.database, NobodyListens())
+        self._insert(catalog, epochs)
+        self.driver = catalog
+        self.last = epochs
+
+    def _insert(self, catalog: SqlCatalog, epochs: int) -> None:
+        with self.database.writing() as session:
+            running = session.get_one(Execution, catalog.execution)
+            over = {
+                "application": running.application,
+                "version": 1,
+                "branch": self.branch,
+                "state": "stopped",
+                "available_now": False,
+            }
+            ended = [
+                {"id": f"{number:032}", **over, "attempt": 0, "started_at": MOMENT, "ended_at": MOMENT}
+                for number in range(epochs // 10)
+            ]
+            lost = [
+                {"execution": running.id, "number": number, "state": "lost", "started_at": MOMENT, "ended_at": MOMENT}
+                for number in range(10, 10 + epochs // 10)
+            ]
+            done = [
+                {
+                    "branch": self.branch,
+                    "epoch": number,
+                    "execution": running.id,
+                    "attempt": 1,
+                    "state": "committed" if number % 10 else "aborted",
+                    "parent_branch": self.branch if number > 1 else None,
+                    "parent_epoch": number - 1 if number > 1 else None,
+                    "manifest_path": f"{number}.json",
+                    "manifest_sha256": "a" * 64,
+                    "started_at": MOMENT,
+                    "committed_at": MOMENT + timedelta(seconds=number),
+                }
+                for number in range(1, epochs + 1)
+            ]
+            for model, rows in ((Execution, ended), (Attempt, lost), (Epoch, done)):
+                session.execute(insert(model), rows)
+            counted = {"committed_epochs": epochs - epochs // 10, "aborted_epochs": epochs // 10}
+            head = {"head_branch": self.branch, "head_epoch": epochs}
+            session.execute(update(Branch).where(Branch.id == self.branch).values(**counted, **head))
+
+    @contextmanager
+    def watched(self) -> Iterator[Work]:
+        work = Work()
+
+        def connected(connection: Any, *_: Any) -> None:
+            connection.set_progress_handler(work.step, 1)
+
+        def executed(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+            if statement.startswith(("SELECT", "UPDATE")):
+                work.statements.append((statement, parameters))
+
+        self.database.engine.dispose()  # so that the connections are new
+        event.listen(self.database.engine, "connect", connected)
+        event.listen(self.database.engine, "before_cursor_execute", executed)
+        yield work
+        event.remove(self.database.engine, "connect", connected)
+        event.remove(self.database.engine, "before_cursor_execute", executed)
+
+    def plans(self, statements: Sequence[tuple[str, Any]]) -> list[str]:
+        self.database.engine.dispose()
+        with self.database.engine.connect() as connection:
+            explained = [
+                connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values) for text, values in statements
+            ]
+            return [row[3] for plan in explained for row in plan]
+
+
+class Work:
+    """``steps``: what SQLite's virtual machine has done; reading one row takes several."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.statements: list[tuple[str, Any]] = []
+
+    def step(self) -> int:
+        self.steps += 1
+        return 0
+
+
+def metrics(history: History) -> None:
+    text = Metrics(history.database).render().decode()
+    assert f'epochal_epochs{{state="committed"}} {history.last * 0.9}' in text
+    assert 'epochal_applications{state="starting"} 1.0' in text
+
+
+def supervision(history: History) -> None:
+    (found,) = history.ledger.supervised()
+    assert found.attempts[-1].number == 9 + history.last // 10
+
+
+def heads(history: History) -> None:
+    (head,) = SnapshotDirectory(history.database).heads()
+    assert head.committed is not None and head.committed.epoch == history.last - 1
+
+
+def driver(history: History) -> None:
+    """One epoch's calls."""
+    catalog = SqlCatalog(history.database, history.driver.execution, 1)
+    parent, number = EpochKey(history.branch, history.last - 1), history.last + 1
+    manifest = ManifestReference(branch=history.branch, epoch=number, path="m.json", sha256="b" * 64)
+    with history.database.writing() as session:
+        session.get_one(Branch, history.branch).head_epoch = parent.epoch
+    catalog.begin_attempt()
+    catalog.heartbeat(DriverStatus(phase="running"))
+    catalog.open_epoch(number, parent)
+    catalog.prepare_epoch(number, parent, manifest, EpochCounts())
+    catalog.commit_epoch(number)
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
+    folder = tmp_path_factory.mktemp("histories")
+    return History(folder / "few", FEW), History(folder / "many", MANY)
+
+
+@pytest.mark.parametrize("ask", [metrics, supervision, heads, driver])
+def test_work_does_not_grow_with_history(histories: tuple[History, History], ask: Callable[[History], None]) -> None:
+    steps = []
+    for history in histories:
+        with history.watched() as work:
+            ask(history)
+        steps.append(work.steps)
+        scans = [plan for plan in history.plans(work.statements) if plan.startswith("SCAN")]
+        assert not [plan for plan in scans if any(table in plan for table in ("epochs", "executions", "attempts"))]
+
+    few, many = steps
+    assert few > 0 and many < few * 1.1
