@@ -71,7 +71,17 @@ def test_the_wheel_is_what_gets_imported(environment: Path, tmp_path: Path) -> N
     assert Path(where.strip()).is_relative_to(environment)
 
 
-@pytest.mark.parametrize("package", ["", ".service", ".backends", ".connectors", ".engine", ".testing"])
+@pytest.mark.parametrize(
+    "package",
+    # All of them, and some first of all others.
+    [
+        "",
+        *(
+            pytest.param(it, marks=pytest.mark.long)
+            for it in (".service", ".backends", ".connectors", ".engine", ".testing")
+        ),
+    ],
+)
 def test_every_module_of_the_wheel_can_be_imported(environment: Path, tmp_path: Path, package: str) -> None:
     script = f"""
 import importlib, pkgutil

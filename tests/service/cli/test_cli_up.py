@@ -107,6 +107,7 @@ def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.server
 def test_up_brings_servers_for_a_first_try_and_ends_them(alone: CommandLine, postgresql_server: object) -> None:
     process = subprocess.Popen(
