@@ -1,0 +1,56 @@
+"""A driver process that cannot understand its control plane says so, and ends: no Spark is started for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochal.service.driver.exit_codes import ExitCode
+from tests.service.test_driver_http_catalog import POINT, Reply, Script, control_plane
+
+pytestmark = pytest.mark.slow
+
+DRIVER = """
+import sys
+from epochal.service.driver import heartbeat, main
+heartbeat.TOLERATED_FAILURES = 2
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("replies", "failure"),
+    [
+        ([Reply(200, {**POINT, "attempt": "second"})], "unreadable-answer"),
+        ([Reply(200, POINT), Reply(200, {"directives": 7})], "heartbeats-failed"),
+    ],
+    ids=["begin", "heartbeat"],
+)
+def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: Path) -> None:
+    artifact = tmp_path / "busy.py"
+    artifact.write_text("import time\ntime.sleep(1000)  # the epoch loop is busy, and does not look\n")
+    script = Script(replies)
+    with control_plane(script) as url:
+        orders = {
+            "control_plane": url,
+            "token": "secret",
+            "execution": "e1",
+            "attempt": 2,
+            "application": "flights",
+            "artifact": {"path": str(artifact), "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest()},
+            "store": str(tmp_path / "store"),
+            "work_directory": str(tmp_path / "work"),
+        }
+        command = [sys.executable, "-c", DRIVER]
+        driver = subprocess.run(command, input=json.dumps(orders), capture_output=True, text=True, timeout=120)
+
+    assert driver.returncode == ExitCode.FAILED
+    assert "cannot be read" in driver.stdout
+    method, path, body = script.asked[-1]
+    assert (method, path, body["failure"]["type"]) == ("POST", "finish", failure)
+    assert "version" in body["failure"]["message"]
