@@ -12,6 +12,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
+MOST_LISTED = 8
+"""So many names an error lists; of more, only a near one."""
+
+
 def check_name(what: str, name: object) -> str:
     """``name``, when it can be one. Raises ``PipelineError`` that says what a name looks like."""
     if isinstance(name, str) and _NAME.fullmatch(name):
@@ -31,6 +35,15 @@ def closest(name: str, known: Iterable[str]) -> str:
     """A hint to append to an error: `` Did you mean 'header'?``, or nothing when no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def alternatives(name: str, known: Iterable[str]) -> str:
+    """What to append to an error about a name that is not there: the near one, or all if they are few."""
+    names = sorted(known)
+    near = closest(name, names)
+    if near or len(names) > MOST_LISTED:
+        return near
+    return f" There are: {listed(names)}." if names else " There are none yet."
 
 
 def listed(names: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.errors import InvalidInput, NameTaken, NotFound
+from epochal.pipeline.names import alternatives
 from epochal.service.catalog.executions import BranchOrigin, add_branch
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application, Branch, Execution
@@ -22,7 +23,8 @@ class ApplicationRepository:
         query = select(Application).where(Application.name == name, Application.deleted_at.is_(None))
         row = self._session.scalars(query).one_or_none()
         if row is None:
-            raise NotFound(f"There is no application {name!r}.")
+            known = self._session.scalars(select(Application.name).where(Application.deleted_at.is_(None)))
+            raise NotFound(f"There is no application {name!r}.{alternatives(name, known)}")
         return row
 
     def locked(self, name: str) -> Application:

@@ -38,13 +38,25 @@ def export_application(
         int | None, typer.Option("--since", min=0, metavar="EPOCH", help="Only what came after an earlier bundle's.")
     ] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="A note, for those who import it.")] = None,
+    begun: Annotated[
+        str | None,
+        typer.Option("--operation", metavar="ID", help="Fetch the bundle of an export that has begun."),
+    ] = None,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Make a bundle of a snapshot: state, code, parameters, positions of the sources."""
     with connected(url, as_json) as session:
         exports = session.client.application(name).exports
-        operation = exports.create(epoch=epoch, savepoint=savepoint, tag=tag, since=since, message=message)
+        if begun is not None:
+            operation = session.client.operations.get(begun)
+        else:
+            operation = exports.create(epoch=epoch, savepoint=savepoint, tag=tag, since=since, message=message)
+        if not wait:
+            later = f"epochal export {name} --operation {operation.id}"
+            session.output.result(operation, Text(f"{name} is being bundled; this fetches it: {later}"))
+            return
         operation = session.wait(operation, f"Bundling {name}")
         result = operation.result or {}
         file = output or Path(str(result["filename"]))

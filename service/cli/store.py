@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from epochal.client.store_models import Collected, Verified
 from epochal.service.cli.failures import ExitCode
-from epochal.service.cli.options import Json, Url
+from epochal.service.cli.options import Json, Url, Wait
 from epochal.service.cli.output import Output
 from epochal.service.cli.session import connected
 from epochal.service.cli.store_view import collected_view, plan_view, verified_view
@@ -26,6 +27,7 @@ def gc(
         list[str] | None,
         typer.Option("--foreign", metavar="FOLDER", help="Also delete this unknown folder. Repeatable."),
     ] = None,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +39,11 @@ def gc(
                 plan = store.plan_collection(grace, foreign or ())
             session.output.result(plan, plan_view(plan))
             return
-        operation = session.wait(store.collect(grace, foreign or ()), "Collecting")
+        operation = store.collect(grace, foreign or ())
+        if not wait:
+            session.output.result(operation, Text(f"The collection has begun, as operation {operation.id}."))
+            return
+        operation = session.wait(operation, "Collecting")
         session.output.result(operation, collected_view(Collected.model_validate(operation.result)))
 
 
@@ -53,6 +59,7 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Write again what can be, byte for byte: bases, and known manifests.")
     ] = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +73,11 @@ def verify(
         _exit(verify_store(store, Output.make(as_json), quick=quick, repair=repair))
         return
     with connected(url, as_json) as session:
-        operation = session.wait(session.client.store.verify(name, quick=quick, repair=repair), "Verifying")
+        operation = session.client.store.verify(name, quick=quick, repair=repair)
+        if not wait:
+            session.output.result(operation, Text(f"The verification has begun, as operation {operation.id}."))
+            return
+        operation = session.wait(operation, "Verifying")
         found = Verified.model_validate(operation.result)
         session.output.result(operation, verified_view(found))
     _exit(found.sound)

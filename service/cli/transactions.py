@@ -9,7 +9,7 @@ from rich.text import Text
 
 from epochal.client.models import Operation
 from epochal.service.cli.application_view import transaction_table
-from epochal.service.cli.options import Json, Name, Url
+from epochal.service.cli.options import Json, Name, Url, Wait
 from epochal.service.cli.session import Session, connected
 
 app = typer.Typer(
@@ -31,11 +31,19 @@ def list_transactions(name: Name, url: Url = None, as_json: Json = False) -> Non
 
 
 @app.command()
-def retry(name: Name, sink: Sink, epoch: Epoch, message: Note = None, url: Url = None, as_json: Json = False) -> None:
+def retry(
+    name: Name,
+    sink: Sink,
+    epoch: Epoch,
+    message: Note = None,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
     """Try to commit it now, whatever the back-off."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).transactions.retry(sink, epoch, message)
-        _finish(session, operation, f"Sink {sink} of {name} tries epoch {epoch} again.")
+        _finish(session, operation, wait, f"Sink {sink} of {name} tries epoch {epoch} again.")
 
 
 @app.command()
@@ -45,6 +53,7 @@ def commit(
     epoch: Epoch,
     message: Note = None,
     yes: Sure = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +61,7 @@ def commit(
     with connected(url, as_json) as session:
         _confirm(yes or as_json, f"Was epoch {epoch} applied to sink {sink} by hand, all of it?")
         operation = session.client.application(name).transactions.commit(sink, epoch, message)
-        _finish(session, operation, f"Epoch {epoch} counts as committed in sink {sink} of {name}.")
+        _finish(session, operation, wait, f"Epoch {epoch} counts as committed in sink {sink} of {name}.")
 
 
 @app.command()
@@ -62,6 +71,7 @@ def abort(
     epoch: Epoch,
     message: Note = None,
     yes: Sure = False,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -69,7 +79,7 @@ def abort(
     with connected(url, as_json) as session:
         _confirm(yes or as_json, f"Drop what epoch {epoch} would write to sink {sink}, for good?")
         operation = session.client.application(name).transactions.abort(sink, epoch, message)
-        _finish(session, operation, f"Epoch {epoch} is dropped in sink {sink} of {name}; the other sinks have it.")
+        _finish(session, operation, wait, f"Epoch {epoch} is dropped in sink {sink} of {name}; other sinks have it.")
 
 
 def _confirm(sure: bool, question: str) -> None:
@@ -77,6 +87,9 @@ def _confirm(sure: bool, question: str) -> None:
         typer.confirm(question, abort=True)
 
 
-def _finish(session: Session, operation: Operation, said: str) -> None:
-    operation = session.wait(operation, "Telling the driver")
+def _finish(session: Session, operation: Operation, wait: bool, said: str) -> None:
+    if not wait:
+        session.output.result(operation, Text(f"The driver is asked to, by operation {operation.id}."))
+        return
+    operation = session.wait(operation, "Waiting for the driver")
     session.output.result(operation, Text(said))

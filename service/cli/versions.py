@@ -128,6 +128,7 @@ def preflight(
     trial: Annotated[
         int | None, typer.Option("--trial", min=1, metavar="N", help="Run the last N epochs again, and compare.")
     ] = None,
+    wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -145,7 +146,11 @@ def preflight(
             versions = session.client.application(name).versions
             report = versions.preflight(**proposed) if trial is None else None
         if trial is not None:
-            operation = session.wait(versions.trial(trial, **proposed), f"Trying {file.name if file else name}")
+            operation = versions.trial(trial, **proposed)
+            if not wait:
+                session.output.result(operation, Text(f"The trial has begun, as operation {operation.id}."))
+                return
+            operation = session.wait(operation, f"Trying {file.name if file else name}")
             report = Preflight.model_validate(operation.result)
         assert report is not None
         session.output.result(report, preflight_page(report))

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, NameTaken, NotFound
+from epochal.pipeline.names import alternatives
 from epochal.service.catalog.models import Application, Epoch, Savepoint
 from epochal.service.catalog.records import manifest_of
 from epochal.service.pagination import PageRequest, Part, paginate
@@ -32,7 +33,8 @@ class SavepointRepository:
     def get(self, application: Application, name: str) -> SavepointRow:
         row = self._session.get(Savepoint, (application.id, name))
         if row is None:
-            raise NotFound(f"Application {application.name!r} has no savepoint {name!r}.")
+            known = self._session.scalars(select(Savepoint.name).where(Savepoint.application == application.id))
+            raise NotFound(f"Application {application.name!r} has no savepoint {name!r}.{alternatives(name, known)}")
         return self._with_manifest(row)
 
     def check_free(self, application: Application, name: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import InvalidInput, NotFound
+from epochal.pipeline.names import alternatives
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Savepoint, SnapshotTag
@@ -43,7 +45,11 @@ def named_snapshot(session: Session, application: str, text: str) -> ManifestRef
         return repository.resolve(row, None, None, tag=name)
     if name == HEAD:
         return _head(session, row, repository)
-    raise NotFound(f"Application {row.name!r} has no savepoint and no tag {name!r}.")
+    known = [
+        *session.scalars(select(Savepoint.name).where(Savepoint.application == row.id)),
+        *session.scalars(select(SnapshotTag.name).where(SnapshotTag.application == row.id)),
+    ]
+    raise NotFound(f"Application {row.name!r} has no savepoint and no tag {name!r}.{alternatives(name, known)}")
 
 
 def _head(session: Session, row: Application, repository: SnapshotRepository) -> ManifestReference:

@@ -10,7 +10,8 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
-from epochal.service.catalog.lineage import Segment, segment_of, segments
+from epochal.pipeline.names import alternatives
+from epochal.service.catalog.lineage import Segment, committed_head, segment_of, segments
 from epochal.service.catalog.models import Application, Branch, Epoch, SnapshotTag
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.types import now
@@ -64,7 +65,7 @@ class SnapshotRepository:
             row = self._session.get(Epoch, (segment.branch.id, epoch))
         row = row or self._left_behind(application, epoch)
         if row is None:
-            raise NotFound(f"Application {application.name!r} has no epoch {epoch}.")
+            raise NotFound(f"Application {application.name!r} has no epoch {epoch}{self._latest(application)}.")
         return row
 
     def readable(self, application: Application, row: Epoch, held: bool = False) -> ManifestReference:
@@ -81,6 +82,10 @@ class SnapshotRepository:
             self.check_retained(application, reference.key)
         return reference
 
+    def _latest(self, application: Application) -> str:
+        head = committed_head(self._session, self._branch(application))
+        return ": it has committed none yet" if head is None else f"; the latest that is committed is {head.epoch}"
+
     def _left_behind(self, application: Application, epoch: int) -> Epoch | None:
         """No two branches of an application use the same number, so it says which branch is meant."""
         branches = select(Branch.id).where(Branch.application == application.id)
@@ -89,7 +94,8 @@ class SnapshotRepository:
     def _tagged(self, application: Application, name: str) -> Epoch:
         tag = self._session.get(SnapshotTag, (application.id, name))
         if tag is None:
-            raise NotFound(f"Application {application.name!r} has no tag {name!r}.")
+            known = self._session.scalars(select(SnapshotTag.name).where(SnapshotTag.application == application.id))
+            raise NotFound(f"Application {application.name!r} has no tag {name!r}.{alternatives(name, known)}")
         return self._session.get_one(Epoch, (tag.branch, tag.epoch))
 
     def _committed_by(self, application: Application, at: datetime) -> Epoch:

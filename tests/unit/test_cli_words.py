@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -16,15 +20,18 @@ from epochal import errors
 from epochal.client.models import Application, Epoch, Head, Parent, StateValue
 from epochal.client.past import DiffRow, Scan
 from epochal.contracts.catalog import Failure
+from epochal.pipeline.names import alternatives
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_table
 from epochal.service.cli.failures import ExitCode, exit_code, sentence
 from epochal.service.cli.history import epoch_table
 from epochal.service.cli.internal_columns import Shown
+from epochal.service.cli.main import app
 from epochal.service.cli.options import configuration, parameters
 from epochal.service.cli.output import encode
 from epochal.service.cli.past_view import diff_rows_view, scan_view
 
+SLUG = re.compile(r"`([a-z-]+)`")
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
 
@@ -235,3 +242,45 @@ def test_columns_that_others_are_computed_from_are_not_shown() -> None:
     assert kept.new == hidden["new"]
     value = StateValue.model_validate({"table": "t", "key": {"k": 1}, "value": new, "branch": "b", "epoch": 3})
     assert shown.lookup(value).value == {"n": 2, "mean": 3.0}
+
+
+def every_error(kind: type[errors.EpochalError] = errors.EpochalError) -> Iterator[type[errors.EpochalError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from every_error(child)
+
+
+def test_the_documented_exit_codes_are_those_of_every_error() -> None:
+    importlib.import_module("epochal.service.app")  # which declares errors of its own
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    rows = re.findall(r"^(\| (\d+) \|.*)$", page, re.MULTILINE)
+    documented = {slug: int(code) for row, code in rows for slug in SLUG.findall(row)}
+    found = {kind.slug: int(exit_code(kind("x"))) for kind in every_error() if "slug" in vars(kind)}
+    assert documented.items() <= found.items()
+    assert {slug for slug, code in found.items() if code != ExitCode.FAILED} == set(documented)
+
+
+def test_a_name_that_is_not_there_comes_with_what_is() -> None:
+    assert alternatives("flihgts", ["flights", "orders"]) == " Did you mean 'flights'?"
+    assert alternatives("x", ["orders", "flights"]) == " There are: flights, orders."
+    assert alternatives("x", []) == " There are none yet."
+    assert alternatives("x", [f"application-{number}" for number in range(9)]) == ""
+
+
+def commands(app: typer.Typer, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for group in app.registered_groups:
+        yield from commands(group.typer_instance, f"{group.name} " if isinstance(group.name, str) else prefix)
+    for command in app.registered_commands:
+        assert command.callback is not None
+        yield f"{prefix}{command.name or command.callback.__name__}", inspect.getsource(command.callback)
+
+
+def test_whatever_waits_can_be_told_not_to_and_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text().partition("## Waiting")[2]
+    waiting = {
+        name for name, code in commands(app) if "session.wait" in code or "_finish(" in code or "_answer(" in code
+    }
+    assert waiting >= {"submit", "stop", "transaction retry", "gc", "export"}
+    for name, code in commands(app):
+        assert ("wait: Wait = True" in code) == (name in waiting), name
+        assert name not in waiting or f"`{name}" in page, name
