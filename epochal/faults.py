@@ -16,7 +16,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,6 +99,20 @@ def switched_on(environment: Mapping[str, str]) -> bool:
 
 
 _planned: tuple[Fault, ...] = _read_environment()
+
+
+def plan(faults: Sequence[Fault]) -> None:
+    """What shall happen in this process from now on: for one that was forked, and has its parent's plan.
+
+    Whoever calls this means it: no switch is needed.
+    """
+    global _planned
+    _planned = tuple(faults)
+
+
+def plan_from_environment() -> None:
+    """Read ``EPOCHAL_FAULTS`` again: for a process that was forked, and has an environment of its own."""
+    plan(_read_environment())
 
 
 def declare(name: str, description: str) -> FaultPoint:

@@ -1,12 +1,14 @@
 """Drivers as processes that tests kill: each is the command ``epochal run``, with faults planned at exact steps.
 
-A driver's Python process is what runs the protocol; a JVM takes most of a driver's start. :class:`SparkJvm` is one that
-outlives the drivers that use it one after the other, so that dozens of deaths cost seconds, not minutes.
+A driver's Python process is what runs the protocol; a JVM and the imports take most of its start. :class:`SparkJvm` is
+a JVM that outlives the drivers that use it one after the other, :func:`driver_server` forks drivers with their imports
+done, so that dozens of deaths cost seconds, not minutes. What is killed is a driver's process in either case.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import signal
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,11 +27,26 @@ from pyspark.java_gateway import launch_gateway
 
 from epochal.engine.class_archive import archive_options
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
+from epochal.testing.fork_server import ForkedProcess, ForkServer
 
-# The command `epochal run`, but with the engine's log, which a test that fails wants to show.
-_LOGGING = "logging.basicConfig(level='INFO', format='%(asctime)s %(levelname)s %(name)s: %(message)s')"
-_PROGRAM = f"import logging; {_LOGGING}; from epochal.service.cli.main import main; main()"
-COMMAND = (sys.executable, "-c", _PROGRAM, "run")
+COMMAND_LINE = "epochal.service.cli.main"
+IMPORTED = (COMMAND_LINE, "epochal.service.cli.local_run", "pyspark.sql.session", "pyspark.sql.streaming.query")
+COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
+
+
+def main() -> None:
+    """The command ``epochal``, but with the engine's log, which a test that fails wants to show."""
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    command: Callable[[], None] = import_module(COMMAND_LINE).main
+    command()
+
+
+def driver_server(*imports: str) -> ForkServer | None:
+    """A server that forks drivers, with further ``imports`` for other processes that are forked from it.
+
+    ``None`` where a process cannot know that it is safe to fork (no ``/proc``). Raises ``EnvironmentProblem``.
+    """
+    return ForkServer([__name__, *IMPORTED, *imports]) if Path("/proc/self/task").is_dir() else None
 
 
 class SparkJvm:
@@ -104,24 +122,12 @@ class DriverPlan:
         return command
 
 
-class DriverProcess:
-    """A running driver. ``jvm`` ``None``: it starts its own, which ends with it."""
+class WatchedProcess:
+    """A process that a test follows, pauses and kills; ``log`` has what it prints."""
 
-    def __init__(self, plan: DriverPlan, log: Path, jvm: SparkJvm | None = None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | ForkedProcess, log: Path) -> None:
+        self._process = process
         self.log = log
-        environment = {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
-        environment |= jvm.environment if jvm is not None else {}
-        if plan.faults:
-            environment |= {ENVIRONMENT: encoded(plan.faults), SWITCH: "1"}
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [*COMMAND, *plan.arguments()],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment | {"EPOCHAL_DEBUG": "1"},
-                start_new_session=True,
-            )
 
     @property
     def pid(self) -> int:
@@ -137,7 +143,7 @@ class DriverProcess:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"the driver did not end within {seconds} s: {self.log_end()}") from None
+            raise AssertionError(f"it did not end within {seconds} s: {self.log_end()}") from None
 
     def wait_until(self, reached: Callable[[], bool], seconds: float = 600) -> None:
         """Return once ``reached()`` holds. An error when the driver ends before, or it takes too long."""
@@ -145,7 +151,7 @@ class DriverProcess:
         while not reached():
             if not self.running or time.monotonic() > deadline:
                 state = "runs still" if self.running else f"has ended with {self._process.returncode}"
-                raise AssertionError(f"what was waited for did not come; the driver {state}: {self.log_end()}")
+                raise AssertionError(f"what was waited for did not come; it {state}: {self.log_end()}")
             time.sleep(0.05)
 
     def wait_until_stopped(self) -> None:
@@ -163,6 +169,41 @@ class DriverProcess:
 
     def log_end(self, characters: int = 3000) -> str:
         return self.log.read_text(errors="replace")[-characters:]
+
+
+class DriverProcess(WatchedProcess):
+    """A running driver. ``jvm`` ``None``: it starts its own, which ends with it. ``server`` ``None``: it is no fork."""
+
+    def __init__(
+        self, plan: DriverPlan, log: Path, jvm: SparkJvm | None = None, server: ForkServer | None = None
+    ) -> None:
+        environment = without_faults(os.environ) | {"EPOCHAL_DEBUG": "1"}
+        environment |= jvm.environment if jvm is not None else {}
+        environment |= planned(plan.faults)
+        command = ["run", *plan.arguments()]
+        if server is not None:
+            super().__init__(server.start(__name__, command, environment, log), log)
+            return
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*COMMAND, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        super().__init__(process, log)
+
+
+def without_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process in which nothing is planned to go wrong."""
+    return {name: value for name, value in environment.items() if name != ENVIRONMENT}
+
+
+def planned(faults: Sequence[Fault]) -> dict[str, str]:
+    """What the environment of a process has more in which these faults are to happen; nothing without any."""
+    return {ENVIRONMENT: encoded(faults), SWITCH: "1"} if faults else {}
 
 
 def encoded(faults: Sequence[Fault]) -> str:

@@ -96,8 +96,8 @@ ORACLES = (
 
 
 @dataclass
-class Told:
-    """What happened, for people."""
+class Report:
+    """What happened in one history."""
 
     lives: int = 0
     fired: Counter[str] = field(default_factory=Counter)
@@ -109,7 +109,7 @@ class History:
 
     def __init__(self, seed: int, folder: Path, servers: Servers) -> None:
         self.chance = random.Random(seed)
-        self.folder, self.servers, self.told = folder, servers, Told()
+        self.folder, self.servers, self.report = folder, servers, Report()
         self.configuration = dict(CONFIGURATION)
         for name in ("run", "flags"):
             (folder / name).mkdir(parents=True)
@@ -125,7 +125,7 @@ class History:
         self.log: dict[int, list[Row]] = {partition: [] for partition in range(PARTITIONS)}
         self.watcher = Watcher(servers.kafka.bootstrap, self.topic)
 
-    def live(self, lives: int) -> Told:
+    def live(self, lives: int) -> Report:
         """So many disturbed lives, then one without, then everything is compared with the oracle."""
         try:
             for _ in range(lives):
@@ -133,10 +133,10 @@ class History:
                 self._life()
             self.feed(ROWS_AN_EPOCH)
             self.rest()
-            self.told.violations += self.violations()
+            self.report.violations += self.violations()
         finally:
             self.watcher.stop()
-        return self.told
+        return self.report
 
     def _life(self) -> None:
         kind = self.chance.choice(["point", "point", "point", "task", "moment", "server", "server"])
@@ -147,7 +147,7 @@ class History:
             driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), 180)
             time.sleep(self.chance.uniform(0, 6))
             driver.kill()
-            self.told.fired["driver killed at some moment"] += 1
+            self.report.fired["driver killed at some moment"] += 1
         else:
             tasks = [point for point in all_points() if point.startswith("T")]
             others = [point for point in all_points() if not point.startswith("T")]
@@ -155,14 +155,14 @@ class History:
             fault = self.fault(point)
             driver = self.start(task_faults=[fault]) if kind == "task" else self.start(faults=[fault])
             if driver.wait(180) not in (0, -signal.SIGKILL):
-                self.told.violations.append(f"{point}: the driver ended otherwise: {driver.log_end(600)}")
-            self.told.fired[point] += fault.once is not None and Path(fault.once).exists()
+                self.report.violations.append(f"{point}: the driver ended otherwise: {driver.log_end(600)}")
+            self.report.fired[point] += fault.once is not None and Path(fault.once).exists()
 
     def _with_server_trouble(self, what: str) -> None:
         driver = self.start()
         time.sleep(self.chance.uniform(2, 6))
         self.servers.disturb(what)
-        self.told.fired[what] += 1
+        self.report.fired[what] += 1
         driver.wait(180)
 
     def rest(self) -> None:
@@ -172,10 +172,10 @@ class History:
             driver.wait_until(self._at_the_end, 240)
             driver.send(signal.SIGINT)
             if driver.wait(60) != 0:
-                self.told.violations.append(f"it does not end in order: {driver.log_end()}")
+                self.report.violations.append(f"it does not end in order: {driver.log_end()}")
         except AssertionError as error:
             driver.kill()
-            self.told.violations.append(f"it does not come to rest: {error}")
+            self.report.violations.append(f"it does not come to rest: {error}")
 
     def _at_the_end(self) -> bool:
         kept = self._kept
@@ -188,7 +188,7 @@ class History:
         self, faults: Sequence[Fault] = (), task_faults: Sequence[Fault] = (), epochs: int = EPOCHS_A_LIFE
     ) -> DriverProcess:
         self.servers.jvm.end_context()
-        self.told.lives += 1
+        self.report.lives += 1
         plan = DriverPlan(
             pipeline=PIPELINE,
             directory=self.folder / "run",
@@ -208,10 +208,12 @@ class History:
             faults=faults,
             task_faults=task_faults,
         )
-        return DriverProcess(plan, self.folder / f"driver-{self.told.lives}.log", self.servers.jvm)
+        return DriverProcess(
+            plan, self.folder / f"driver-{self.report.lives}.log", self.servers.jvm, self.servers.drivers
+        )
 
     def fault(self, point: str) -> Fault:
-        return Fault(point, "kill", once=str(self.folder / "flags" / f"{self.told.lives}-{point}"))
+        return Fault(point, "kill", once=str(self.folder / "flags" / f"{self.report.lives}-{point}"))
 
     def feed(self, rows: int) -> None:
         producer = Producer({"bootstrap.servers": self.servers.kafka.bootstrap, "enable.idempotence": True})

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from epochal.testing.drivers import SparkJvm
+from epochal.testing.drivers import SparkJvm, driver_server
+from epochal.testing.fork_server import ForkServer
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
@@ -17,7 +18,10 @@ from epochal.testing.servers.proxy import TcpProxy, proxy
 
 @dataclass(frozen=True)
 class Servers:
-    """One of each, and one JVM for all drivers. Drivers and tasks come to the servers through proxies."""
+    """One of each, one JVM for all drivers, and what they are forked from, where processes can be.
+
+    Drivers and tasks come to the servers through proxies.
+    """
 
     kafka: KafkaServer
     postgresql: PostgresqlServer
@@ -25,6 +29,7 @@ class Servers:
     jvm: SparkJvm
     before_postgresql: TcpProxy
     before_hdfs: TcpProxy
+    drivers: ForkServer | None = None
 
     @property
     def name_node(self) -> str:
@@ -83,14 +88,22 @@ DISTURBANCES = (
 
 @contextmanager
 def running_servers() -> Iterator[Servers]:
-    """Raises ``ServerUnavailable`` where one cannot be had."""
+    """Servers that nobody else uses. Raises ``ServerUnavailable`` where one cannot be had."""
+    with postgresql() as database, hdfs() as folders, kafka() as broker, before(database, folders, broker) as servers:
+        yield servers
+
+
+@contextmanager
+def before(database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer) -> Iterator[Servers]:
+    """Proxies before servers that run, and what starts drivers."""
     with ExitStack() as stack:
-        database, folders = stack.enter_context(postgresql()), stack.enter_context(hdfs())
+        drivers = driver_server()
         yield Servers(
-            kafka=stack.enter_context(kafka()),
+            kafka=broker,
             postgresql=database,
             hdfs=folders,
             jvm=stack.enter_context(SparkJvm()),
             before_postgresql=stack.enter_context(proxy(database.port)),
             before_hdfs=stack.enter_context(proxy(int(folders.url.rpartition(":")[2]))),
+            drivers=None if drivers is None else stack.enter_context(drivers),
         )

@@ -7,20 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from epochal.testing.servers.hdfs import HdfsServer
+from epochal.testing.servers.kafka import KafkaServer
+from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from tests.chaos.history import History
-from tests.chaos.servers import Servers, running_servers
+from tests.chaos.servers import Servers, before
 from tests.servers import or_skipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    yield from or_skipped(running_servers())
+@pytest.fixture
+def database() -> Iterator[PostgresqlServer]:
+    """A server that may be stopped: not the one of the other tests."""
+    yield from or_skipped(postgresql())
+
+
+@pytest.fixture
+def servers(database: PostgresqlServer, hdfs_server: HdfsServer, kafka_server: KafkaServer) -> Iterator[Servers]:
+    with before(database, hdfs_server, kafka_server) as servers:
+        yield servers
 
 
 @pytest.mark.parametrize("seed", [1])
 def test_whatever_happens_every_record_is_in_every_sink_once(seed: int, servers: Servers, tmp_path: Path) -> None:
-    told = History(seed, tmp_path, servers).live(lives=4)
-    assert told.violations == []
-    assert told.fired.total() > 0
+    report = History(seed, tmp_path, servers).live(lives=4)
+    assert report.violations == []
+    assert report.fired.total() > 0

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from epochal.faults import Fault
-from epochal.testing.drivers import SparkJvm
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer
-from epochal.testing.servers.proxy import proxy
 from epochal.testing.servers.spark_standalone import StandaloneCluster
 from tests.chaos.history import ROWS_AN_EPOCH, History
-from tests.chaos.servers import Servers
+from tests.chaos.servers import Servers, before
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+# In the run of all tests: it starts eleven JVMs. Executors of one machine lose tasks in every run (tests/fault).
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
 EPOCHS = 6
 EXECUTORS = {"spark.executor.cores": "2", "spark.executor.memory": "512m", "spark.cores.max": "4"}
@@ -29,12 +28,8 @@ EXECUTORS = {"spark.executor.cores": "2", "spark.executor.memory": "512m", "spar
 def servers(
     kafka_server: KafkaServer, postgresql_server: PostgresqlServer, hdfs_server: HdfsServer
 ) -> Iterator[Servers]:
-    with (
-        SparkJvm() as jvm,
-        proxy(postgresql_server.port) as before_postgresql,
-        proxy(int(hdfs_server.url.rpartition(":")[2])) as before_hdfs,
-    ):
-        yield Servers(kafka_server, postgresql_server, hdfs_server, jvm, before_postgresql, before_hdfs)
+    with before(postgresql_server, hdfs_server, kafka_server) as servers:
+        yield servers
 
 
 def test_a_worker_and_an_executor_are_killed(cluster: StandaloneCluster, servers: Servers, tmp_path: Path) -> None:
@@ -52,7 +47,7 @@ def test_a_worker_and_an_executor_are_killed(cluster: StandaloneCluster, servers
         assert (tmp_path / "flags" / "worker").exists()
         history.feed(ROWS_AN_EPOCH)
         history.rest()
-        assert history.told.violations + history.violations() == []
+        assert history.report.violations + history.violations() == []
     finally:
         driver.kill()
         history.watcher.stop()

@@ -13,7 +13,6 @@ import pytest
 from epochal.testing.invariants import violations
 from epochal.testing.servers.spark_standalone import StandaloneCluster
 
-# In the run of all tests: test_all_sinks kills an executor and a worker every time.
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
 SPECULATION = {
@@ -37,7 +36,7 @@ def test_a_task_runs_twice_and_an_executor_is_killed(
     cluster: StandaloneCluster, fault_kit: ModuleType, tmp_path: Path
 ) -> None:
     configuration = {"parallelism": 4, "compact_after_epochs": 1000, **SPECULATION, **EXECUTORS}
-    application = fault_kit.FaultyApplication(tmp_path, jvm=None, configuration=configuration)
+    application = fault_kit.FaultyApplication(tmp_path, fault_kit.Drivers(), configuration)
     for first in range(0, EPOCHS * ROWS, ROWS):
         application.feed_rows([event(number) for number in range(first, first + ROWS)])
     twice = application.fault("T3.pre-committed", "delay", epoch=3, seconds=60)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from copy import copy as copy_of
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pytest
 from sqlalchemy import select
@@ -22,14 +25,26 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.standalone import standalone_epochs
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
-from epochal.testing.invariants import History
+from epochal.testing.drivers import (
+    DriverPlan,
+    DriverProcess,
+    SparkJvm,
+    WatchedProcess,
+    driver_server,
+    planned,
+    without_faults,
+)
+from epochal.testing.fork_server import ForkServer
+from epochal.testing.invariants import History, wrongly_visible
 from epochal.testing.oracle import KeyedOracle, Row
 
 PIPELINE = Path(__file__).with_name("application.py")
+LOCAL_LIFE = "tests.fault.local_life"
+PLANE = "tests.fault.plane_process"
 NAME = "faults"
 SENSORS = 12
 ROWS_PER_FILE = 12
+FILES_AHEAD = 8
 
 CONFIGURATION: dict[str, Any] = {
     "parallelism": 2,
@@ -68,6 +83,10 @@ ORACLES = (
 )
 
 
+OF_PROCESS = {"totals": "totals.state"}
+"""State tables that an aggregate names otherwise than the process that stands for it where there is no Spark."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A run of one subtask in one executor."""
@@ -77,15 +96,32 @@ class Call:
     executor: int
 
 
+@dataclass(frozen=True)
+class Drivers:
+    """What drivers are started with.
+
+    ``jvm`` ``None``: each has its own. ``server`` ``None``: each imports by itself. ``spark`` False: the engine without
+    Spark, which needs the server (see ``local_life.py``).
+    """
+
+    jvm: SparkJvm | None = None
+    server: ForkServer | None = None
+    spark: bool = True
+
+
 class FaultyApplication:
     """One application over many lives of its driver."""
 
-    oracles = ORACLES
+    kind = "files"
+    pipeline = PIPELINE
+    oracles: Sequence[KeyedOracle] = ORACLES
 
-    def __init__(self, folder: Path, jvm: SparkJvm | None, configuration: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, drivers: Drivers, configuration: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.jvm = jvm
+        self.drivers = drivers
         self.configuration = {**CONFIGURATION, **configuration}
+        if not drivers.spark:
+            self.oracles = [replace(each, table=OF_PROCESS.get(each.table, each.table)) for each in self.oracles]
         self.input = folder / "input"
         self.outputs = {"totals": folder / "output" / "totals", "streaks": folder / "output" / "streaks"}
         self.store = SnapshotStore(str(folder / "run" / "store"))
@@ -117,23 +153,53 @@ class FaultyApplication:
         jvm: SparkJvm | Literal["shared"] | None = "shared",
         parameters: Mapping[str, Any] | None = None,
         **configuration: Any,
-    ) -> DriverProcess:
+    ) -> WatchedProcess:
         """Start the next life of the driver; ``jvm`` ``None``: with a JVM of its own."""
-        chosen = self.jvm if jvm == "shared" else jvm
+        if not self.drivers.spark:
+            settings, values = {**self.configuration, **configuration}, {**self.parameters, **(parameters or {})}
+            return self._start_without_spark(faults, task_faults, epochs, settings, values)
+        chosen = self.drivers.jvm if jvm == "shared" else jvm
         if chosen is not None:
             chosen.end_context()
         self._starts += 1
-        given = {"input": self.input, "output": self.folder / "output", "calls": self.folder / "calls"}
         plan = DriverPlan(
-            pipeline=PIPELINE,
+            pipeline=self.pipeline,
             directory=self.folder / "run",
-            parameters={**given, **(parameters or {})},
+            parameters={**self.parameters, **(parameters or {})},
             configuration={**self.configuration, **configuration},
             epochs=epochs,
             faults=faults,
             task_faults=task_faults,
         )
-        return DriverProcess(plan, self.folder / f"driver-{self._starts}.log", chosen)
+        return DriverProcess(plan, self.folder / f"driver-{self._starts}.log", chosen, self.drivers.server)
+
+    def _start_without_spark(
+        self,
+        faults: Sequence[Fault],
+        task_faults: Sequence[Fault],
+        epochs: int | None,
+        configuration: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+    ) -> WatchedProcess:
+        assert self.drivers.server is not None
+        self._starts += 1
+        life = {
+            "kind": self.kind,
+            "folder": self.folder / "run",
+            "parameters": parameters,
+            "configuration": configuration,
+            "task_faults": [asdict(fault) for fault in task_faults],
+            "epochs": epochs,
+        }
+        environment = without_faults(os.environ) | planned(faults)
+        log = self.folder / f"driver-{self._starts}.log"
+        arguments = [json.dumps(life, default=str)]
+        return WatchedProcess(self.drivers.server.start(LOCAL_LIFE, arguments, environment, log), log)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of the pipeline."""
+        return {"input": self.input, "output": self.folder / "output", "calls": self.folder / "calls"}
 
     def fault(self, point: str, action: str = "kill", epoch: int | None = None, seconds: float = 0.0) -> Fault:
         """A fault that fires once; :meth:`fired` says whether it has."""
@@ -187,6 +253,27 @@ class FaultyApplication:
     def history(self) -> History:
         return History(self.store, self.epochs, self.outputs)
 
+    def copy(self, folder: Path) -> Self:
+        """The same application at this moment, in a folder of its own; the input is read where it is."""
+        copy = copy_of(self)
+        copy.folder = folder
+        copy.outputs = {name: folder / "output" / name for name in self.outputs}
+        copy.store = SnapshotStore(str(folder / "run" / "store"))
+        copy.catalog_url = f"sqlite:///{folder / 'run' / 'catalog.sqlite'}"
+        for name in ("run", "output"):
+            if (self.folder / name).exists():
+                shutil.copytree(self.folder / name, folder / name)
+        for name in ("flags", "calls"):
+            (folder / name).mkdir(parents=True)
+        return copy
+
+    def dies_at(self, fault: Fault, **arguments: Any) -> None:
+        """A life that ends with this fault, and shows nothing that was not decided."""
+        driver = self.start(faults=[*arguments.pop("before", ()), fault], **arguments)
+        assert driver.wait() == -signal.SIGKILL, driver.log_end()
+        assert self.fired(fault)
+        assert wrongly_visible(self.history) == []
+
     def finish(self, **arguments: Any) -> None:
         """A life without faults, to the end of the input, ended in order."""
         driver = self.start(epochs=self.files_left, **arguments)
@@ -203,7 +290,7 @@ class FaultyApplication:
         }
 
 
-def stop_without_the_lock(driver: DriverProcess, application: FaultyApplication) -> None:
+def stop_without_the_lock(driver: WatchedProcess, application: FaultyApplication) -> None:
     """SIGSTOP, but not while it writes to the catalog: SQLite would keep everybody else out until it goes on."""
     while True:
         driver.send(signal.SIGSTOP)
@@ -217,16 +304,91 @@ def stop_without_the_lock(driver: DriverProcess, application: FaultyApplication)
 NewApplication = Callable[..., FaultyApplication]
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer | None]:
+    """What the drivers and control planes of these tests are forked from."""
+    server = driver_server(LOCAL_LIFE, PLANE)
+    yield server
+    if server is not None:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def without_spark(fork_server: ForkServer | None) -> Drivers:
+    """Drivers that are killed at every point in every run, as each costs a fraction of a second."""
+    if fork_server is None:
+        pytest.skip("processes are forked only where /proc says that it is safe")
+    return Drivers(server=fork_server, spark=False)
+
+
+@pytest.fixture(scope="session")
+def biography(without_spark: Drivers, tmp_path_factory: pytest.TempPathFactory) -> FaultyApplication:
+    """An application after three epochs, with input for more: tests work on copies of it, and leave it as it is."""
+    configuration = {"compact_after_epochs": 3, "max_uncommitted_epochs": 2}
+    application = FaultyApplication(tmp_path_factory.mktemp("biography"), without_spark, configuration)
+    application.feed(3 + FILES_AHEAD)
+    driver = application.start(epochs=3)
+    assert driver.wait() == 0, driver.log_end()
+    return application
+
+
+@pytest.fixture
+def local(biography: FaultyApplication, tmp_path: Path) -> FaultyApplication:
+    """A copy of the biography: a driver without Spark."""
+    return biography.copy(tmp_path / "copy")
+
+
+@pytest.fixture
+def new_local(without_spark: Drivers, tmp_path: Path) -> NewApplication:
+    """A new application, with input of its own: a driver without Spark."""
+
+    def make(**configuration: Any) -> FaultyApplication:
+        return FaultyApplication(tmp_path / "application", without_spark, configuration)
+
+    return make
+
+
 @pytest.fixture(scope="package")
-def jvm() -> Iterator[SparkJvm]:
+def drivers(fork_server: ForkServer | None) -> Iterator[Drivers]:
     """One JVM for all drivers of these tests that do not need their own."""
+    with SparkJvm() as jvm:
+        yield Drivers(jvm, fork_server)
+
+
+@pytest.fixture(scope="package")
+def zombie_jvm() -> Iterator[SparkJvm]:
+    """Of the zombies: their successors have the other one, at the same time."""
     with SparkJvm() as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def new_application(jvm: SparkJvm, tmp_path_factory: pytest.TempPathFactory) -> NewApplication:
+@pytest.fixture(params=["without Spark", pytest.param("with Spark", marks=pytest.mark.long)])
+def either(request: pytest.FixtureRequest) -> Drivers:
+    """Drivers without Spark in every run, with it in the run of all tests."""
+    found: Drivers = request.getfixturevalue("without_spark" if request.param == "without Spark" else "drivers")
+    return found
+
+
+@pytest.fixture
+def new_either(either: Drivers, tmp_path: Path) -> NewApplication:
+    """A new application: without Spark in every run, with it in the run of all tests."""
+
     def make(**configuration: Any) -> FaultyApplication:
-        return FaultyApplication(tmp_path_factory.mktemp("application"), jvm, configuration)
+        return FaultyApplication(tmp_path / "application", either, configuration)
+
+    return make
+
+
+@pytest.fixture
+def own_jvm(request: pytest.FixtureRequest, either: Drivers) -> SparkJvm | None:
+    """A zombie's, where there is Spark: its successor has the other one, at the same time."""
+    found: SparkJvm | None = request.getfixturevalue("zombie_jvm") if either.spark else None
+    return found
+
+
+@pytest.fixture(scope="module")
+def new_application(drivers: Drivers, tmp_path_factory: pytest.TempPathFactory) -> NewApplication:
+    def make(**configuration: Any) -> FaultyApplication:
+        return FaultyApplication(tmp_path_factory.mktemp("application"), drivers, configuration)
 
     return make

@@ -14,7 +14,8 @@ from epochal.service.settings import Settings
 from tests.service.conftest import StandInBuilder, StandInSupervisor
 
 
-def main(data: str, port: str) -> None:
+def main() -> None:
+    data, port = sys.argv[1:]
     settings = Settings(data=Path(data), port=int(port))
     ports = dataclasses.replace(
         FACTORIES, builder=lambda _: StandInBuilder(), supervisor=lambda _surroundings, _events: StandInSupervisor()
@@ -23,4 +24,4 @@ def main(data: str, port: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -24,7 +24,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import encoded
 from epochal.testing.invariants import violations
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
-from tests.fault.conftest import CONFIGURATION, NAME, PIPELINE, FaultyApplication
+from tests.fault.conftest import CONFIGURATION, NAME, PIPELINE, Drivers, FaultyApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -40,7 +40,7 @@ class Life:
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane = plane
         self.died: list[str] = []
-        self.application = FaultyApplication(folder, None, {})
+        self.application = FaultyApplication(folder, Drivers(), {})
         self.application.store = SnapshotStore(str(plane.home / "store"))
         self.application.catalog_url = f"sqlite:///{plane.home / 'catalog.sqlite'}"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,17 +20,16 @@ import sqlalchemy as sa
 
 import epochal.backends.dbms
 import epochal.backends.postgresql_two_phase
-from epochal.faults import Fault
-from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
+from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.oracle import slices
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from tests.fault.conftest import ROWS_PER_FILE, FaultyApplication, stop_without_the_lock
+from tests.fault.conftest import ROWS_PER_FILE, Drivers, FaultyApplication, stop_without_the_lock
 from tests.fault.points import OF_THE_LOG, points_of
 from tests.servers import or_skipped
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
-LONG = pytest.mark.long
 
 PIPELINE = Path(__file__).with_name("dbms_application.py")
 FILES_AHEAD = 3
@@ -45,38 +44,21 @@ TASK_POINTS = [point for point in POINTS if point.startswith("T")]
 class DatabaseApplication(FaultyApplication):
     """The application, its database, and what must be there in the end."""
 
-    def __init__(self, folder: Path, jvm: SparkJvm | None, server: PostgresqlServer) -> None:
-        super().__init__(folder, jvm, {"parallelism": 2})
+    kind = "dbms"
+    pipeline = PIPELINE
+
+    def __init__(self, folder: Path, drivers: Drivers, server: PostgresqlServer) -> None:
+        super().__init__(folder, drivers, {"parallelism": 2})
         self.outputs = {}
         self.server = server
         self.url = sa.make_url(server.create_database())
         self.password = folder / "password"
         self.password.write_text(self.url.password or "")
 
-    def start(
-        self,
-        faults: Sequence[Fault] = (),
-        task_faults: Sequence[Fault] = (),
-        epochs: int | None = None,
-        jvm: SparkJvm | Literal["shared"] | None = "shared",
-        parameters: Mapping[str, Any] | None = None,
-        **configuration: Any,
-    ) -> DriverProcess:
-        chosen = self.jvm if jvm == "shared" else jvm
-        if chosen is not None:
-            chosen.end_context()
-        self._starts += 1
-        plain = self.url._replace(password=None).render_as_string()
-        plan = DriverPlan(
-            pipeline=PIPELINE,
-            directory=self.folder / "run",
-            parameters={"input": self.input, "url": plain, "password": self.password},
-            configuration={**self.configuration, **configuration},
-            epochs=epochs,
-            faults=faults,
-            task_faults=task_faults,
-        )
-        return DriverProcess(plan, self.folder / f"driver-{self._starts}.log", chosen)
+    @property
+    def parameters(self) -> dict[str, Any]:
+        url = self.url._replace(password=None).render_as_string()
+        return {"input": self.input, "url": url, "password": self.password}
 
     def connect(self) -> psycopg.Connection[Any]:
         url = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
@@ -117,13 +99,6 @@ def server() -> Iterator[PostgresqlServer]:
     yield from or_skipped(postgresql())
 
 
-@pytest.fixture(scope="module")
-def application(
-    jvm: SparkJvm, server: PostgresqlServer, tmp_path_factory: pytest.TempPathFactory
-) -> DatabaseApplication:
-    return DatabaseApplication(tmp_path_factory.mktemp("application"), jvm, server)
-
-
 @dataclass
 class Reader:
     """Reads, again and again, and remembers whatever nobody should ever see."""
@@ -153,71 +128,71 @@ class Reader:
             self.halves.append(f"{rows} rows, totals of {events}")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def reader(application: DatabaseApplication) -> Iterator[Reader]:
-    reader = Reader(application)
+@pytest.fixture
+def application(either: Drivers, server: PostgresqlServer, tmp_path: Path) -> DatabaseApplication:
+    """After an epoch, with input for more."""
+    application = DatabaseApplication(tmp_path / "application", either, server)
+    application.feed(1 + FILES_AHEAD)
+    driver = application.start(epochs=1)
+    assert driver.wait() == 0, driver.log_end()
+    return application
+
+
+@pytest.fixture(autouse=True)
+def reader(request: pytest.FixtureRequest) -> Iterator[Reader | None]:
+    """Reads while the test runs: it must never have seen half an epoch."""
+    if "application" not in request.fixturenames:
+        yield None
+        return
+    reader = Reader(request.getfixturevalue("application"))
     thread = threading.Thread(target=reader.run, daemon=True)
     thread.start()
     yield reader
     reader.stop()
     thread.join()
+    assert reader.halves == []
 
 
-def feed(application: DatabaseApplication, ahead: int = FILES_AHEAD) -> None:
-    application.feed(max(0, ahead - application.files_left))
+def dies_at(application: DatabaseApplication, point: str) -> None:
+    application.dies_at(application.fault(point), epochs=FILES_AHEAD)
+
+
+def goes_on(application: DatabaseApplication) -> None:
+    application.finish()
+    assert application.files_left == 0
+    assert application.violations() == []
 
 
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> None:
-    """Life after life of one application; each finds what the last one left."""
-    feed(application)
-    fault = application.fault(point)
-    driver = application.start(faults=[fault], epochs=FILES_AHEAD)
-    assert driver.wait() == -signal.SIGKILL, driver.log_end()
-    assert application.fired(fault)
+    dies_at(application, point)
+    goes_on(application)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("R1.dbms.taken-over", marks=LONG),
-        "E5.dbms.applied",
-        pytest.param("E5.dbms.committed", marks=LONG),
-        pytest.param("R1.postgresql.swept", marks=LONG),
-    ],
-)
+@pytest.mark.parametrize("point", ["R1.dbms.taken-over", "E5.dbms.applied", "E5.dbms.committed", "R1.postgresql.swept"])
 def test_it_is_killed_again_while_it_recovers(application: DatabaseApplication, point: str) -> None:
     """Killed with its tables half committed, then again in recovery, where these commits are redone."""
-    feed(application)
     for place in ("E5.postgresql.committed-one", point):
-        fault = application.fault(place)
-        driver = application.start(faults=[fault], epochs=FILES_AHEAD)
-        assert driver.wait() == -signal.SIGKILL, driver.log_end()
-        assert application.fired(fault)
+        dies_at(application, place)
+    goes_on(application)
 
 
 def test_tasks_are_killed_at_every_step(application: DatabaseApplication) -> None:
-    """One life, whose epochs lose a Python worker each; Spark runs the task again."""
-    feed(application, len(TASK_POINTS) + FILES_AHEAD)
-    ahead = application.files_left
+    """One life, whose epochs lose a task each; it is run again."""
+    application.feed(len(TASK_POINTS))
     first = application.next_epoch + 1
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
-    driver = application.start(task_faults=faults, epochs=ahead, master="local[2,4]")
+    driver = application.start(task_faults=faults, epochs=application.files_left, master="local[2,4]")
     assert driver.wait() == 0, driver.log_end()
     assert [fault.point for fault in faults if not application.fired(fault)] == []
     assert application.violations() == []
 
 
-@pytest.mark.parametrize(
-    "point",
-    ["E5.dbms.applied", *(pytest.param(p, marks=LONG) for p in ("E5.postgresql.before-commit", "E5.dbms.committed"))],
-)
+@pytest.mark.parametrize("point", ["E5.dbms.applied", "E5.postgresql.before-commit", "E5.dbms.committed"])
 def test_the_server_dies_during_a_commit(application: DatabaseApplication, point: str) -> None:
     """Stopped in PostgreSQL's immediate mode as one sink is in the middle of an epoch, and started again."""
-    feed(application)
-    ahead = application.files_left
     stop = application.fault(point, "stop", application.next_epoch + 1)
-    driver = application.start(faults=[stop], epochs=ahead)
+    driver = application.start(faults=[stop], epochs=application.files_left)
     driver.wait_until(lambda: application.fired(stop))
     driver.wait_until_stopped()
     application.server.stop_immediately()
@@ -229,10 +204,8 @@ def test_the_server_dies_during_a_commit(application: DatabaseApplication, point
 
 def test_the_server_dies_between_prepare_and_commit(application: DatabaseApplication) -> None:
     """The epoch is decided while no database is there; what was prepared outlives the server."""
-    feed(application)
-    ahead = application.files_left
     stop = application.fault("E4.before-manifest", "stop", application.next_epoch + 1)
-    driver = application.start(faults=[stop], epochs=ahead)
+    driver = application.start(faults=[stop], epochs=application.files_left)
     driver.wait_until(lambda: application.fired(stop))
     driver.wait_until_stopped()
     application.server.stop_immediately()
@@ -243,19 +216,11 @@ def test_the_server_dies_between_prepare_and_commit(application: DatabaseApplica
     assert application.violations() == []
 
 
-@pytest.fixture(scope="module")
-def zombie_jvm() -> Iterator[SparkJvm]:
-    """Of the zombies: their successors have the other one, at the same time."""
-    with SparkJvm() as running:
-        yield running
-
-
-@pytest.mark.parametrize("point", ["E5.dbms.applied", pytest.param("E5.postgresql.before-commit", marks=LONG)])
-def test_a_zombie_is_fenced(application: DatabaseApplication, zombie_jvm: SparkJvm, point: str) -> None:
+@pytest.mark.parametrize("point", ["E5.dbms.applied", "E5.postgresql.before-commit"])
+def test_a_zombie_is_fenced(application: DatabaseApplication, own_jvm: SparkJvm | None, point: str) -> None:
     """Stopped within its transaction, which it would hold open for ever, and continued past its successor's end."""
-    feed(application)
     pause = application.fault(point, "delay", application.next_epoch, seconds=5)
-    zombie = application.start(faults=[pause], jvm=zombie_jvm)
+    zombie = application.start(faults=[pause], jvm=own_jvm)
     zombie.wait_until(lambda: application.fired(pause))
     stop_without_the_lock(zombie, application)
     decided = len(application.history.decided)
@@ -272,11 +237,17 @@ def test_a_zombie_is_fenced(application: DatabaseApplication, zombie_jvm: SparkJ
     assert application.violations() == []
 
 
-def test_in_the_end_all_is_there_once_and_nobody_ever_saw_half_an_epoch(
-    application: DatabaseApplication, reader: Reader
+def test_nobody_ever_sees_half_an_epoch(application: DatabaseApplication, reader: Reader) -> None:
+    for _ in range(3):
+        application.finish()
+        application.feed(3)
+    eventually(lambda: reader.reads > 20)
+
+
+def test_with_spark_it_is_killed_with_its_tables_half_committed(
+    drivers: Drivers, server: PostgresqlServer, tmp_path: Path
 ) -> None:
-    feed(application)
-    application.finish()
-    assert application.violations() == []
-    assert reader.reads > 100
-    assert reader.halves == []
+    application = DatabaseApplication(tmp_path / "application", drivers, server)
+    application.feed(2)
+    dies_at(application, "E5.postgresql.committed-one")
+    goes_on(application)

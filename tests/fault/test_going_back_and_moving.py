@@ -3,14 +3,13 @@ nothing, or goes on."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,15 @@ import httpx
 import pytest
 
 from epochal.client import Client
+from epochal.faults import Fault
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
 from epochal.service.retention.operations import GONE_AFTER
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
+from epochal.testing.drivers import planned
+from epochal.testing.fork_server import ForkedProcess, ForkServer
+from tests.fault.conftest import PLANE
 from tests.service import test_collection as collections
 from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
 from tests.service.lookups import DELAYS, StateDriver, route
@@ -45,30 +48,42 @@ def living(settings: Settings) -> Iterator[Plane]:
             yield Plane(control, client, settings, supervisor, [])
 
 
-@contextmanager
-def doomed(settings: Settings, point: str) -> Iterator[httpx.Client]:
-    """A control plane that is killed at ``point``; the block ends with its death."""
-    faults = json.dumps([{"point": point, "action": "kill"}])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.fault.plane_process", str(settings.data), str(settings.port)],
-        env={**os.environ, "EPOCHAL_FAULTS": faults},
-        cwd=ROOT,
-    )
-    try:
-        headers = {"Authorization": f"Bearer {settings.admin_token_file.read_text().strip()}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
-            deadline = time.monotonic() + SECONDS
-            while True:
-                with suppress(httpx.TransportError):
-                    if client.get("/readyz").is_success:
-                        break
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
-            yield client
-            assert process.wait(SECONDS) == -signal.SIGKILL
-    finally:
-        process.kill()
-        process.wait()
+Doomed = Callable[[Settings, str], AbstractContextManager[httpx.Client]]
+
+
+@pytest.fixture
+def doomed(fork_server: ForkServer | None, tmp_path: Path) -> Doomed:
+    """Control planes that are killed at a point; the block ends with the death."""
+
+    @contextmanager
+    def block(settings: Settings, point: str) -> Iterator[httpx.Client]:
+        environment = os.environ | planned([Fault(point, "kill")])
+        process = start(fork_server, [str(settings.data), str(settings.port)], environment, tmp_path / "plane.log")
+        try:
+            headers = {"Authorization": f"Bearer {settings.admin_token_file.read_text().strip()}"}
+            with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
+                deadline = time.monotonic() + SECONDS
+                while True:
+                    with suppress(httpx.TransportError):
+                        if client.get("/readyz").is_success:
+                            break
+                    assert process.poll() is None and time.monotonic() < deadline
+                    time.sleep(0.05)
+                yield client
+                assert process.wait(SECONDS) == -signal.SIGKILL
+        finally:
+            process.kill()
+            process.wait()
+
+    return block
+
+
+def start(
+    server: ForkServer | None, arguments: list[str], environment: dict[str, str], log: Path
+) -> ForkedProcess | subprocess.Popen[bytes]:
+    if server is not None:
+        return server.start(PLANE, arguments, environment, log)
+    return subprocess.Popen([sys.executable, "-m", PLANE, *arguments], env=environment, cwd=ROOT)
 
 
 def with_state(plane: Plane) -> StateDriver:
@@ -100,7 +115,9 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.mark.parametrize("point", ["rollback.moving", "rollback.moved"])
-def test_a_rollback_of_what_is_stopped_happens_wholly_or_not_at_all(settings: Settings, point: str) -> None:
+def test_a_rollback_of_what_is_stopped_happens_wholly_or_not_at_all(
+    settings: Settings, doomed: Doomed, point: str
+) -> None:
     with living(settings) as plane:
         driver = with_state(plane)
         stop(plane, driver)
@@ -115,7 +132,7 @@ def test_a_rollback_of_what_is_stopped_happens_wholly_or_not_at_all(settings: Se
         assert again["state"] == "succeeded"
 
 
-def test_a_rollback_of_what_runs_is_gone_on_with(settings: Settings) -> None:
+def test_a_rollback_of_what_runs_is_gone_on_with(settings: Settings, doomed: Doomed) -> None:
     with living(settings) as plane:
         driver = with_state(plane)
         confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
@@ -130,7 +147,7 @@ def test_a_rollback_of_what_runs_is_gone_on_with(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("point", ["rollback.moving", "rollback.moved"])
-def test_the_move_in_the_middle_of_a_rollback_is_repeated(settings: Settings, point: str) -> None:
+def test_the_move_in_the_middle_of_a_rollback_is_repeated(settings: Settings, doomed: Doomed, point: str) -> None:
     """Killed while the driver says that it has ended: it says so again, to the next control plane."""
     with living(settings) as plane:
         driver = with_state(plane)
@@ -148,7 +165,7 @@ def test_the_move_in_the_middle_of_a_rollback_is_repeated(settings: Settings, po
 
 
 @pytest.mark.parametrize("point", EXPORTS)
-def test_an_export_is_begun_again(settings: Settings, tmp_path: Path, point: str) -> None:
+def test_an_export_is_begun_again(settings: Settings, tmp_path: Path, doomed: Doomed, point: str) -> None:
     with living(settings) as plane:
         with_state(plane)
     with doomed(settings, point) as client, suppress(httpx.TransportError):
@@ -163,7 +180,7 @@ def test_an_export_is_begun_again(settings: Settings, tmp_path: Path, point: str
 
 
 @pytest.mark.parametrize("point", IMPORTS)
-def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, point: str) -> None:
+def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, doomed: Doomed, point: str) -> None:
     bundle = tmp_path / "bundle"
     with living(settings) as plane:
         with_state(plane)
@@ -188,7 +205,7 @@ def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, point: str
 
 
 @pytest.mark.parametrize("point", COLLECTIONS)
-def test_a_collection_is_gone_on_with(settings: Settings, point: str) -> None:
+def test_a_collection_is_gone_on_with(settings: Settings, doomed: Doomed, point: str) -> None:
     with living(settings) as plane:
         collections.running(plane, 6, retained_epochs=2)
     with doomed(settings, point) as client, suppress(httpx.TransportError):

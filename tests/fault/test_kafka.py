@@ -11,19 +11,19 @@ import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 import epochal.backends.kafka
-from epochal.faults import Fault
-from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
+from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
-from tests.fault.conftest import FaultyApplication, stop_without_the_lock
+from tests.fault.conftest import Drivers, FaultyApplication, stop_without_the_lock
 from tests.fault.points import OF_THE_LOG, points_of
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -38,38 +38,21 @@ DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 class KafkaApplication(FaultyApplication):
     """The application, its topics, and what must be in them in the end."""
 
-    def __init__(self, folder: Path, jvm: SparkJvm | None, server: KafkaServer) -> None:
-        super().__init__(folder, jvm, {"parallelism": 2, "compact_after_epochs": 1000})
+    kind = "kafka"
+    pipeline = PIPELINE
+
+    def __init__(self, folder: Path, drivers: Drivers, server: KafkaServer) -> None:
+        super().__init__(folder, drivers, {"parallelism": 2, "compact_after_epochs": 1000})
         self.outputs = {}
         self.server = server
         self.rows = server.create_topic(prefix="rows")
         self.totals = server.create_topic(partitions=2, prefix="totals")
         self.watcher = Watcher(server.bootstrap, self.rows)
 
-    def start(
-        self,
-        faults: Sequence[Fault] = (),
-        task_faults: Sequence[Fault] = (),
-        epochs: int | None = None,
-        jvm: SparkJvm | Literal["shared"] | None = "shared",
-        parameters: Mapping[str, Any] | None = None,
-        **configuration: Any,
-    ) -> DriverProcess:
-        chosen = self.jvm if jvm == "shared" else jvm
-        if chosen is not None:
-            chosen.end_context()
-        self._starts += 1
+    @property
+    def parameters(self) -> dict[str, Any]:
         topics = {"servers": self.server.bootstrap, "rows": self.rows, "totals": self.totals}
-        plan = DriverPlan(
-            pipeline=PIPELINE,
-            directory=self.folder / "run",
-            parameters={"input": self.input, **topics},
-            configuration={**self.configuration, **configuration},
-            epochs=epochs,
-            faults=faults,
-            task_faults=task_faults,
-        )
-        return DriverProcess(plan, self.folder / f"driver-{self._starts}.log", chosen)
+        return {"input": self.input, **topics}
 
     def violations(self) -> list[str]:
         """Everything that is wrong, once it has come to rest."""
@@ -110,42 +93,42 @@ def expected_totals(epochs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[
     return found
 
 
-@pytest.fixture(scope="module")
-def application(
-    jvm: SparkJvm, kafka_server: KafkaServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaApplication]:
-    application = KafkaApplication(tmp_path_factory.mktemp("application"), jvm, kafka_server)
+@pytest.fixture
+def application(either: Drivers, kafka_server: KafkaServer, tmp_path: Path) -> Iterator[KafkaApplication]:
+    """After an epoch, with input for more."""
+    application = KafkaApplication(tmp_path / "application", either, kafka_server)
+    application.feed(1 + AHEAD)
+    driver = application.start(epochs=1)
+    assert driver.wait() == 0, driver.log_end()
     yield application
     application.watcher.stop()
 
 
-def feed(application: KafkaApplication) -> None:
-    application.feed(max(0, AHEAD - application.files_left))
+def dies_at(application: KafkaApplication, point: str) -> None:
+    application.dies_at(application.fault(point), epochs=AHEAD)
+
+
+def goes_on(application: KafkaApplication) -> None:
+    application.finish()
+    assert application.files_left == 0
+    assert application.violations() == []
 
 
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_the_driver_is_killed(application: KafkaApplication, point: str) -> None:
-    """Life after life of one application; each finds what the last one left."""
-    feed(application)
-    fault = application.fault(point)
-    driver = application.start(faults=[fault], epochs=AHEAD)
-    assert driver.wait() == -signal.SIGKILL, driver.log_end()
-    assert application.fired(fault)
+    dies_at(application, point)
+    goes_on(application)
 
 
 def test_it_is_killed_again_while_it_recovers(application: KafkaApplication) -> None:
     """Killed with a transaction open, then again and again in recovery, where its commit is redone."""
-    feed(application)
     for point in ("E5.kafka.marked", "R1.kafka.taken-over", "E5.kafka.marked", "E5.kafka.committed"):
-        fault = application.fault(point)
-        driver = application.start(faults=[fault], epochs=AHEAD)
-        assert driver.wait() == -signal.SIGKILL, driver.log_end()
-        assert application.fired(fault)
+        dies_at(application, point)
+    goes_on(application)
 
 
 def test_a_task_is_killed(application: KafkaApplication) -> None:
-    """A Python worker dies with its log durable and its handle on no way; Spark runs the task again."""
-    feed(application)
+    """A task dies with its log durable and its handle on no way; it is run again."""
     fault = application.fault("T3.log.segment-durable", "kill", application.next_epoch)
     driver = application.start(task_faults=[fault], epochs=application.files_left, master="local[2,4]")
     assert driver.wait() == 0, driver.log_end()
@@ -153,13 +136,9 @@ def test_a_task_is_killed(application: KafkaApplication) -> None:
     assert application.violations() == []
 
 
-LONG = pytest.mark.long
-
-
-@pytest.mark.parametrize("point", ["E5.kafka.produced", pytest.param("E5.kafka.committed", marks=LONG)])
+@pytest.mark.parametrize("point", ["E5.kafka.produced", pytest.param("E5.kafka.committed", marks=pytest.mark.long)])
 def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
     """Killed while a transaction is open, or as it was answered, and started again."""
-    feed(application)
     stop = application.fault(point, "stop", application.next_epoch + 1)
     driver = application.start(faults=[stop], epochs=application.files_left)
     driver.wait_until(lambda: application.fired(stop))
@@ -171,29 +150,39 @@ def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: s
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", ["E5.kafka.marked", pytest.param("E5.kafka.fenced", marks=LONG)])
-def test_a_zombie_is_fenced(application: KafkaApplication, point: str) -> None:
+@pytest.mark.parametrize("point", ["E5.kafka.marked", "E5.kafka.fenced"])
+def test_a_zombie_is_fenced(application: KafkaApplication, own_jvm: SparkJvm | None, point: str) -> None:
     """Stopped within its transaction, or as it took over, and continued past its successor's end."""
-    feed(application)
-    pause = application.fault(point, "delay", seconds=4)
-    with SparkJvm() as own:
-        zombie = application.start(faults=[pause], jvm=own)
-        zombie.wait_until(lambda: application.fired(pause))
-        stop_without_the_lock(zombie, application)
-        successor = application.start(epochs=application.files_left)
-        assert successor.wait() == 0, successor.log_end()
-        assert application.violations() == []
-        before = application.records(application.rows)
+    pause = application.fault(point, "delay", seconds=5)
+    zombie = application.start(faults=[pause], jvm=own_jvm)
+    zombie.wait_until(lambda: application.fired(pause))
+    stop_without_the_lock(zombie, application)
+    successor = application.start(epochs=application.files_left)
+    assert successor.wait() == 0, successor.log_end()
+    assert application.violations() == []
+    before = application.records(application.rows)
 
-        zombie.send(signal.SIGCONT)
-        assert zombie.wait() not in (0, -signal.SIGKILL)
-        assert "Fenced" in zombie.log_end()
-        assert application.records(application.rows) == before
+    zombie.send(signal.SIGCONT)
+    assert zombie.wait() not in (0, -signal.SIGKILL)
+    assert "Fenced" in zombie.log_end()
+    assert application.records(application.rows) == before
     assert application.violations() == []
 
 
-def test_in_the_end_all_is_there_once(application: KafkaApplication) -> None:
-    feed(application)
+def test_the_reader_sees_what_is_committed(application: KafkaApplication) -> None:
     application.finish()
+    records = application.records(application.rows)
+    eventually(lambda: len(application.watcher.seen) == len(records))
     assert application.violations() == []
-    assert len(application.watcher.seen) > 0
+
+
+def test_with_spark_it_is_killed_with_a_transaction_open(
+    drivers: Drivers, kafka_server: KafkaServer, tmp_path: Path
+) -> None:
+    application = KafkaApplication(tmp_path / "application", drivers, kafka_server)
+    try:
+        application.feed(2)
+        dies_at(application, "E5.kafka.marked")
+        goes_on(application)
+    finally:
+        application.watcher.stop()

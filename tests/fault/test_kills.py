@@ -1,18 +1,18 @@
-"""The driver is killed (SIGKILL) at every declared point of every numbered step, and so are its tasks. One history.
+"""The driver is killed (SIGKILL) at every declared point of every numbered step, and so are its tasks.
 
-Life after life of one application: each starts from what the last one left, and dies where it is told. In the end the
-input is run to its end, and the whole history is compared with the sequential oracle: state at every epoch, each sink's
-rows of every epoch, no epoch shown that was not decided, no file that nobody refers to.
+Each test is one story: a copy of an application that has had some epochs, a driver that dies where the fault says (or
+two, the second in its recovery), and one that runs the input to its end. Then the whole history is compared with the
+sequential oracle: state at every epoch, each sink's rows of every epoch, no epoch shown that was not decided, no file
+that nobody refers to.
 
-All lives share one JVM (see ``epochal.testing.drivers``), which makes so many of them affordable in every run; that a
-JVM dies with its driver is what ``test_whole_processes.py`` shows.
+The drivers have no Spark (``epochal.testing.local_engine``), so that every point is met in every run. Real drivers,
+with Spark, are killed in ``test_kills_with_spark.py``.
 """
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -22,19 +22,17 @@ import epochal.engine
 import epochal.engine.tasks
 from epochal.engine import points
 from epochal.faults import FaultPoint
-from epochal.snapshots.store import SnapshotStore
 from epochal.testing.cuts import Mark, Trace, cut_violations
-from epochal.testing.invariants import violations, visible_epochs, visible_rows, wrongly_visible
+from epochal.testing.invariants import violations, visible_epochs, visible_rows
 from epochal.testing.oracle import slices
 from tests.fault.points import points_of
 
 if TYPE_CHECKING:
     from tests.fault.conftest import FaultyApplication, NewApplication
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STEPS = [*(f"E{n}" for n in range(1, 8)), *(f"T{n}" for n in range(1, 4)), *(f"R{n}" for n in range(1, 6))]
-FILES_AHEAD = 10
 OTHER_SINKS = ("log", "kafka", "hdfs", "dbms", "postgresql")
 """Their points are met in test_kafka.py, test_hdfs.py and test_dbms.py, with their servers."""
 
@@ -57,6 +55,7 @@ class Life:
 
 
 LIVES = (
+    # In an order in which each finds what it needs when they are lived one after the other.
     # Undecided: without trace.
     Life("E1.before"),
     Life("E1.slices-chosen"),
@@ -66,17 +65,19 @@ LIVES = (
     Life("E3.collected"),
     Life("E4.before-manifest"),
     Life("E4.manifest-written"),
-    # Killed again and again while it recovers an undecided epoch.
+    # While it recovers an undecided epoch.
     Life("R4.swept", "recovery", "started"),
     Life("R4.aborted", "recovery", "started"),
     Life("R5.go-on", "anywhere"),
-    # Decided: redone until done. Killed again and again while it recovers a decided epoch, its sink's commit half-way.
+    # Decided: redone until done.
     Life("E4.prepared"),
+    # While it recovers a decided epoch, its sink's commit half-way.
     Life("R1.begun", "recovery", "prepared"),
     Life("R1.sinks-fenced", "recovery", "prepared"),
     Life("R2.found", "recovery", "prepared"),
     Life("E5.files.gathered-one", "recovery", "prepared"),
     Life("R3.finished", "recovery", "prepared"),
+    # While it commits and retains.
     Life("E5.before-sink"),
     Life("E5.files.gathering"),
     Life("E5.files.gathered-one"),
@@ -94,6 +95,8 @@ LIVES = (
     Life("abort.before-sweep", raises="E3.collected"),
     Life("abort.swept", raises="E4.manifest-written"),
 )
+HALF_WAY = {"started": "E4.manifest-written", "prepared": "E5.files.gathered-one"}
+"""By what a recovery finds, where the life before it has died."""
 
 
 def task_points() -> list[str]:
@@ -106,101 +109,30 @@ def all_points() -> set[str]:
     return {name for name in found if name.split(".")[1] not in OTHER_SINKS}
 
 
-@dataclass
-class Biography:
-    """What the lives of the application were like, and the application at the end of them all."""
-
-    application: FaultyApplication
-    died: set[Life] = field(default_factory=set)
-    failed_tasks: set[str] = field(default_factory=set)
-    surprises: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def biography(new_application: NewApplication) -> Biography:
-    found = Biography(new_application())
-    for life in LIVES:
-        _live(found, life)
-        found.surprises += [f"after {life}: {problem}" for problem in wrongly_visible(found.application.history)]
-    _lose_tasks(found)
-    found.application.feed(2)
-    found.application.finish()
-    return found
+def die(application: FaultyApplication, life: Life) -> None:
+    """One life, or two where the one before has to leave something to recover."""
+    epoch = application.next_epoch
+    if life.finds is not None:
+        application.dies_at(application.fault(HALF_WAY[life.finds], "kill", epoch))
+        assert life.finds in {record.state for record in application.epochs}
+    of_an_epoch = life.where != "anywhere" and (life.where == "first epoch" or life.point.startswith(("E", "R4.swept")))
+    at = epoch if of_an_epoch else None
+    raising = [application.fault(life.raises, "raise", at)] if life.raises else []
+    application.dies_at(application.fault(life.point, "kill", at), before=raising)
 
 
-def _live(biography: Biography, life: Life) -> None:
-    application = biography.application
-    application.feed(FILES_AHEAD - application.files_left)
-    states = {record.state: record.epoch for record in application.epochs}
-    if life.finds is not None and life.finds not in states:
-        biography.surprises.append(f"before {life} there is no {life.finds} epoch")
-        return
-    epoch = None
-    if life.where == "first epoch":
-        epoch = application.next_epoch
-    elif life.finds is not None and life.point.startswith(("E", "R4.swept")):
-        epoch = states[life.finds]
-    fault = application.fault(life.point, "kill", epoch)
-    before = [application.fault(life.raises, "raise", epoch)] if life.raises else []
-    driver = application.start(faults=[*before, fault], epochs=FILES_AHEAD)
-    if driver.wait() == -9 and application.fired(fault):
-        biography.died.add(life)
-    else:
-        biography.surprises.append(f"{life}: the driver ended otherwise: {driver.log_end()}")
-
-
-def _lose_tasks(biography: Biography) -> None:
-    """One life, whose epochs lose a Python worker each, at one point after the other; Spark runs the task again."""
-    application = biography.application
-    wanted = task_points()
-    application.feed(len(wanted) - application.files_left)
-    first = application.next_epoch
-    faults = [application.fault(point, "kill", first + number) for number, point in enumerate(wanted)]
-    driver = application.start(task_faults=faults, epochs=len(wanted), master="local[2,4]")
-    if driver.wait() != 0:
-        biography.surprises.append(f"the driver did not survive its tasks: {driver.log_end()}")
-    biography.failed_tasks = {fault.point for fault in faults if application.fired(fault)}
-
-
-@pytest.mark.parametrize("life", LIVES, ids=str)
-def test_the_driver_died_there(biography: Biography, life: Life) -> None:
-    assert life in biography.died, biography.surprises
-
-
-@pytest.mark.parametrize("point", task_points())
-def test_a_task_died_there(biography: Biography, point: str) -> None:
-    assert point in biography.failed_tasks
-
-
-def test_every_step_has_a_point_and_every_point_was_met(biography: Biography) -> None:
-    assert {life.point for life in biography.died} | biography.failed_tasks == all_points()
-    assert {point.partition(".")[0] for point in all_points()} == {*STEPS, "abort"}
-    assert {point.step for point in vars(points).values() if isinstance(point, FaultPoint)} == {
-        step for step in (*STEPS, "abort") if not step.startswith("T")
-    }
-
-
-def test_nothing_undecided_was_ever_visible(biography: Biography) -> None:
-    assert biography.surprises == []
-
-
-def test_state_at_every_epoch_and_output_equal_the_oracle_and_nothing_is_left(biography: Biography) -> None:
-    application = biography.application
+def check_the_end(application: FaultyApplication) -> None:
     assert application.files_left == 0
-    assert len(application.history.decided) >= len(LIVES) // 2
     assert violations(application.history, application.oracles) == []
-
-
-def test_every_lost_epoch_says_why(biography: Biography) -> None:
-    aborted = [record for record in biography.application.epochs if record.state == "aborted"]
-    assert len(aborted) >= 8
-    assert {record.failure.type for record in aborted if record.failure} <= {"attempt-lost", "epoch-aborted"}
+    aborted = [record for record in application.epochs if record.state == "aborted"]
     assert all(record.failure for record in aborted)
+    assert {record.failure.type for record in aborted if record.failure} <= {"attempt-lost", "epoch-aborted"}
+    assert wrong_cuts(application) == []
 
 
-def test_every_epoch_cut_is_complete_and_consistent(biography: Biography) -> None:
+def wrong_cuts(application: FaultyApplication) -> list[str]:
     """Definition 3.4.2 over the trace of all source events and the output rows that they produced."""
-    history = biography.application.history
+    history = application.history
     source: list[object] = []
     sink: list[object] = []
     cuts: dict[int, set[object]] = {}
@@ -213,44 +145,75 @@ def test_every_epoch_cut_is_complete_and_consistent(biography: Biography) -> Non
         cut = cuts[manifest.epoch] = cut | {*read, *written}
     read_events = {event for event in source if not isinstance(event, Mark)}
     trace = Trace({"source": source, "sink": sink}, {event: [("written", event[1])] for event in read_events})  # type: ignore[index]
-    assert [problem for epoch, cut in cuts.items() for problem in cut_violations(trace, epoch, cut)] == []
+    return [problem for epoch, cut in cuts.items() for problem in cut_violations(trace, epoch, cut)]
+
+
+@pytest.mark.parametrize("life", LIVES, ids=str)
+def test_a_driver_that_died_leaves_nothing_wrong(local: FaultyApplication, life: Life) -> None:
+    die(local, life)
+    local.finish()
+    check_the_end(local)
+
+
+@pytest.mark.parametrize("life", [life for life in LIVES if life.point in HALF_WAY.values()], ids=str)
+def test_a_driver_that_dies_again_and_again_at_one_point_leaves_nothing_wrong(
+    local: FaultyApplication, life: Life
+) -> None:
+    for _ in range(3):
+        die(local, replace(life, where="first epoch", finds=None))
+    local.finish()
+    check_the_end(local)
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb"])
+def test_tasks_that_died_are_run_again(new_local: NewApplication, backend: str) -> None:
+    """One life, whose epochs lose a task each, at one point after the other; one more epoch sweeps what is left."""
+    application, lost = new_local(state_backend=backend), task_points()
+    application.feed(len(lost) + 1)
+    faults = [application.fault(point, "kill", number) for number, point in enumerate(lost, 1)]
+    driver = application.start(task_faults=faults, epochs=len(lost) + 1, master="local[2,4]")
+    assert driver.wait() == 0, driver.log_end()
+    assert [fault.point for fault in faults if not application.fired(fault)] == []
+    assert {record.state for record in application.epochs} == {"committed"}
+    check_the_end(application)
+
+
+def test_every_step_has_a_point_and_every_point_is_met() -> None:
+    assert {life.point for life in LIVES} | set(task_points()) == all_points()
+    assert {point.partition(".")[0] for point in all_points()} == {*STEPS, "abort"}
+    assert {point.step for point in vars(points).values() if isinstance(point, FaultPoint)} == {
+        step for step in (*STEPS, "abort") if not step.startswith("T")
+    }
 
 
 class TestTheChecksThemselves:
     """They find what is wrong, when something is."""
 
-    @pytest.fixture
-    def copy(self, biography: Biography, tmp_path: Path) -> FaultyApplication:
-        original = biography.application
-        shutil.copytree(original.folder, tmp_path / "copy")
-        copy = type(original).__new__(type(original))
-        copy.__dict__.update(original.__dict__)
-        copy.folder = tmp_path / "copy"
-        copy.store = SnapshotStore(str(copy.folder / "run" / "store"))
-        copy.outputs = {name: copy.folder / "output" / name for name in original.outputs}
-        return copy
+    def test_a_lost_row(self, local: FaultyApplication) -> None:
+        epoch = visible_epochs(local.outputs["totals"])[-1]
+        next((local.outputs["totals"] / f"epoch={epoch:010}").glob("*.parquet")).unlink()
+        assert any("sink totals" in problem for problem in violations(local.history, local.oracles))
 
-    def test_a_lost_row(self, copy: FaultyApplication) -> None:
-        epoch = visible_epochs(copy.outputs["totals"])[-1]
-        next((copy.outputs["totals"] / f"epoch={epoch:010}").glob("*.parquet")).unlink()
-        assert any("sink totals" in problem for problem in violations(copy.history, copy.oracles))
+    def test_a_row_twice(self, local: FaultyApplication) -> None:
+        first, second = visible_epochs(local.outputs["streaks"])[:2]
+        source = next((local.outputs["streaks"] / f"epoch={first:010}").glob("*.parquet"))
+        shutil.copy(source, local.outputs["streaks"] / f"epoch={second:010}")
+        assert any(f"sink streaks, epoch {second}" in problem for problem in violations(local.history, local.oracles))
 
-    def test_a_row_twice(self, copy: FaultyApplication) -> None:
-        first, second = visible_epochs(copy.outputs["streaks"])[:2]
-        source = next((copy.outputs["streaks"] / f"epoch={first:010}").glob("*.parquet"))
-        shutil.copy(source, copy.outputs["streaks"] / f"epoch={second:010}")
-        assert any(f"sink streaks, epoch {second}" in problem for problem in violations(copy.history, copy.oracles))
+    def test_an_epoch_that_was_never_decided(self, local: FaultyApplication) -> None:
+        (local.outputs["totals"] / "epoch=0000009999").mkdir()
+        assert any("9999, which was never decided" in problem for problem in violations(local.history, local.oracles))
 
-    def test_an_epoch_that_was_never_decided(self, copy: FaultyApplication) -> None:
-        (copy.outputs["totals"] / "epoch=0000009999").mkdir()
-        assert any("9999, which was never decided" in problem for problem in violations(copy.history, copy.oracles))
+    def test_a_file_that_nobody_names(self, local: FaultyApplication) -> None:
+        delta = local.history.snapshots[0][1].deltas[0].file.path
+        local.store.write(f"{delta}-stray", b"")
+        (local.outputs["totals"] / "_staging").mkdir(exist_ok=True)
+        (local.outputs["totals"] / "_staging" / "stray.parquet").write_bytes(b"")
+        assert sum("stray" in problem for problem in violations(local.history, local.oracles)) == 2
 
-    def test_a_file_that_nobody_names(self, copy: FaultyApplication) -> None:
-        delta = copy.history.snapshots[0][1].deltas[0].file.path
-        copy.store.write(f"{delta}-stray", b"")
-        (copy.outputs["totals"] / "_staging" / "stray.parquet").write_bytes(b"")
-        assert sum("stray" in problem for problem in violations(copy.history, copy.oracles)) == 2
-
-    def test_another_state(self, copy: FaultyApplication) -> None:
-        oracles = [replace(copy.oracles[0], step=lambda before, rows: (before or {"events": 1}, ())), copy.oracles[1]]
-        assert any("state totals at epoch" in problem for problem in violations(copy.history, oracles))
+    def test_another_state(self, local: FaultyApplication) -> None:
+        oracles = [
+            replace(local.oracles[0], step=lambda before, rows: (before or {"events": 1}, ())),
+            local.oracles[1],
+        ]
+        assert any("state totals.state at epoch" in problem for problem in violations(local.history, oracles))

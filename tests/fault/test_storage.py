@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -62,9 +62,9 @@ class TestAFullDisk:
         yield place
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
-    def test_that_is_really_full(self, new_application: NewApplication, small_disk: Path) -> None:
+    def test_that_is_really_full(self, new_either: NewApplication, small_disk: Path) -> None:
         """Full as the manifest is to be written, then for the deltas of the next epoch; then there is space again."""
-        application = new_application()
+        application = new_either()
         (application.folder / "run" / "store").symlink_to(small_disk)
         application.feed(4)
         full_for_the_manifest = application.fault("E4.before-manifest", "stop", 2)
@@ -95,63 +95,59 @@ def fill(ballast: Path) -> None:
             return
 
 
-@pytest.fixture(scope="module")
-def application(new_application: NewApplication) -> FaultyApplication:
-    """Seven epochs: bases at an earlier one, deltas after them."""
-    application = new_application(compact_after_epochs=3, tolerable_failed_epochs=0)
-    application.feed(7)
-    application.finish()
-    return application
+DAMAGED = {"compact_after_epochs": 3, "tolerable_failed_epochs": 0}
 
 
 class TestADamagedSnapshot:
     """The attempt ends, naming the file; once the file is back, everything goes on."""
 
-    def newest(self, application: FaultyApplication, what: str) -> Path:
-        snapshots = application.history.snapshots
-        reference, manifest = snapshots[-1]
-        if what == "manifest":
-            path = reference.path
-        elif what == "delta":
-            path = manifest.deltas[-1].file.path
-        else:
-            path = next(manifest for _, manifest in reversed(snapshots) if manifest.bases).bases[0].file.path
-        return Path(application.store.location(path))
+    @pytest.mark.parametrize("backend", ["heap", "lmdb"])
+    @pytest.mark.parametrize("damage", ["corrupt", "missing"])
+    @pytest.mark.parametrize("what", ["manifest", "delta", "base"])
+    def test_is_named(self, new_either: NewApplication, what: str, damage: str, backend: str) -> None:
+        check_that_damage_is_named(new_either(**DAMAGED, state_backend=backend), what, damage)
 
-    @pytest.mark.parametrize(
-        ("what", "damage", "backend"),
-        [
-            pytest.param("manifest", "corrupt", "lmdb", marks=pytest.mark.long),
-            ("manifest", "missing", "heap"),
-            ("delta", "corrupt", "heap"),
-            pytest.param("delta", "missing", "lmdb", marks=pytest.mark.long),
-            ("base", "corrupt", "lmdb"),
-            pytest.param("base", "missing", "heap", marks=pytest.mark.long),
-        ],
-    )
-    def test_is_named(self, application: FaultyApplication, what: str, damage: str, backend: str) -> None:
-        application.feed(1)
-        shutil.rmtree(application.folder / "run" / "cache", ignore_errors=True)
-        victim = self.newest(application, what)
-        copy = victim.read_bytes()
-        decided = len(application.history.decided)
-        if damage == "missing":
-            victim.unlink()
-        else:
-            victim.write_bytes(copy[:-20] + bytes([copy[-20] ^ 1]) + copy[-19:])
-        settings: dict[str, Any] = {"state_backend": backend}
-        driver = application.start(epochs=1, **settings)
-        assert driver.wait() == 1
-        assert str(victim) in driver.log_end()
-        if what == "manifest":
-            assert f"File{damage.capitalize()}: {victim}" in driver.log_end()
-        else:
-            failure = application.epochs[-1].failure
-            assert failure is not None
-            assert failure.type == f"file-{damage}"
-            assert str(victim) in failure.message
+    def test_is_named_with_spark(self, new_application: NewApplication) -> None:
+        check_that_damage_is_named(new_application(**DAMAGED, state_backend="heap"), "delta", "corrupt")
 
-        victim.write_bytes(copy)
-        assert len(application.history.decided) == decided
-        application.finish(**settings)
-        assert violations(application.history, application.oracles) == []
+
+def check_that_damage_is_named(application: FaultyApplication, what: str, damage: str) -> None:
+    """Of a snapshot with bases at an earlier epoch and deltas after them."""
+    application.feed(7)
+    application.finish()
+    application.feed(1)
+    shutil.rmtree(application.folder / "run" / "cache", ignore_errors=True)
+    victim = newest(application, what)
+    copy = victim.read_bytes()
+    decided = len(application.history.decided)
+    if damage == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(copy[:-20] + bytes([copy[-20] ^ 1]) + copy[-19:])
+    driver = application.start(epochs=1)
+    assert driver.wait() == 1
+    assert str(victim) in driver.log_end()
+    if what == "manifest":
+        assert f"File{damage.capitalize()}: {victim}" in driver.log_end()
+    else:
+        failure = application.epochs[-1].failure
+        assert failure is not None
+        assert failure.type == f"file-{damage}"
+        assert str(victim) in failure.message
+
+    victim.write_bytes(copy)
+    assert len(application.history.decided) == decided
+    application.finish()
+    assert violations(application.history, application.oracles) == []
+
+
+def newest(application: FaultyApplication, what: str) -> Path:
+    snapshots = application.history.snapshots
+    reference, manifest = snapshots[-1]
+    if what == "manifest":
+        path = reference.path
+    elif what == "delta":
+        path = manifest.deltas[-1].file.path
+    else:
+        path = next(manifest for _, manifest in reversed(snapshots) if manifest.bases).bases[0].file.path
+    return Path(application.store.location(path))

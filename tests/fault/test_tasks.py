@@ -30,8 +30,8 @@ def test_spark_runs_a_task_again_that_had_pre_committed(new_application: NewAppl
     assert violations(application.history, application.oracles) == []
 
 
-def test_an_epoch_whose_task_fails_for_good_after_its_pre_commit_is_aborted(new_application: NewApplication) -> None:
-    application = new_application()
+def test_an_epoch_whose_task_fails_for_good_after_its_pre_commit_is_aborted(new_either: NewApplication) -> None:
+    application = new_either()
     application.feed(len(AFTER_DURABLE) + 1)
     faults = [application.fault(point, "raise", number) for number, point in enumerate(AFTER_DURABLE, start=2)]
     driver = application.start(task_faults=faults, epochs=len(AFTER_DURABLE) + 1)

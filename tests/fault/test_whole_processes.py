@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +20,10 @@ UNDECIDED = ("E2.ran", "E4.manifest-written")
 DECIDED = ("E1.slices-chosen", "E4.prepared")
 """Also where the zombie has no epoch yet: the successor takes its number."""
 IN_THE_BACKGROUND = ("E5.files.gathered-one", "E6.before-publish")
+"""With Spark, in the thread of the commits: only the whole process can be stopped there, from outside."""
+ALL = (*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND)
+SAMPLED = ("E5.files.gathered-one",)
+"""With Spark, in every run; the others in the run of all tests."""
 
 
 def test_a_driver_killed_with_all_its_processes_in_the_middle_of_a_job(new_application: NewApplication) -> None:
@@ -37,52 +40,42 @@ def test_a_driver_killed_with_all_its_processes_in_the_middle_of_a_job(new_appli
     assert violations(application.history, application.oracles) == []
 
 
-@pytest.fixture(scope="module")
-def zombie_jvm() -> Iterator[SparkJvm]:
-    """Of the zombies: their successors have the other one, at the same time."""
-    with SparkJvm() as running:
-        yield running
+@pytest.mark.parametrize("point", ALL)
+def test_a_zombie_without_spark_is_fenced_and_leaves_nothing(local: FaultyApplication, point: str) -> None:
+    haunt(local, point, None)
 
 
-@pytest.fixture(scope="module")
-def haunted(new_application: NewApplication) -> FaultyApplication:
-    return new_application(compact_after_epochs=1000)
+@pytest.mark.parametrize("point", [p if p in SAMPLED else pytest.param(p, marks=pytest.mark.long) for p in ALL])
+def test_a_zombie_is_fenced_and_leaves_nothing(
+    new_application: NewApplication, zombie_jvm: SparkJvm, point: str
+) -> None:
+    application = new_application(compact_after_epochs=1000)
+    application.feed(4)
+    haunt(application, point, zombie_jvm)
 
 
-SAMPLED = ("E4.manifest-written", "E4.prepared", "E5.files.gathered-one")
-"""One of each kind; the others in the run of all tests."""
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        point if point in SAMPLED else pytest.param(point, marks=pytest.mark.long)
-        for point in (*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND)
-    ],
-)
-def test_a_zombie_is_fenced_and_leaves_nothing(haunted: FaultyApplication, zombie_jvm: SparkJvm, point: str) -> None:
-    haunted.feed(4)
-    epoch = haunted.next_epoch
+def haunt(application: FaultyApplication, point: str, jvm: SparkJvm | None) -> None:
+    epoch = application.next_epoch
     if point in IN_THE_BACKGROUND:
         # Commits sleep, the process is stopped from outside; they go on when it is continued.
-        pause = haunted.fault(point, "delay", epoch, seconds=10)
+        pause = application.fault(point, "delay", epoch, seconds=10 if jvm else 5)
     else:
-        pause = haunted.fault(point, "stop", epoch)
-    zombie = haunted.start(faults=[pause], jvm=zombie_jvm)
-    zombie.wait_until(lambda: haunted.fired(pause))
+        pause = application.fault(point, "stop", epoch)
+    zombie = application.start(faults=[pause], jvm=jvm)
+    zombie.wait_until(lambda: application.fired(pause))
     if point in IN_THE_BACKGROUND:
-        stop_without_the_lock(zombie, haunted)
+        stop_without_the_lock(zombie, application)
     zombie.wait_until_stopped()
 
-    successor = haunted.start(epochs=1)
+    successor = application.start(epochs=1)
     assert successor.wait() == 0, successor.log_end()
-    decided = {record.epoch: record.manifest for record in haunted.history.decided}
-    shown = {name: visible_epochs(folder) for name, folder in haunted.outputs.items()}
+    decided = {record.epoch: record.manifest for record in application.history.decided}
+    shown = {name: visible_epochs(folder) for name, folder in application.outputs.items()}
 
     zombie.send(signal.SIGCONT)
     assert zombie.wait() not in (0, -signal.SIGKILL)
     assert "Fenced" in zombie.log_end()
-    assert {record.epoch: record.manifest for record in haunted.history.decided} == decided
-    assert {name: visible_epochs(folder) for name, folder in haunted.outputs.items()} == shown
+    assert {record.epoch: record.manifest for record in application.history.decided} == decided
+    assert {name: visible_epochs(folder) for name, folder in application.outputs.items()} == shown
     assert (epoch in decided) == (point not in UNDECIDED)
-    assert violations(haunted.history, haunted.oracles) == []
+    assert violations(application.history, application.oracles) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.testing.drivers import DriverPlan, DriverProcess
+from epochal.testing.drivers import DriverPlan, DriverProcess, SparkJvm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,6 +65,11 @@ def test_it_keeps_the_contract(installed: Path) -> None:
 def test_an_application_uses_it(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed in the middle, and run to its end: every count once."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
+    with SparkJvm() as jvm:  # its Python workers find the package, too
+        use(tmp_path, jvm)
+
+
+def use(tmp_path: Path, jvm: SparkJvm) -> None:
     (tmp_path / "input").mkdir()
     for number, words in enumerate((["a", "b", "a"], ["b"], ["a", "c"])):
         (tmp_path / "input" / f"{number}.json").write_text("".join(json.dumps({"word": w}) + "\n" for w in words))
@@ -72,6 +77,7 @@ def test_an_application_uses_it(installed: Path, tmp_path: Path, monkeypatch: py
     output = tmp_path / "counts.jsonl"
 
     def start(name: str, epochs: int) -> DriverProcess:
+        jvm.end_context()
         plan = DriverPlan(
             pipeline=HERE / "application.py",
             directory=tmp_path / "run",
@@ -85,7 +91,7 @@ def test_an_application_uses_it(installed: Path, tmp_path: Path, monkeypatch: py
             },
             epochs=epochs,
         )
-        return DriverProcess(plan, tmp_path / f"{name}.log")
+        return DriverProcess(plan, tmp_path / f"{name}.log", jvm)
 
     killed = start("killed", 3)
     killed.wait_until(lambda: output.exists() and len(output.read_text().splitlines()) > 1)

@@ -1,0 +1,219 @@
+"""A process that has imported what other processes need, and forks one of them whenever it is asked.
+
+What it forks is a process as any other: a session of its own, its own environment, folder and log, no descriptor of
+anybody else, and nothing that ran before but the imports. SIGKILL ends it as it ends any process. It begins in
+milliseconds instead of the seconds of CPU time that the imports of Spark, Arrow and SQLAlchemy take.
+
+:class:`ForkServer` is the side of those who ask, ``python -m epochal.testing.fork_server FD MODULE..`` the other one.
+The two are connected by a socket pair: the server ends when its owner does, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from epochal import faults
+from epochal.engine.worker_daemon import WITHOUT_THREADS, is_alone
+from epochal.errors import EnvironmentProblem
+
+GROUPS = ("epochal.sinks", "epochal.sources", "epochal.state_backends")
+"""Entry points that the server loads: what a driver would look for by name."""
+START_SECONDS = 120.0
+_LENGTH = struct.Struct("!I")
+_NUMBER = struct.Struct("!i")
+
+
+class ForkServer:
+    """Starts processes that run ``MODULE.main()``, with the modules of ``imports`` loaded already."""
+
+    def __init__(self, imports: Sequence[str]) -> None:
+        mine, its = socket.socketpair()
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __spec__.name, str(its.fileno()), *imports],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                env={name: value for name, value in os.environ.items() if name != faults.ENVIRONMENT} | WITHOUT_THREADS,
+                start_new_session=True,
+            )
+        self._socket = mine
+        mine.settimeout(START_SECONDS)
+        if mine.recv(1) != b"\0":
+            raise EnvironmentProblem("The fork server ended while it was importing; its error is above.")
+        mine.settimeout(None)
+
+    def start(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
+        """Run ``module.main()`` in a new process; what it prints goes to ``log``. Its folder is the caller's."""
+        request = {
+            "module": module,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": os.getcwd(),
+        }
+        data = json.dumps(request).encode()
+        mine, its = socket.socketpair()
+        with its, log.open("ab") as output:
+            socket.send_fds(self._socket, [_LENGTH.pack(len(data))], [output.fileno(), its.fileno()])
+            self._socket.sendall(data)
+        return ForkedProcess(mine)
+
+    def close(self) -> None:
+        """End the server. What it has started lives on."""
+        self._socket.close()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ForkedProcess:
+    """A process of a fork server, with the part of :class:`subprocess.Popen` that tests need."""
+
+    def __init__(self, answers: socket.socket) -> None:
+        self._answers = answers
+        self.returncode: int | None = None
+        self.pid = self._number()
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; ``None`` while it runs."""
+        return self._wait(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises ``subprocess.TimeoutExpired``."""
+        code = self._wait(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _wait(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._answers, selectors.EVENT_READ)
+                if not selector.select(timeout):
+                    return None
+            self.returncode = self._number()
+            self._answers.close()
+        return self.returncode
+
+    def _number(self) -> int:
+        data = self._answers.recv(_NUMBER.size, socket.MSG_WAITALL)
+        if len(data) != _NUMBER.size:
+            raise EnvironmentProblem("The fork server is gone, and nobody knows what became of its processes.")
+        return int(_NUMBER.unpack(data)[0])
+
+
+@dataclass(frozen=True)
+class _Request:
+    module: str
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    log: int
+    answers: socket.socket
+
+
+def main() -> None:
+    """The server; in what it has forked this returns as ``MODULE.main()`` does."""
+    descriptor, *modules = sys.argv[1:]
+    _import(modules)
+    program: Callable[[], Any] | None = None
+    with socket.socket(fileno=int(descriptor)) as requests:
+        requests.sendall(b"\0")
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for the processes
+        while program is None and (request := _next(requests)) is not None:
+            if os.fork() == 0:
+                program = _fork(request)
+            else:
+                os.close(request.log)
+                request.answers.close()
+    if program is not None:
+        program()
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    for group in GROUPS:
+        for entry in entry_points(group=group):
+            entry.load()
+    if not is_alone():
+        sys.exit("The fork server has other threads: a lock that one of them holds in a fork would stay locked.")
+    gc.collect()
+    gc.freeze()  # no collection touches, and so copies, the pages that all have in common
+
+
+def _next(requests: socket.socket) -> _Request | None:
+    header, descriptors, _, _ = socket.recv_fds(requests, _LENGTH.size, 2)
+    if not header:
+        return None
+    log, answers = descriptors
+    left, data = _LENGTH.unpack(header)[0], b""
+    while left > len(data):
+        data += requests.recv(left - len(data))
+    return _Request(**json.loads(data), log=log, answers=socket.socket(fileno=answers))
+
+
+def _fork(request: _Request) -> Callable[[], Any]:
+    """Returns in the process that was asked for; its parent waits for it, says how it ended, and ends too."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    process = os.fork()
+    if process != 0:
+        _report(process, request)
+    os.setsid()
+    request.answers.close()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (request.log, 1), (request.log, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(request.log)
+    os.chdir(request.folder)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    faults.plan_from_environment()
+    sys.argv = [request.module, *request.arguments]
+    program: Callable[[], Any] = importlib.import_module(request.module).main
+    return program
+
+
+def _report(process: int, request: _Request) -> NoReturn:
+    try:
+        os.close(request.log)
+        with suppress(OSError):  # nobody may want to know any more
+            request.answers.sendall(_NUMBER.pack(process))
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        with suppress(OSError):
+            request.answers.sendall(_NUMBER.pack(code))
+    except BaseException:  # noqa: BLE001  this process must not go on as if it were the server
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

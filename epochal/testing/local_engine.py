@@ -1,0 +1,282 @@
+"""The real engine without Spark: an attempt whose tasks this process runs itself, in milliseconds instead of seconds.
+
+Coordinator, commit queue, recovery, retention and compaction are the driver's; store, catalog, state backends and sinks
+are real, and so are the tasks. What is not there is Spark: rows are read, shuffled, sorted and given to the tasks here.
+A process that runs :func:`attempt` can be killed at any fault point as a driver can.
+
+Where faults of tasks are planned, each task runs in a process of its own, which may die, and is run again as often as
+Spark would.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NoReturn
+
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+
+from epochal import faults
+from epochal.contracts.catalog import Catalog
+from epochal.contracts.handle import Handle
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.engine.answers import Answers, SinkAnswer
+from epochal.engine.bases import PendingBases
+from epochal.engine.commits import CommitQueue, until_available
+from epochal.engine.compaction import Compaction, policy_of
+from epochal.engine.coordinator import Coordinator
+from epochal.engine.job import EpochPlan, EpochRunner, Participants
+from epochal.engine.recovery import Recovery
+from epochal.engine.retention import Retention
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.tasks.operator import HANDLE, OperatorTask
+from epochal.engine.tasks.process import ProcessWork
+from epochal.engine.tasks.sink import SinkTask
+from epochal.errors import EpochAborted
+from epochal.faults import Fault
+from epochal.pipeline.keyed import KeyedProcess
+from epochal.pipeline.state import declared_states
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.keygroups import key_groups
+from epochal.state.table import Column, StateTable
+
+log = logging.getLogger(__name__)
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_PAUSE_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class LocalOperator:
+    """A ``process`` operator that reads the source's rows. ``output`` says in Arrow what the class declares."""
+
+    name: str
+    process: type[KeyedProcess]
+    key: tuple[Column, ...]
+    output: pa.Schema
+
+    @cached_property
+    def tables(self) -> tuple[StateTable, ...]:
+        return tuple(state.table(self.name, self.key) for state in declared_states(self.process).values())
+
+
+@dataclass(frozen=True)
+class LocalPipeline:
+    """One source of JSON files, operators over it, and for each sink the source or the operator that it writes."""
+
+    source: str
+    rows: pa.Schema
+    operators: tuple[LocalOperator, ...]
+    sinks: Mapping[str, str]
+
+    @property
+    def tables(self) -> tuple[StateTable, ...]:
+        return tuple(table for operator in self.operators for table in operator.tables)
+
+    def schema_of(self, name: str) -> pa.Schema:
+        """The columns of the source, or of an operator's output."""
+        return {self.source: self.rows, **{operator.name: operator.output for operator in self.operators}}[name]
+
+
+@dataclass(frozen=True)
+class LocalTasks:
+    """How tasks run: with which faults, and how often each is tried (Spark's ``local[N,TRIES]``)."""
+
+    faults: Sequence[Fault] = ()
+    tries: int = 1
+
+    def run(self, task: Task, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
+        """All that a copy of the task gives. Raises what it raised the last time, ``EpochAborted`` when it was lost."""
+        copy = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+        if not self.faults:
+            return _run(copy, batches, partition)
+        for _ in range(self.tries):
+            answer = self._run_apart(partial(_run, copy, batches, partition))
+            if not isinstance(answer, Exception):
+                return answer
+        raise answer
+
+    def _run_apart(self, run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
+        reading, writing = os.pipe()
+        process = os.fork()
+        if process == 0:
+            self._answer(writing, run)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as answer:
+            data = answer.read()
+        _, status = os.waitpid(process, 0)
+        if os.waitstatus_to_exitcode(status) != 0:
+            return EpochAborted("A task's process has died.")
+        found: list[pa.RecordBatch] | Exception = pickle.loads(data)
+        return found
+
+    def _answer(self, writing: int, run: Callable[[], list[pa.RecordBatch]]) -> NoReturn:
+        code = 1
+        try:
+            faults.plan(self.faults)
+            with os.fdopen(writing, "wb") as answer:
+                answer.write(pickle.dumps(_result(run)))
+            code = 0
+        except BaseException:  # noqa: BLE001  the task's process must not go on as if it were the driver
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+
+def _result(run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001  whatever a task raises, the driver is to know
+        return error
+
+
+def _run(task: bytes, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
+    context = TaskContext._getOrCreate()
+    context._partitionId = partition
+    try:
+        return list(pickle.loads(task)(iter(batches)))
+    finally:
+        TaskContext._setTaskContext(None)
+
+
+@dataclass(frozen=True)
+class LocalRunner(EpochRunner):
+    """E2 in this process."""
+
+    pipeline: LocalPipeline
+    participants: Participants
+    configuration: Configuration
+    tasks: LocalTasks
+
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        rows = read_rows(plan.slices[self.pipeline.source], self.pipeline.rows)
+        half = rows.num_rows // 2
+        outputs = {self.pipeline.source: [rows.slice(0, half), rows.slice(half)]}
+        handles: dict[str, list[Handle]] = {}
+        for operator in self.pipeline.operators:
+            outputs[operator.name], handles[operator.name] = self._operator(plan, operator, rows)
+        inputs = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in outputs[name]]
+        answers = [
+            SinkAnswer(partition, self._sink(plan, sink, part, partition))
+            for partition, (sink, part) in enumerate(inputs)
+        ]
+        return Answers(handles, answers, (), partitions=len(inputs), rows_in=rows.num_rows)
+
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        return self.participants.operators[handle.owner].deltas(handle)
+
+    def _operator(
+        self, plan: EpochPlan, operator: LocalOperator, rows: pa.Table
+    ) -> tuple[list[pa.Table], list[Handle]]:
+        """By subtask its output and its handle."""
+        task = OperatorTask(
+            operator=operator.name,
+            work=ProcessWork(operator.process, tuple(self.pipeline.rows.names)),
+            backend=self.participants.operators[operator.name],
+            epoch=plan.scope,
+            parallelism=self.configuration.parallelism,
+            max_parallelism=self.configuration.max_parallelism,
+            tables=operator.tables,
+            chains={table.id: plan.chains[table.id] for table in operator.tables},
+            key=operator.key,
+            output=operator.output,
+        )
+        outputs, handles = [], []
+        controlled = self._controlled(operator, rows)
+        for subtask in range(self.configuration.parallelism):
+            mine = controlled.filter(pa.compute.equal(controlled["_subtask"], subtask))
+            answer = pa.Table.from_batches(self.tasks.run(task, mine.to_batches(), subtask), task.schema)
+            with_handle = answer[HANDLE].is_valid()
+            (handle,) = answer.filter(with_handle)[HANDLE].to_pylist()
+            handles.append(Handle.decode(handle))
+            outputs.append(answer.filter(pa.compute.invert(with_handle)).select(operator.output.names))
+        return outputs, handles
+
+    def _sink(self, plan: EpochPlan, sink: str, rows: pa.Table, partition: int) -> Handle:
+        task = SinkTask(sink, self.participants.sinks[sink], plan.scope)
+        (answer,) = self.tasks.run(task, rows.to_batches(), partition)
+        return Handle.decode(answer.column("handle")[0].as_py())
+
+    def _controlled(self, operator: LocalOperator, rows: pa.Table) -> pa.Table:
+        """Rows and marks with their control columns, in the order that the task needs."""
+        parallelism, key = self.configuration.parallelism, pa.schema([column.to_arrow() for column in operator.key])
+        groups = key_groups(rows.select(key.names).cast(key), key, self.configuration.max_parallelism)
+        controls = {"_mark": pa.nulls(rows.num_rows, pa.int32()), "_subtask": groups % parallelism, "_kg": groups}
+        real = pa.table({**controls, **{name: rows[name] for name in rows.column_names}})
+        numbers = pa.array(range(parallelism), pa.int32())
+        marks = pa.table({"_mark": numbers, "_subtask": numbers}).cast(real.select(["_mark", "_subtask"]).schema)
+        both = pa.concat_tables([real, marks], promote_options="default")
+        order = ["_subtask", "_mark", *key.names, *operator.process.order_columns()]
+        return both.sort_by([(name, "ascending") for name in order])
+
+
+def read_rows(slice: Slice, schema: pa.Schema) -> pa.Table:
+    """The rows of a slice of a files source: JSON lines."""
+    paths = [record["path"] for record in slice.detail["files"]]
+    rows = []
+    for path in paths:
+        with open(path) as lines:
+            rows += [json.loads(line) for line in lines]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def attempt(
+    orders: ExecutionOrders,
+    pipeline: LocalPipeline,
+    participants: Participants,
+    catalog: Catalog,
+    tasks: LocalTasks = LocalTasks(),
+    epochs: int | None = None,
+) -> None:
+    """One attempt, to the end of the input or of so many ``epochs``; in one thread.
+
+    Commits fall behind as far as they may: the queue works when it is full, and at the end. Raises what ends an
+    attempt: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
+    """
+    store, configuration = SnapshotStore(orders.store), orders.configuration
+    catalog.begin_attempt()
+    for name, sink in participants.sinks.items():
+        check = partial(sink.check, pipeline.schema_of(pipeline.sinks[name]))
+        until_available(name, check, time.sleep, lambda waiting: None)
+    queue = CommitQueue(catalog, participants, configuration.max_uncommitted_epochs)
+    position = Recovery(orders, catalog, store, participants, queue, time.sleep, lambda waiting: None).run()
+    bases = PendingBases()
+    runner = LocalRunner(pipeline, participants, configuration, tasks)
+    coordinator = Coordinator(orders, catalog, store, runner, participants, queue, position, bases)
+    compaction = Compaction(store, position, bases, policy_of(configuration))
+    retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
+    ran = failed = 0
+    while epochs is None or ran < epochs:
+        if not queue.has_room:
+            _step(queue)
+            continue
+        slices = coordinator.plan_slices(SliceLimits(None))
+        if not slices:
+            break
+        try:
+            coordinator.run_epoch(slices)
+        except EpochAborted:
+            failed += 1
+            if failed > configuration.tolerable_failed_epochs:
+                raise
+            continue
+        ran, failed = ran + 1, 0
+    while not queue.empty:
+        _step(queue)
+    retention.finish()
+    compaction.finish()
+    catalog.finish(None)
+
+
+def _step(queue: CommitQueue) -> None:
+    if not queue.step():
+        time.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,78 @@
+"""Real drivers, as ``epochal run`` starts them: killed life after life in one history, which is right in the end.
+
+In every run one kill of each class of effect; in the run of all tests one at every point. That each point by itself
+leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
+
+All lives share one JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that a JVM dies with
+its driver is what ``test_whole_processes.py`` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fault.test_kills import LIVES, Life, check_the_end, task_points
+
+if TYPE_CHECKING:
+    from tests.fault.conftest import FaultyApplication, NewApplication
+
+pytestmark = [pytest.mark.slow]
+
+SAMPLE = (
+    Life("E4.manifest-written"),
+    Life("R4.swept", "recovery", "started"),
+    Life("E4.prepared"),
+    Life("E5.files.gathered-one", "recovery", "prepared"),
+    Life("E6.published"),
+)
+"""Undecided, again in the recovery of that; decided, again half-way in the commit that recovery redoes; published."""
+LOST_TASKS = ("T2.processed", "T3.pre-committed")
+AHEAD = 10
+
+
+@pytest.mark.timeout(600)
+def test_lives_that_end_at_one_point_of_each_kind(new_application: NewApplication) -> None:
+    live(new_application(compact_after_epochs=6), SAMPLE, LOST_TASKS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_lives_that_end_at_every_point(new_application: NewApplication) -> None:
+    application = new_application(compact_after_epochs=6)
+    live(application, LIVES, task_points())
+    assert len(application.history.decided) >= len(LIVES) // 2
+
+
+def live(application: FaultyApplication, lives: Sequence[Life], lost_tasks: Sequence[str]) -> None:
+    for life in lives:
+        _live(application, life)
+    _lose_tasks(application, lost_tasks)
+    application.feed(2)
+    application.finish()
+    check_the_end(application)
+
+
+def _live(application: FaultyApplication, life: Life) -> None:
+    application.feed(AHEAD - application.files_left)
+    states = {record.state: record.epoch for record in application.epochs}
+    epoch = None
+    if life.where == "first epoch":
+        epoch = application.next_epoch
+    elif life.finds is not None:
+        assert life.finds in states, f"before {life} there is no {life.finds} epoch"
+        epoch = states[life.finds] if life.point.startswith(("E", "R4.swept")) else None
+    raising = [application.fault(life.raises, "raise", epoch)] if life.raises else []
+    application.dies_at(application.fault(life.point, "kill", epoch), before=raising, epochs=AHEAD)
+
+
+def _lose_tasks(application: FaultyApplication, lost: Sequence[str]) -> None:
+    """One life, whose epochs lose a Python worker each, at one point after the other; Spark runs the task again."""
+    application.feed(max(0, len(lost) - application.files_left))
+    first = application.next_epoch
+    faults = [application.fault(point, "kill", first + number) for number, point in enumerate(lost)]
+    driver = application.start(task_faults=faults, epochs=len(lost), master="local[2,4]")
+    assert driver.wait() == 0, driver.log_end()
+    assert [fault.point for fault in faults if not application.fired(fault)] == []
