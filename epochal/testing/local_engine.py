@@ -31,7 +31,7 @@ from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, until_available
-from epochal.engine.compaction import Compaction, policy_of
+from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.recovery import Recovery
@@ -99,11 +99,13 @@ class LocalTasks:
         copy = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
         if not self.faults:
             return _run(copy, batches, partition)
-        for _ in range(self.tries):
-            answer = self._run_apart(partial(_run, copy, batches, partition))
+        left = self.tries
+        while True:
+            answer, left = self._run_apart(partial(_run, copy, batches, partition)), left - 1
             if not isinstance(answer, Exception):
                 return answer
-        raise answer
+            if left <= 0:
+                raise answer
 
     def _run_apart(self, run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
         reading, writing = os.pipe()
@@ -252,7 +254,7 @@ def attempt(
     bases = PendingBases()
     runner = LocalRunner(pipeline, participants, configuration, tasks)
     coordinator = Coordinator(orders, catalog, store, runner, participants, queue, position, bases)
-    compaction = Compaction(store, position, bases, policy_of(configuration))
+    compaction = Compaction(store, position, bases, configuration)
     retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
     ran = failed = 0
     while epochs is None or ran < epochs:
