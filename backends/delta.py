@@ -122,7 +122,8 @@ class DeltaBackend(StateBackend):
                     f"The chain of state {table.id!r} ends at {task.chains[table.id].at}, "
                     f"but epoch {task.epoch.key} builds on {task.view_at}."
                 )
-        transaction = DeltaTransaction(self.store, task, self.open_views(task))
+        views = self.open_views(task) if task.tables else {}  # an operator may keep nothing
+        transaction = DeltaTransaction(self.store, task, views)
         VIEW_OPENED.hit(task.epoch.epoch)
         return transaction
 

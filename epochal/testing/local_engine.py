@@ -241,8 +241,8 @@ def attempt(
 ) -> None:
     """One attempt, to the end of the input or of so many ``epochs``; in one thread.
 
-    Commits fall behind as far as they may: the queue works when it is full, and at the end. Raises what ends an
-    attempt: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
+    Commits fall behind as far as they may: the queue works when it is full, after a failure, and at the end. Raises
+    what ends an attempt: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
     """
     store, configuration = SnapshotStore(orders.store), orders.configuration
     catalog.begin_attempt()
@@ -270,6 +270,7 @@ def attempt(
             failed += 1
             if failed > configuration.tolerable_failed_epochs:
                 raise
+            _step(queue)  # what has gone wrong may have to do with it
             continue
         ran, failed = ran + 1, 0
     while not queue.empty:

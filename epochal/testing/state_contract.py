@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -38,6 +39,13 @@ class StateBackendContract(ViewContract):
     @pytest.fixture
     def world(self, harness: StateHarness) -> World:
         return World(harness)
+
+    def test_an_operator_without_state_tables_has_epoch_after_epoch(self, world: World) -> None:
+        for _ in range(2):
+            backend = world.copied()
+            handle = backend.start(replace(world.scope(0), tables=(), chains={})).pre_commit()
+            assert backend.deltas(handle) == ()
+            world.run(counts=counted(1))
 
     # The delta.
 

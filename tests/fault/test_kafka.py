@@ -140,7 +140,7 @@ def test_a_task_is_killed(application: KafkaApplication) -> None:
 def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
     """Killed while a transaction is open, or as it was answered, and started again."""
     stop = application.fault(point, "stop", application.next_epoch + 1)
-    driver = application.start(faults=[stop], epochs=application.files_left)
+    driver = application.start(faults=[stop], epochs=application.files_left, tolerable_failed_epochs=1000)
     driver.wait_until(lambda: application.fired(stop))
     driver.wait_until_stopped()
     application.server.kill()

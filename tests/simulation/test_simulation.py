@@ -26,8 +26,8 @@ NOT_SIMULATED = {
     points.E1_DECIDED.name,
     points.E1_REVERTED.name,
 }
-"""Compaction has its own tests: its crash leaves a base that no manifest names, nothing else. So have what an
-administrator gives up, which no seed does, and reconfigurations (tests/reconfiguration)."""
+"""Compaction is crashed over real state in tests/fault/test_kills.py. No seed gives an epoch up, as an administrator
+does, and none reconfigures: see tests/fault/points.py."""
 
 
 @pytest.fixture(autouse=True)
