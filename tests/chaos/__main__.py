@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 
-from tests.chaos.history import History, Report, all_points
-from tests.chaos.servers import DISTURBANCES, running_servers
+from tests.chaos.history import Report, all_points
+from tests.chaos.servers import DISTURBANCES
+from tests.chaos.side_by_side import live, live_side_by_side
 
 
 def main() -> int:
@@ -32,34 +28,6 @@ def main() -> int:
         reports = live_side_by_side(range(chosen.first, chosen.first + chosen.seeds), chosen.lives, chosen.workers)
     summarise(reports, time.monotonic() - started)
     return 1 if any(report.violations for report in reports) else 0
-
-
-def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
-    """Each worker is a process that takes every so manyth seed. Raises what a worker has failed with."""
-    shares = [share for first in range(workers) if (share := seeds[first::workers])]
-    with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
-        futures = [processes.submit(live, share, lives) for share in shares]
-        return [report for future in as_completed(futures) for report in future.result()]
-
-
-def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
-    """One history after the other, on servers that are started for them. ``keep``: also the folders of good ones."""
-    reports = []
-    with running_servers() as servers:
-        for seed in seeds:
-            folder = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
-            report = History(seed, folder, servers).live(lives)
-            reports.append(report)
-            lines = [
-                f"seed {seed}: {report.lives} runs, {report.fired.total()} faults, {len(report.violations)} violations",
-                *(f"  {violation}" for violation in report.violations),
-            ]
-            if report.violations or keep:
-                lines.append(f"  its logs and store are in {folder}; again: python -m tests.chaos --seed {seed}")
-            else:
-                shutil.rmtree(folder)
-            print("\n".join(lines), flush=True)
-    return reports
 
 
 def summarise(reports: Sequence[Report], seconds: float) -> None:

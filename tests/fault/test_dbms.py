@@ -227,6 +227,7 @@ def test_a_zombie_is_fenced(application: DatabaseApplication, own_jvm: SparkJvm 
     zombie.wait_until(lambda: application.fired(pause))
     stop_without_the_lock(zombie, application)
     decided = len(application.history.decided)
+    application.feed(2)
     successor = application.start(epochs=application.files_left)
     assert successor.wait() == 0, successor.log_end()
     assert application.violations() == []

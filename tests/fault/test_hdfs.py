@@ -202,6 +202,7 @@ def test_a_zombie_changes_nothing(application: HdfsApplication, own_jvm: SparkJv
     zombie = application.start(faults=[pause], jvm=own_jvm)
     zombie.wait_until(lambda: application.fired(pause))
     stop_without_the_lock(zombie, application)
+    application.feed(2)
     successor = application.start(epochs=application.files_left)
     assert successor.wait() == 0, successor.log_end()
     before = application.shown()

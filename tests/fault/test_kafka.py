@@ -157,6 +157,7 @@ def test_a_zombie_is_fenced(application: KafkaApplication, own_jvm: SparkJvm | N
     zombie = application.start(faults=[pause], jvm=own_jvm)
     zombie.wait_until(lambda: application.fired(pause))
     stop_without_the_lock(zombie, application)
+    application.feed(2)
     successor = application.start(epochs=application.files_left)
     assert successor.wait() == 0, successor.log_end()
     assert application.violations() == []

@@ -1,0 +1,41 @@
+"""Histories one after the other, and several such rows of them side by side, each in a process with its own servers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.chaos.history import History, Report
+from tests.chaos.servers import running_servers
+
+
+def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
+    """Each worker is a process that takes every so manyth seed. Raises what a worker has failed with."""
+    shares = [share for first in range(workers) if (share := seeds[first::workers])]
+    with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
+        futures = [processes.submit(live, share, lives) for share in shares]
+        return [report for future in as_completed(futures) for report in future.result()]
+
+
+def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
+    """One history after the other, on servers that are started for them. ``keep``: also the folders of good ones."""
+    reports = []
+    with running_servers() as servers:
+        for seed in seeds:
+            folder = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
+            report = History(seed, folder, servers).live(lives)
+            reports.append(report)
+            lines = [
+                f"seed {seed}: {report.lives} runs, {report.fired.total()} faults, {len(report.violations)} violations",
+                *(f"  {violation}" for violation in report.violations),
+            ]
+            if report.violations or keep:
+                lines.append(f"  its logs and store are in {folder}; again: python -m tests.chaos --seed {seed}")
+            else:
+                shutil.rmtree(folder)
+            print("\n".join(lines), flush=True)
+    return reports
