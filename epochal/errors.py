@@ -37,6 +37,17 @@ def error_class(slug: str) -> type[EpochalError] | None:
     return None
 
 
+def fails_again(slug: str) -> bool:
+    """Whether the same slice, run again, would fail in the same way: the code or the input has to be changed first.
+
+    Tasks are pure, so that an exception of the author's code and a record that cannot be read come back.
+    """
+    kind = error_class(slug)
+    if kind is None or issubclass(kind, TransientAuthorError):
+        return False
+    return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord))
+
+
 # What the author or the caller got wrong.
 
 
@@ -149,6 +160,12 @@ class AuthorError(EpochAborted):
     """The author's code raised an exception; the message holds its own traceback."""
 
     slug = "author-error"
+
+
+class TransientAuthorError(AuthorError):
+    """The author's code raised an exception of the operating system (a connection, a file, memory): it may pass."""
+
+    slug = "author-error-transient"
 
 
 class HandlesIncomplete(EpochAborted):

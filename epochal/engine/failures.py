@@ -7,6 +7,7 @@ stable names (``MALFORMED_RECORD_IN_PARSING``), never by its prose, with one exc
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterator
 
@@ -25,6 +26,7 @@ from epochal.errors import (
     PipelineError,
     SourceError,
     StorageFull,
+    TransientAuthorError,
 )
 
 _MARKED = re.compile(re.escape(MARKER) + r"(\{[^\n]*\})")
@@ -37,6 +39,12 @@ _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 _MALFORMED = ("MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "INVALID_JSON_RECORD_TYPE")
 _UNREADABLE = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "FAILED_READ_FILE.FILE_NOT_EXIST")
 _LONGEST_MESSAGE = 2_000
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
+"""The exceptions of tracebacks, also of those from which others were raised; frames are indented."""
+_OF_OPERATING_SYSTEM = frozenset(
+    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, (OSError, MemoryError))
+)
+_OF_AUTHORS = frozenset({AuthorError.slug, TransientAuthorError.slug})
 
 
 def failure_of(exception: BaseException) -> Failure:
@@ -49,6 +57,8 @@ def failure_of(exception: BaseException) -> Failure:
         reported = _reported(str(error))
         if reported is not None:
             return reported
+    if type(exception) is EpochAborted and exception.__cause__ is not None:
+        return _of_abort(exception, failure_of(exception.__cause__))
     if isinstance(exception, EpochalError):
         return as_failure(exception)
     if isinstance(exception, OSError) and not isinstance(exception, ConnectionError):
@@ -63,6 +73,14 @@ def _reported(text: str) -> Failure | None:
         except ValueError:
             continue
     return None
+
+
+def _of_abort(exception: EpochAborted, cause: Failure) -> Failure:
+    """An aborted epoch, by what aborted it."""
+    failure = as_failure(exception).model_copy(update={"type": cause.type})
+    if cause.type in _OF_AUTHORS:
+        failure = failure.model_copy(update={"traceback": cause.traceback})
+    return failure
 
 
 def _of_spark(exception: BaseException) -> Failure:
@@ -112,7 +130,8 @@ def _of_python_function(text: str) -> Failure:
         return _failure(AuthorError, f"A Python function of the pipeline raised an exception: {_first_cause(text)}")
     traceback = text[start:].partition("\n\tat ")[0].rstrip()
     message = f"A Python function of the pipeline raised {traceback.splitlines()[-1].strip()}"
-    return Failure(type=AuthorError.slug, message=message[:_LONGEST_MESSAGE], traceback=traceback)
+    kind = TransientAuthorError if set(_RAISED.findall(text)) & _OF_OPERATING_SYSTEM else AuthorError
+    return Failure(type=kind.slug, message=message[:_LONGEST_MESSAGE], traceback=traceback)
 
 
 def _of_author_in_driver(exception: BaseException) -> Failure:

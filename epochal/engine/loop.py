@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from epochal.contracts.catalog import Catalog, Directive, DriverStatus
 from epochal.engine.commits import BackgroundCommits
 from epochal.engine.coordinator import Coordinator
+from epochal.engine.failures import failure_of
 from epochal.engine.pace import Pace
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
-from epochal.errors import EpochAborted
+from epochal.errors import EpochAborted, fails_again
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ class EpochLoop:
     _epochs_run: int = field(default=0, init=False)
 
     def run(self) -> None:
-        """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row."""
+        """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row, or one
+        failed that would fail again."""
         while True:
             self.commits.check()
             directives = self.transactions.heartbeat(self._status())
@@ -71,8 +73,10 @@ class EpochLoop:
         self.pace.started(self.clock())
         try:
             manifest = self.coordinator.run_epoch(slices)
-        except EpochAborted:
+        except EpochAborted as error:
             self._failed_in_a_row += 1
+            if fails_again(failure_of(error).type):
+                raise
             if self._failed_in_a_row > self._configuration.tolerable_failed_epochs:
                 raise
             return True

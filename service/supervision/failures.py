@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 
 from epochal.contracts.catalog import Failure
-from epochal.errors import EnvironmentProblem, EpochalError, FileCorrupt, FileMissing, InvalidInput, error_class
+from epochal.errors import EnvironmentProblem, EpochalError, FileCorrupt, FileMissing, error_class, fails_again
 from epochal.service.driver.exit_codes import ExitCode
 from epochal.service.logs.files import last_lines
 
 _LOG_LINES = 20
-_PERMANENT = (InvalidInput, FileCorrupt, FileMissing, EnvironmentProblem)
+_PERMANENT = (FileCorrupt, FileMissing, EnvironmentProblem)
 
 
 class DriverLost(EpochalError):
@@ -45,8 +45,10 @@ def of_error(error: EpochalError) -> Failure:
 
 def permanent(failure: Failure | None) -> bool:
     """Whether a further attempt would fail in the same way: the author or the caller has to change something first."""
-    kind = None if failure is None else error_class(failure.type)
-    return kind is not None and issubclass(kind, _PERMANENT)
+    if failure is None:
+        return False
+    kind = error_class(failure.type)
+    return fails_again(failure.type) or (kind is not None and issubclass(kind, _PERMANENT))
 
 
 def _how(exit_code: int | None) -> str:

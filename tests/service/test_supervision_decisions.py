@@ -141,10 +141,31 @@ def test_failures_before_the_window_are_forgiven() -> None:
     assert decision(subject, 201, Process.GONE) == Launch()
 
 
-@pytest.mark.parametrize("slug", ["invalid-pipeline", "invalid-parameters", "invalid-artifact", "environment"])
+@pytest.mark.parametrize(
+    "slug",
+    [
+        "invalid-pipeline",
+        "invalid-schema",
+        "invalid-parameters",
+        "invalid-artifact",
+        "environment",
+        "author-error",
+        "malformed-record",
+        "file-missing",
+    ],
+)
 def test_what_people_have_to_correct_first_is_not_tried_again(slug: str) -> None:
     failure = Failure(type=slug, message="correct me")
     assert decision(execution(ended(1, 10, failure)), 11, Process.GONE) == EndExecution(failed=True, failure=failure)
+
+
+@pytest.mark.parametrize(
+    "slug",
+    ["author-error-transient", "source-error", "sink-unavailable", "epoch-timeout", "epoch-aborted", "unheard-of"],
+)
+def test_what_may_pass_is_tried_again(slug: str) -> None:
+    failure = Failure(type=slug, message="perhaps")
+    assert decision(execution(ended(1, 10, failure)), 11, Process.GONE) == Launch()
 
 
 def test_stopping_without_a_driver_ends_the_execution() -> None:

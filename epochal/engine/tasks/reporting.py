@@ -19,7 +19,7 @@ import pyspark
 
 import epochal
 from epochal.contracts.catalog import Failure
-from epochal.errors import AuthorError, EpochAborted, EpochalError, StorageFull
+from epochal.errors import AuthorError, EpochAborted, EpochalError, StorageFull, TransientAuthorError
 
 MARKER = "epochal-failure: "
 TRACEBACK_TITLE = "Traceback (most recent call last):"
@@ -47,7 +47,20 @@ def author_traceback(error: BaseException) -> str:
 def author_error(where: str, error: BaseException) -> AuthorError:
     """``error``, raised by the author's code at ``where`` (``Operator 'delays', key (origin='JFK')``)."""
     what = f"{type(error).__name__}: {error}".rstrip(": ")
-    return AuthorError(f"{where}: the author's code raised {what}\n{author_traceback(error)}")
+    kind = TransientAuthorError if _may_pass(error) else AuthorError
+    return kind(f"{where}: the author's code raised {what}\n{author_traceback(error)}")
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the operating system stands behind it, as with every client of a network, whatever it raises itself."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, (OSError, MemoryError)):
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or current.__context__
+    return False
 
 
 def translated(error: Exception) -> EpochalError:

@@ -17,7 +17,7 @@ from epochal.contracts.catalog import Failure
 from epochal.engine.failures import failure_of
 from epochal.engine.tasks.process import ProcessWork
 from epochal.engine.tasks.reporting import MARKER, Reporting
-from epochal.errors import AuthorError, EpochTimeout, FileCorrupt
+from epochal.errors import AuthorError, EpochAborted, EpochTimeout, FileCorrupt, MalformedRecord
 from epochal.pipeline.keyed import Context, KeyedProcess
 from epochal.state.table import Column
 
@@ -71,6 +71,17 @@ def test_an_author_s_function_in_a_transform(spark: SparkSession) -> None:
     assert found.traceback is not None and "in inverse" in found.traceback
 
 
+def test_an_author_s_function_that_cannot_reach_something(spark: SparkSession) -> None:
+    def asked(number: int) -> int:
+        try:
+            raise ConnectionRefusedError(111, "Connection refused")
+        except OSError as error:
+            raise RuntimeError("the service does not answer") from error
+
+    raised = failure(lambda: spark.range(1).select(F.udf(asked, "int", useArrow=False)("id")).collect())
+    assert (raised.type, "the service does not answer" in raised.message) == ("author-error-transient", True)
+
+
 def test_what_spark_refuses_or_computes_wrongly(spark: SparkSession) -> None:
     refused = failure(lambda: spark.range(3).select("nope"))
     assert refused.type == "invalid-pipeline" and "`nope`" in refused.message
@@ -118,6 +129,14 @@ def test_epochal_s_own_errors_in_the_driver() -> None:
     )
     full = failure_of(OSError(errno.ENOSPC, "No space left on device", "manifest.json"))
     assert full.type == "storage-full" and "manifest.json" in full.message
+
+
+def test_an_aborted_epoch_is_what_aborted_it() -> None:
+    try:
+        raise EpochAborted("Epoch main/3 was aborted: a.json cannot be read.") from MalformedRecord("a.json ..")
+    except EpochAborted as error:
+        found = failure_of(error)
+    assert found == Failure(type="malformed-record", message="Epoch main/3 was aborted: a.json cannot be read.")
 
 
 def test_an_error_that_was_raised_from_another_is_that_one() -> None:

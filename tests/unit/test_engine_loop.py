@@ -1,0 +1,121 @@
+"""Aborted epochs: which are run again, and which end the attempt at once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from epochal.contracts.catalog import VersionOrder
+from epochal.engine.answers import Answers
+from epochal.engine.bases import PendingBases
+from epochal.engine.commits import BackgroundCommits, CommitQueue
+from epochal.engine.compaction import Compaction
+from epochal.engine.coordinator import Coordinator
+from epochal.engine.failures import failure_of
+from epochal.engine.job import EpochPlan, EpochRunner, Participants
+from epochal.engine.loop import EpochLoop
+from epochal.engine.operators import PipelinePlan
+from epochal.engine.pace import Pace
+from epochal.engine.position import Position
+from epochal.engine.program import Program
+from epochal.engine.reconfiguration import Reconfigurations
+from epochal.engine.retention import Retention
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.tasks.reporting import Reporting, author_error
+from epochal.engine.transactions import TransactionOrders
+from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError
+from epochal.pipeline.graph import Graph
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from epochal.testing.simulated import SimulatedSource, World
+
+
+class Failing(EpochRunner):
+    """Each epoch fails as a task's error does: with its text, in an exception of Spark's."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        try:
+            with Reporting("Operator 'delays'", plan.scope.epoch, step="T2", subtask=0):
+                raise self._error
+        except Exception as error:  # noqa: BLE001 as Spark does
+            raise RuntimeError(f"Job aborted due to stage failure: {error}") from None
+
+    def deltas(self, handle: object) -> tuple[DeltaFile, ...]:
+        return ()
+
+
+def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
+    """How many epochs were tried, and the type of the attempt's failure."""
+    configuration = Configuration(tolerable_failed_epochs=3, epoch_interval_seconds=0)
+    orders = ExecutionOrders(
+        application="flights",
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        configuration=configuration,
+        store=str(folder),
+        cache_directory="",
+    )
+    store, catalog = SnapshotStore(orders.store), MemoryCatalog(MemoryCatalogState(), 1)
+    point = catalog.begin_attempt()
+    participants = Participants({"in": SimulatedSource(World(store, [(1, 1)]), random.Random(1))})
+    queue, position, bases = CommitQueue(catalog, participants, 3), Position(point.branch, 1, None), PendingBases()
+    coordinator = Coordinator(orders, catalog, store, Failing(error), participants, queue, position, bases)
+    retention = Retention(store, participants, Compaction(store, position, bases, configuration))
+    program = Program(orders, Graph("flights", ()), PipelinePlan({}, {}), participants)
+
+    def no_other(order: VersionOrder) -> Program:
+        raise AssertionError
+
+    loop = EpochLoop(
+        coordinator=coordinator,
+        commits=BackgroundCommits(queue),
+        catalog=catalog,
+        transactions=TransactionOrders(catalog, queue, []),
+        reconfigurations=Reconfigurations(
+            coordinator, queue, retention, catalog, program, no_other, lambda _: coordinator.runner, lambda _: None
+        ),
+        pace=Pace(None, None),
+        sleep=lambda seconds: None,
+    )
+    with pytest.raises(EpochAborted) as raised:
+        loop.run()
+    return len(catalog.state.epochs), failure_of(raised.value).type
+
+
+def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
+    """What a task makes of an exception of the author's code."""
+    error.__cause__ = cause
+    return author_error("Operator 'delays', key (origin='JFK')", error)
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        (raised_by(LookupError("no such plane")), "author-error"),
+        (MalformedRecord("A record of flights.json does not fit the declared schema."), "malformed-record"),
+        (SchemaError("Operator 'delays' gave a string for 'worst'."), "invalid-schema"),
+    ],
+)
+def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: str, tmp_path: Path) -> None:
+    assert epochs_that_fail(error, tmp_path) == (1, slug)
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        (raised_by(ConnectionResetError("reset by peer")), "author-error-transient"),
+        (raised_by(ValueError("no answer"), TimeoutError("timed out")), "author-error-transient"),
+        (SourceError("flights.json is not there any more."), "source-error"),
+        (SinkUnavailable("The broker is away."), "sink-unavailable"),
+        (ZeroDivisionError("of our own"), "epoch-aborted"),
+    ],
+)
+def test_what_may_pass_is_run_again_in_the_next_epochs(error: Exception, slug: str, tmp_path: Path) -> None:
+    assert epochs_that_fail(error, tmp_path) == (4, slug)
