@@ -1,6 +1,6 @@
 """A pytest plugin: the seed of a run, and samples of tests that fit into a number of seconds.
 
-``--seed`` decides everything that a run chooses at random: the sample, and what the fixture ``run_seed`` gives. Without
+``--seed`` decides what a run chooses at random: the sample, Hypothesis's examples, what ``run_seed`` gives. Without
 it the commit decides, so that the same commit is tested in the same way wherever it is.
 """
 
@@ -32,10 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sample-seconds", type=float, help="run so many of the tests, chosen by the seed, as fit")
 
 
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis takes its seed
 def pytest_configure(config: pytest.Config) -> None:
     above: dict[str, Any] = getattr(config, "workerinput", {})
     seed = config.getoption("seed")
     config.stash[SEED] = above["seed"] if above else _seed_of_the_commit() if seed is None else seed
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = config.stash[SEED]
     seconds = config.getoption("sample_seconds")
     if seconds is not None:
         config.stash[END] = above["end"] if above else time.time() + seconds
