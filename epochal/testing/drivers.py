@@ -163,9 +163,20 @@ class WatchedProcess:
 
     def kill(self) -> None:
         """SIGKILL to it and to whatever it started itself. Safe to call again."""
+        started = self._children()  # its JVM has a process group of its own
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self._process.wait()
+
+    def _children(self) -> list[int]:
+        """Where the system lists them; elsewhere a JVM ends when its driver's end of the pipe is closed."""
+        if self._process.poll() is not None:
+            return []
+        lists = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        return [int(process) for children in lists for process in children.read_text().split()]
 
     def log_end(self, characters: int = 3000) -> str:
         return self.log.read_text(errors="replace")[-characters:]

@@ -96,6 +96,22 @@ def test_a_run_takes_what_was_there_without_waiting_and_the_next_goes_on(spark: 
     assert len(readings.epochs) == 4
 
 
+def test_what_a_run_that_died_has_decided_is_not_taken_again(spark: SparkSession, tmp_path: Path) -> None:
+    readings = Readings(spark, tmp_path)
+    for number in (1, 2):
+        readings.put(f"{number}.json", rows=number)
+
+    def dies(manifest: Manifest) -> None:
+        raise RuntimeError("gone, right after the decision")
+
+    with pytest.raises(RuntimeError):
+        readings.run(hooks=Hooks(dies))
+    readings.put("later.json", rows=10)
+    readings.run()
+    assert readings.epochs == [("committed", 1), ("committed", 2), ("committed", 10)]
+    assert readings.shown(3) == 13
+
+
 def test_rows_without_end_are_refused_with_the_name_of_their_source(spark: SparkSession, tmp_path: Path) -> None:
     endless = generator.source({"k": "'a'", "n": "1"}, rate=10)
     with pytest.raises(OptionError, match=r"Source 'in': .* Give generator\.source a bound"):
