@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from contextlib import ExitStack, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -52,7 +54,15 @@ def dev(
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         with output.busy("Starting Spark"):
             spark = stack.enter_context(local_spark("dev", chosen))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _end)  # after Spark's start, which installs a handler of its own
         development = Development(file, passed, rows, sample, spark, chosen, output)
         output.note(Text(f"{file.name} runs on a sample each time it is saved; Ctrl-C ends it.", style="dim"))
         for _ in saved(file):
             development.run()
+
+
+def _end(_number: int, _frame: Any) -> None:
+    """At once: nothing is kept. What Spark's client logs of a call that is cut short would only be in the way."""
+    logging.disable()
+    raise KeyboardInterrupt
