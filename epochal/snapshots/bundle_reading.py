@@ -1,8 +1,8 @@
-"""Reading a bundle: nothing in it is trusted, and nothing of it is kept in memory longer than one member.
+"""Reading a bundle: nothing in it is trusted; files and code go to a folder in pieces, and never into memory.
 
-Bundles come from outside. A member is looked at before it is read: its name, kind and size; then its checksum, and
-whether something that was read before names it. Names of members never become paths: paths are those of manifests,
-below branches that the header names.
+Bundles come from outside: a control plane reads them in a process with limited memory and time. A member is looked at
+before it is read: its name, kind and size; then its checksum, and whether something that was read before names it.
+Names of members never become paths: paths are those of manifests, below branches that the header names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,13 +19,17 @@ import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
 from epochal.snapshots import bundle_format as form
 from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_writing import named_files
 from epochal.snapshots.manifest import FileReference, Manifest
+from epochal.snapshots.store import storage_errors
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BRANCH = re.compile(r"[a-z][a-z0-9-]{0,79}")
+_PIECE = 1 << 20
+_LONGEST_LINE = 1 << 20
 _LEAF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _TRUNCATED = "The bundle ends in the middle: it was not copied whole. Get it again."
 
@@ -34,23 +38,28 @@ Parsed = TypeVar("Parsed", bound=BaseModel)
 
 @dataclass(frozen=True)
 class BundleLimits:
-    """In bytes. A file's own size is that of its manifest, and no larger than ``file``."""
+    """In bytes, but for ``members``, the number of all, and ``ratio``, how many times a bundle's own size it may unpack
+    to (``small`` in any case). A file's own size is that of its manifest, and no larger than ``file``."""
 
-    header: int = 16 << 20
-    epochs: int = 256 << 20
-    manifest: int = 64 << 20
+    header: int = 4 << 20
+    epochs: int = 64 << 20
+    manifest: int = 16 << 20
     artifact: int = 64 << 20
     file: int = 4 << 30
     all: int = 1 << 40
+    members: int = 1_000_000
+    ratio: int = 1_000
+    small: int = 64 << 20
 
 
 @dataclass(frozen=True)
 class Member:
-    """A checked member. ``paths``: where it lies in a store; none for an artifact."""
+    """A checked member. ``file``: where its bytes are; ``paths``: where it lies in a store; none for an artifact."""
 
     kind: str
     sha256: str
-    data: bytes
+    bytes: int
+    file: Path
     paths: tuple[str, ...] = ()
     manifest: ManifestReference | None = None
     has_bases: bool = False
@@ -58,19 +67,26 @@ class Member:
 
 
 class BundleReader:
-    """Reads from its beginning; use it as a context manager. Every method raises ``BundleError``."""
+    """Reads from its beginning; use it as a context manager. Members are put into ``folder``, under their checksums.
 
-    def __init__(self, path: Path, limits: BundleLimits = BundleLimits()) -> None:
+    Every method raises ``BundleError``, and ``StorageFull`` where the folder has no space left.
+    """
+
+    def __init__(self, path: Path, folder: Path, limits: BundleLimits = BundleLimits()) -> None:
         self._limits = limits
+        self._folder = folder
         with path.open("rb") as file:
             if file.read(4) != _ZSTD:
                 raise BundleError("This is not a bundle of Epochal. Give what `epochal export` wrote.")
         self._stream = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
         self._sizes = 0
+        self._most = min(limits.all, max(limits.small, limits.ratio * path.stat().st_size))
         self.header = self._read_header()
         self._header_members = 0
         self._expected: ManifestReference | None = self.header.snapshot
         self._files: dict[str, list[FileReference]] = {}
+        self._epochs: set[EpochKey] = set()
+        self._manifests: set[EpochKey] = set()
         self._artifacts = {version.artifact for version in self.header.versions}
 
     def __enter__(self) -> BundleReader:
@@ -79,16 +95,31 @@ class BundleReader:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
-    def epochs(self) -> list[BundleEpoch]:
-        """What the catalog that it comes from said of each epoch. Read it first."""
-        data = self._named(form.EPOCHS, self._limits.epochs)
-        if hashlib.sha256(data).hexdigest() != self.header.epochs_sha256:
-            raise _altered(form.EPOCHS)
-        epochs = [_parsed(BundleEpoch, line, form.EPOCHS) for line in data.splitlines()]
+    def epochs(self) -> Iterator[BundleEpoch]:
+        """What the catalog that it comes from said of each epoch, one for each manifest. Read them first, and all."""
+        found, size = self._next()
+        _check_name(found, form.EPOCHS)
+        _check_size(form.EPOCHS, size, self._limits.epochs)
+        digest = hashlib.sha256()
         known = {branch.id for branch in self.header.branches}
-        if any(epoch.branch not in known for epoch in epochs):
+        rest = b""
+        for piece in self._pieces(size):
+            digest.update(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                raise _altered(form.EPOCHS)
+            for line in lines:
+                yield self._epoch(line, known)
+        if digest.hexdigest() != self.header.epochs_sha256 or rest:
             raise _altered(form.EPOCHS)
-        return epochs
+
+    def _epoch(self, line: bytes, known: Set[str]) -> BundleEpoch:
+        epoch = _parsed(BundleEpoch, line, form.EPOCHS)
+        # So their number is bounded by that of the manifests, which take space in the bundle.
+        if epoch.branch not in known or epoch.key in self._epochs or len(self._epochs) >= self.header.members:
+            raise _altered(form.EPOCHS)
+        self._epochs.add(epoch.key)
+        return epoch
 
     def members(self) -> Iterator[Member]:
         """The manifests, artifacts and files, each checked. After the last the bundle is known to be whole."""
@@ -97,11 +128,15 @@ class BundleReader:
             name, size = self._next()
             if name == form.END:
                 break
-            yield self._member(name, size)
             count += 1
-        end = _parsed(BundleEnd, self._data(form.END, size), form.END)
+            if count > min(self.header.members, self._limits.members):
+                raise BundleError("The bundle has more members than its header says: it was altered.")
+            yield self._member(name, size)
+        end = _parsed(BundleEnd, self._data(form.END, size, self._limits.header), form.END)
         if end.header_sha256 != self._header_sha256 or not end.members == count == self.header.members:
             raise BundleError("The bundle's end does not fit its beginning: it was altered.")
+        if not self._epochs <= self._manifests:
+            raise BundleError("The bundle speaks of snapshots that it does not hold: it was altered.")
         if self._expected is not None and self._expected == self.header.snapshot:
             raise BundleError("The bundle does not hold its snapshot's manifest: it was altered.")
 
@@ -119,6 +154,8 @@ class BundleReader:
         header = _parsed(BundleHeader, data, form.HEADER)
         if header.bytes > self._limits.all:
             raise BundleError(f"The bundle unpacks to {header.bytes} bytes; at most {self._limits.all} are taken.")
+        if header.members > self._limits.members:
+            raise BundleError(f"The bundle has {header.members} members; at most {self._limits.members} are taken.")
         for branch in header.branches:
             if not _BRANCH.fullmatch(branch.id):
                 raise BundleError(f"{branch.id!r} is not the id of a branch: the bundle was altered.")
@@ -131,13 +168,13 @@ class BundleReader:
                 return self._manifest(name, size, sha256)
             case form.ARTIFACTS if sha256 in self._artifacts:
                 _check_size(name, size, self._limits.artifact)
-                return Member(kind, sha256, self._checked(name, size, sha256))
+                return Member(kind, sha256, size, self._kept(name, size, sha256))
             case form.FILES if sha256 in self._files:
                 files = self._files.pop(sha256)
                 _check_size(name, size, self._limits.file)
                 if any(file.bytes != size for file in files):
                     raise _altered(name)
-                return Member(kind, sha256, self._checked(name, size, sha256), tuple(file.path for file in files))
+                return Member(kind, sha256, size, self._kept(name, size, sha256), tuple(file.path for file in files))
         raise BundleError(f"Nothing in the bundle names its member {name}: it was altered.")
 
     def _manifest(self, name: str, size: int, sha256: str) -> Member:
@@ -146,10 +183,11 @@ class BundleReader:
             raise BundleError(f"Manifest {sha256} is not the one that comes next in the bundle: it was altered.")
         _check_size(name, size, self._limits.manifest)
         _check_path(reference.path, ("manifests",), self._branches)
-        data = self._checked(name, size, sha256)
-        manifest = _parsed(Manifest, data, name)
+        kept = self._kept(name, size, sha256)
+        manifest = _parsed(Manifest, kept.read_bytes(), name)
         if manifest.key != reference.key:
             raise _altered(name)
+        self._manifests.add(manifest.key)
         for file in named_files(manifest):
             if file.path.partition("/")[0] not in self._branches:
                 continue  # Only named: the importer has it already, or needs it no more.
@@ -161,7 +199,8 @@ class BundleReader:
         return Member(
             "manifests",
             sha256,
-            data,
+            size,
+            kept,
             (reference.path,),
             reference,
             bool(manifest.bases),
@@ -181,32 +220,44 @@ class BundleReader:
         if about.type != tarfile.REGTYPE or not form.MEMBER.fullmatch(about.name):
             raise BundleError("The bundle holds something else than files of a bundle: it was altered, or is none.")
         self._sizes += about.size
-        if self._sizes > self._limits.all:
-            raise BundleError(f"The bundle unpacks to more than the {self._limits.all} bytes that are taken.")
+        if self._sizes > self._most:
+            raise BundleError(f"The bundle unpacks to more than the {self._most} bytes that are taken of its size.")
         return about.name, about.size
 
     def _named(self, name: str, limit: int) -> bytes:
         found, size = self._next()
-        if found != name:
-            raise BundleError(f"The bundle has {found} where {name} should be: it was altered, or is none.")
-        _check_size(name, size, limit)
-        return self._data(name, size)
+        _check_name(found, name)
+        return self._data(name, size, limit)
 
-    def _checked(self, name: str, size: int, sha256: str) -> bytes:
-        data = self._data(name, size)
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise _altered(name)
-        return data
-
-    def _data(self, name: str, size: int) -> bytes:
+    def _kept(self, name: str, size: int, sha256: str) -> Path:
         _check_size(name, size, self._limits.file)
-        data = self._read(size)
+        path = self._folder / sha256
+        digest = hashlib.sha256()
+        with storage_errors(str(path)), path.open("wb") as file:
+            for piece in self._pieces(size):
+                digest.update(piece)
+                file.write(piece)
+        if digest.hexdigest() != sha256:
+            raise _altered(name)
+        return path
+
+    def _data(self, name: str, size: int, limit: int) -> bytes:
+        _check_size(name, size, limit)
+        return b"".join(self._pieces(size))
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        left = size
+        while left:
+            piece = self._read(min(left, _PIECE))
+            left -= len(piece)
+            yield piece
         self._read(-size % form.BLOCK)
-        return data
 
     def _read(self, size: int) -> bytes:
         try:
             data: bytes = self._stream.read(size) if size else b""
+        except MemoryError:  # Arrow's is also one of its own exceptions
+            raise
         except (OSError, pa.ArrowException):
             raise BundleError("The bundle cannot be unpacked: it was damaged or altered. Get it again.") from None
         if len(data) != size:
@@ -234,6 +285,11 @@ def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, obje
         or (parts[1] == "epochs" and not parts[2].isdigit())
     ):
         raise BundleError(f"The bundle names the file {path!r}, which is none of its branches': it was altered.")
+
+
+def _check_name(found: str, name: str) -> None:
+    if found != name:
+        raise BundleError(f"The bundle has {found} where {name} should be: it was altered, or is none.")
 
 
 def _check_size(name: str, size: int, limit: int) -> None:

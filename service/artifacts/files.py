@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -18,7 +19,10 @@ from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 from epochal.errors import ArtifactError
+from epochal.pipeline.unpacking import MOST_FILES
 
+_END_OF_DIRECTORY, _END_BYTES = b"PK\x05\x06", 22
+_LARGEST_DIRECTORY = 2 << 20
 _KINDS = (".py", ".zip")
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -96,11 +100,14 @@ def _check_source(filename: str, content: bytes) -> None:
 
 
 def _check_archive(filename: str, content: bytes, unpacked_limit: int) -> None:
+    _check_directory(filename, content)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
         raise ArtifactError(f"{filename!r} is not a zip file.") from None
+    if len(members) > MOST_FILES:
+        raise ArtifactError(f"{filename!r} holds {len(members)} files; {MOST_FILES} are allowed.")
     for member in members:
         path = PurePosixPath(member.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
@@ -111,3 +118,14 @@ def _check_archive(filename: str, content: bytes, unpacked_limit: int) -> None:
             raise ArtifactError(f"{filename!r} is encrypted; zip it without a password.")
     if sum(member.file_size for member in members) > unpacked_limit:
         raise ArtifactError(f"{filename!r} unpacks to more than {unpacked_limit} bytes.")
+
+
+def _check_directory(filename: str, content: bytes) -> None:
+    """The list of members is read as a whole, so its size is looked at first. Where it ends, the zip says how long it
+    is: 32 bits, which a zip of 64 bits leaves at their maximum."""
+    end = content.rfind(_END_OF_DIRECTORY, max(0, len(content) - _END_BYTES - 0xFFFF))
+    if end < 0 or end + _END_BYTES > len(content):
+        raise ArtifactError(f"{filename!r} is not a zip file.")
+    (size,) = struct.unpack_from("<I", content, end + 12)
+    if size > _LARGEST_DIRECTORY:
+        raise ArtifactError(f"{filename!r} holds too many files, or too long names; {MOST_FILES} files are allowed.")

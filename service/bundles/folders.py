@@ -26,6 +26,11 @@ def uploads(settings: Settings) -> Path:
     return _folder(settings.data.absolute() / "imports")
 
 
+def unpacked(bundle: Path) -> Path:
+    """Where an upload's members lie while they are brought in."""
+    return bundle.with_suffix(".unpacked")
+
+
 def control_plane_id(settings: Settings) -> str:
     """Made once for a data directory, and written into bundles."""
     file = settings.data.absolute() / "control-plane.id"

@@ -3,7 +3,7 @@
 =====  ===========================================================================================
 step   what
 =====  ===========================================================================================
-I1     the bundle is read from its beginning, each member checked; what the store has is left alone
+I1     a process of its own reads the bundle, each member checked; what the store has is left alone
 I2     the bundle was whole, and the snapshot has all that it needs
 I3     one transaction: branches and epochs as they were, the new application, its branch
 I4     the upload is removed
@@ -19,20 +19,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy.orm import Session
 
 from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown
 from epochal.faults import declare
+from epochal.service.bundles import folders
 from epochal.service.bundles.importing_rows import ImportedRows
+from epochal.service.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.bundles.uploads import Uploads
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Operation
 from epochal.service.operations.worker import Progress
 from epochal.service.settings import Settings
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
-from epochal.snapshots.bundle_reading import BundleLimits, BundleReader, Member
+from epochal.snapshots.bundle_reading import BundleLimits, Member
+from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore
+
+_PIECE = 4 << 20
 
 READ = declare("import.member-stored", "one more member of the bundle is in the store")
 STORED = declare("import.stored", "all of the bundle is in the store, the catalog knows nothing of it")
@@ -41,7 +47,7 @@ REGISTERED = declare("import.registered", "the new application is there, the upl
 
 
 @dataclass
-class Unpacked:
+class Contents:
     """What came out of a bundle. ``manifests`` newest first."""
 
     header: BundleHeader
@@ -78,13 +84,14 @@ class Importing:
         limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
         written: list[str] = []
         try:
-            with BundleReader(self._uploads.content(order["upload"]), limits) as reader:
-                unpacked = self._unpack(reader, written, progress)
-            self._check_complete(unpacked)
+            bundle = self._uploads.content(order["upload"])
+            with unpacked(bundle, folders.unpacked(bundle), limits) as read:
+                contents = self._bring_in(read, written, progress)
+            self._check_complete(contents)
             STORED.hit()
             with self._database.writing() as session:
                 row = session.get_one(Operation, operation)
-                result = self._register(session, row, order, unpacked)
+                result = self._register(session, row, order, contents)
                 WRITTEN.hit()
                 finish(session, row, result)
         except (CatalogUnavailable, OutcomeUnknown):
@@ -96,46 +103,45 @@ class Importing:
         REGISTERED.hit()
         self._uploads.remove(order["upload"])
 
-    def _unpack(self, reader: BundleReader, written: list[str], progress: Callable[[str], None]) -> Unpacked:
+    def _bring_in(self, bundle: UnpackedBundle, written: list[str], progress: Callable[[str], None]) -> Contents:
         """I1."""
-        unpacked = Unpacked(reader.header, reader.epochs(), written=written)
+        contents = Contents(bundle.header, bundle.epochs(), written=written)
         done = 0
-        for member in reader.members():
-            done += len(member.data)
+        for member in bundle.members():
+            done += member.bytes
             for path in member.paths:
                 self._store_member(path, member, written)
             if member.manifest is not None:
-                unpacked.manifests.append(
-                    Member(
-                        member.kind,
-                        member.sha256,
-                        b"",
-                        member.paths,
-                        member.manifest,
-                        member.has_bases,
-                        member.has_checkpoints,
-                    )
-                )
+                contents.manifests.append(member)
             READ.hit()
-            progress(f"{done} of {reader.header.bytes} bytes")
-        return unpacked
+            progress(f"{done} of {bundle.header.bytes} bytes")
+        return contents
 
     def _store_member(self, path: str, member: Member, written: list[str]) -> None:
         try:
-            there = self._store.read(path) if self._store.size(path) == len(member.data) else b""
+            same = self._store.size(path) == member.bytes and self._sha256(path, member) == member.sha256
         except FileMissing:
-            self._store.write(path, member.data)
+            with pa.memory_map(str(member.file)) as mapped:
+                self._store.write(path, mapped.read_buffer())
             written.append(path)
             return
-        if hashlib.sha256(there).hexdigest() != member.sha256:
+        if not same:
             raise Conflict(
                 f"The store has another file {path} than the bundle: two different branches have the same name. Import "
                 "it into another control plane."
             )
 
-    def _check_complete(self, unpacked: Unpacked) -> None:
+    def _sha256(self, path: str, member: Member) -> str:
+        """Of the file that is there, read in pieces."""
+        digest = hashlib.sha256()
+        with self._store.open(FileReference(path=path, sha256=member.sha256, bytes=member.bytes, rows=0), path) as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def _check_complete(self, contents: Contents) -> None:
         """I2: nothing that the snapshot needs is missing."""
-        needed = References(self._store).needed(unpacked.header.snapshot)
+        needed = References(self._store).needed(contents.header.snapshot)
         for path in sorted(needed):
             try:
                 self._store.size(path)
@@ -146,19 +152,19 @@ class Importing:
                 ) from None
 
     def _register(
-        self, session: Session, operation: Operation, order: Mapping[str, Any], unpacked: Unpacked
+        self, session: Session, operation: Operation, order: Mapping[str, Any], contents: Contents
     ) -> dict[str, Any]:
         """I3."""
-        rows = ImportedRows(session, unpacked.header, operation.created_by)
+        rows = ImportedRows(session, contents.header, operation.created_by)
         rows.check_since()
-        references = [member.manifest for member in unpacked.manifests if member.manifest is not None]
-        whole = {reference.key for reference in references[: unpacked.whole]}
-        rows.add_epochs(unpacked.epochs, {reference.key: reference for reference in references}, whole)
+        references = [member.manifest for member in contents.manifests if member.manifest is not None]
+        whole = {reference.key for reference in references[: contents.whole]}
+        rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
         session.flush()
         application = rows.add_application(order)
         return {
             "application": application.name,
             "branch": application.branch,
-            "parent": {"branch": unpacked.header.snapshot.branch, "epoch": unpacked.header.snapshot.epoch},
-            "files": len(unpacked.written),
+            "parent": {"branch": contents.header.snapshot.branch, "epoch": contents.header.snapshot.epoch},
+            "files": len(contents.written),
         }

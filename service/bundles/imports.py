@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,10 @@ from epochal.service.artifacts.repository import ArtifactRepository
 from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.bundles.schemas import CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.service.bundles.unpacking import unpacked
 from epochal.service.bundles.uploads import Uploads
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
@@ -31,7 +36,15 @@ from epochal.service.ports import Builder
 from epochal.service.retention.operations import check_not_collecting
 from epochal.service.settings import Limits, Settings
 from epochal.snapshots.bundle_format import BundleError, BundleHeader
-from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
+from epochal.snapshots.bundle_reading import BundleLimits
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A bundle's header, and where its code is, by checksum."""
+
+    header: BundleHeader
+    artifacts: Mapping[str, Path]
 
 
 class ImportService:
@@ -70,13 +83,19 @@ class ImportService:
 
     def plan(self, id: str, request: ImportApplication) -> ImportPlan:
         """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, and what the builder says of the code."""
-        return self._look(id, request)[0]
+        with self._beginning(id) as beginning:
+            return self._look(beginning, request)[0]
 
     def make(self, id: str, request: ImportApplication, by: str) -> OperationAnswer:
         """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
-        plan, header, graph, configuration, artifacts = self._look(id, request)
+        with self._beginning(id) as beginning:
+            return self._make(id, beginning, request, by)
+
+    def _make(self, id: str, beginning: Beginning, request: ImportApplication, by: str) -> OperationAnswer:
+        plan, graph, configuration = self._look(beginning, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
+        header = beginning.header
         upload = self._uploads.get(id)
         order: dict[str, Any] = {
             "branch": header.snapshot.branch,
@@ -104,24 +123,31 @@ class ImportService:
             rows = ImportedRows(session, header, by)
             rows.check_since()
             rows.check_branches()
-            register_artifacts(session, self._settings, header, artifacts, by)
+            register_artifacts(session, self._settings, beginning, by)
             return rows.add_owner(), order
 
         return self._worker.begin("import", by, wish).model_copy(update={"application": plan.application})
 
-    def _look(
-        self, id: str, request: ImportApplication
-    ) -> tuple[ImportPlan, BundleHeader, GraphDescription, ApplicationConfiguration, dict[str, bytes]]:
-        """Reads the bundle's beginning: who made it, its code, where it wrote."""
+    @contextmanager
+    def _beginning(self, id: str) -> Iterator[Beginning]:
         _, path = self._uploads.whole(id)
-        header, artifacts = read_beginning(path, self._settings)
+        folder = path.with_suffix(f".{new_id()}")
+        with unpacked(path, folder, limits_of(self._settings), code_only=True) as bundle:
+            artifacts = {member.sha256: member.file for member in bundle.members()}
+            yield Beginning(bundle.header, artifacts)
+
+    def _look(
+        self, beginning: Beginning, request: ImportApplication
+    ) -> tuple[ImportPlan, GraphDescription, ApplicationConfiguration]:
+        """Who made the bundle, its code, where it wrote."""
+        header, artifacts = beginning.header, beginning.artifacts
         version = header.made_with
         configuration = merged_configuration(version.configuration, request.configuration)
         check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
         parameters = mapped(version.parameters, request)
         if version.artifact not in artifacts:
             raise BundleError("The bundle does not hold the code that made its snapshot: it was altered.")
-        content = artifacts[version.artifact]
+        content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with kept_for_a_while(self._settings.artifacts_directory, version.filename, content) as code:
             after = self._builder.describe(code, parameters)
@@ -139,7 +165,7 @@ class ImportService:
             sources=sources,
             needs=needs(sinks, sources, parameters),
         )
-        return plan, header, after, configuration, artifacts
+        return plan, after, configuration
 
     @property
     def _limits(self) -> Limits:
@@ -151,15 +177,13 @@ class ImportService:
                 raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
 
 
-def register_artifacts(
-    session: Session, settings: Settings, header: BundleHeader, artifacts: dict[str, bytes], by: str
-) -> None:
+def register_artifacts(session: Session, settings: Settings, beginning: Beginning, by: str) -> None:
     """The code that came with a bundle, as if it had been uploaded. Raises ``ArtifactError``."""
     repository = ArtifactRepository(session)
-    for version in header.versions:
-        content = artifacts.get(version.artifact)
-        if content is None:
+    for version in beginning.header.versions:
+        if version.artifact not in beginning.artifacts:
             raise BundleError(f"The bundle does not hold the code {version.artifact}: it was altered.")
+        content = beginning.artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, settings.limits.artifact_unpacked_bytes)
         row = repository.find(version.artifact)
         filename = version.filename if row is None else row.filename
@@ -171,14 +195,6 @@ def register_artifacts(
             session.flush()
 
 
-def read_beginning(path: Path, settings: Settings) -> tuple[BundleHeader, dict[str, bytes]]:
-    """A bundle's header and code, which come first. Raises ``BundleError``."""
-    limits = BundleLimits(artifact=settings.limits.artifact_bytes, all=settings.limits.bundle_unpacked_bytes)
-    artifacts: dict[str, bytes] = {}
-    with BundleReader(path, limits) as reader:
-        reader.epochs()
-        for member in reader.members():
-            if member.kind != "artifacts":
-                break
-            artifacts[member.sha256] = member.data
-        return reader.header, artifacts
+def limits_of(settings: Settings) -> BundleLimits:
+    limits = settings.limits
+    return BundleLimits(artifact=limits.artifact_bytes, all=limits.bundle_unpacked_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import Any
 
@@ -67,5 +68,9 @@ class BundleWork:
             if path.name.endswith(folders.UNFINISHED) or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
         for path in folders.uploads(self._settings).iterdir():
-            if path.is_file() and path.stem not in busy and path.stat().st_mtime < oldest:
+            if path.stem.partition(".")[0] in busy or path.stat().st_mtime >= oldest:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
                 self._uploads.remove(path.stem)

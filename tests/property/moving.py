@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,8 @@ class Mover:
     def imported(self, operation: OperationAnswer, bundle: Path, source: World) -> App:
         """What the model knows then."""
         model, result = self.world.model, self._result(operation)
-        with BundleReader(bundle, LIMITS) as reader:
-            header, epochs = reader.header, reader.epochs()
+        with tempfile.TemporaryDirectory() as folder, BundleReader(bundle, Path(folder), LIMITS) as reader:
+            header, epochs = reader.header, list(reader.epochs())
         for branch in header.branches:
             model.parents.setdefault(branch.id, branch.parent)
             model.retains.setdefault(branch.id, source.model.retains[branch.id])

@@ -8,7 +8,8 @@ import tarfile
 
 import pytest
 
-from tests.service.bundles import exported, members, packed, refused, with_state
+from epochal.service.bundles import unpacking
+from tests.service.bundles import exported, imported, members, packed, refused, with_state
 from tests.service.conftest import Plane
 
 
@@ -74,3 +75,44 @@ def test_no_member_is_anything_but_a_file(plane: Plane, other: Plane, type: byte
     about = tarfile.TarInfo("files/" + "0" * 64)
     about.type, about.linkname = type, "/etc/passwd"
     assert refused(other, packed([*whole[:2], (about, b""), *whole[2:]]))[1] == "invalid-bundle"
+
+
+BOMBS = {
+    "epochs.jsonl": bytes(63 << 20),
+    "epochs.jsonl beyond its limit": bytes(65 << 20),
+    "epochs.jsonl of empty lines": b"\n" * (63 << 20),
+    "epochs.jsonl of one epoch": None,
+    "bundle.json": b'{"kind": "epochal-bundle", "format": 1, "made_by": [' + b"{}," * (1 << 20),
+    "bundle.json beyond its limit": bytes(5 << 20),
+    "files/": bytes(200 << 20),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_bundle_that_unpacks_to_much_is_refused_in_little_memory(
+    plane: Plane, other: Plane, monkeypatch: pytest.MonkeyPatch, bomb: str
+) -> None:
+    """The memory is that of the process that reads bundles: its limit here is what a bundle that is whole needs."""
+    monkeypatch.setattr(unpacking, "MEMORY_BYTES", 192 << 20)
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    name, data = bomb.partition(" ")[0], BOMBS[bomb]
+    if data is None:
+        data = whole[1][1] * ((60 << 20) // len(whole[1][1]))
+    if name == "files/":
+        about = tarfile.TarInfo("files/" + "0" * 64)
+        small = packed([*whole[:-1], *[(about, data)] * 2, whole[-1]])
+    else:
+        small = packed([(about, data if about.name == name else old) for about, old in whole])
+    assert len(small) < 200_000
+    status, slug, detail = refused(other, small)
+    assert (status, slug) == (422, "invalid-bundle")
+    assert "Traceback" not in detail and len(detail.splitlines()) == 1
+    assert imported(other, packed(whole))["state"] == "succeeded"
+
+
+def test_a_bundle_with_more_members_than_its_header_says_is_refused(plane: Plane, other: Plane) -> None:
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    code = next(part for part in whole if part[0].name.startswith("artifacts/"))
+    assert "more members" in refused(other, packed([*whole[:2], *[code] * 50, *whole[2:]]))[2]
