@@ -61,6 +61,10 @@ class Settings(BaseModel):
     """How often what no retained snapshot needs is deleted; ``None``: only when somebody asks for it."""
     grace_seconds: float = Field(default=3600.0, ge=0)
     """Files younger than this are never deleted, nor those of snapshots that expired less long ago."""
+    log_bytes: int = Field(default=16 << 20, gt=0)
+    """A driver's log that is larger is rotated."""
+    log_files: int = Field(default=3, ge=1)
+    """Rotated files that are kept of a driver's log."""
     limits: Limits = Limits()
 
     @property

@@ -52,6 +52,10 @@ def up(
     grace: Annotated[
         float, typer.Option(metavar="HOURS", min=0, help="Files younger than this are never deleted.")
     ] = 1.0,
+    log_size: Annotated[
+        float, typer.Option(metavar="MB", min=0.1, help="A driver's log that is larger is rotated.")
+    ] = 16.0,
+    log_files: Annotated[int, typer.Option(min=1, help="Rotated files that are kept of a driver's log.")] = 3,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +86,8 @@ def up(
             authentication=authentication,
             driver_user=driver_user or default_driver_user(),
             collect_every_seconds=collect_every * 3600 or None,
+            log_bytes=int(log_size * (1 << 20)),
+            log_files=log_files,
             grace_seconds=grace * 3600,
         )
         serve(settings, listener, lambda: _announce(output, settings, servers))

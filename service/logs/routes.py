@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from epochal.errors import NotFound
 from epochal.service.context import Control, ControlPlane
 from epochal.service.executions.schemas import ExecutionAnswer
-from epochal.service.logs.files import appended, log_path, tail
+from epochal.service.logs.files import LogFollower, log_path, tail_and_follow
 from epochal.service.schema import Name
 from epochal.service.security import Scope, requires
 
@@ -35,12 +35,12 @@ async def logs(
 ) -> Response:
     """Of the latest execution. With `attempt`, following ends with that attempt; without it, the next one follows."""
     path, number = await asyncio.to_thread(_log_of, control, name, attempt)
-    text, position = await asyncio.to_thread(tail, path, lines)
+    text, follower = await asyncio.to_thread(tail_and_follow, path, lines)
     if not follow:
         return Response(text, media_type=_MEDIA_TYPE)
     following = _Following(control, name, only=attempt is not None)
     return StreamingResponse(
-        following.stream(text, path, number, position), media_type=_MEDIA_TYPE, headers={"cache-control": "no-store"}
+        following.stream(text, follower, number), media_type=_MEDIA_TYPE, headers={"cache-control": "no-store"}
     )
 
 
@@ -50,19 +50,18 @@ class _Following:
         self._application = application
         self._only = only
 
-    async def stream(self, text: bytes, path: Path, attempt: int, position: int) -> AsyncIterator[bytes]:
+    async def stream(self, text: bytes, follower: LogFollower, attempt: int) -> AsyncIterator[bytes]:
         yield text
         while True:
             latest, running = await asyncio.to_thread(self._state, attempt)
             # Asked before reading: what an attempt that has ended wrote last is read still.
-            for block in await asyncio.to_thread(_appended, path, position):
-                position += len(block)
+            for block in await asyncio.to_thread(_appended, follower):
                 yield block
             if not running and self._only:
                 return
             if not running and latest != attempt and not self._only:
                 path, attempt = await asyncio.to_thread(_log_of, self._control, self._application, latest)
-                position = 0
+                follower = LogFollower(path)
                 continue
             await asyncio.sleep(POLL_SECONDS)
 
@@ -73,8 +72,8 @@ class _Following:
         return execution.attempt, running
 
 
-def _appended(path: Path, position: int) -> list[bytes]:
-    return list(appended(path, position))
+def _appended(follower: LogFollower) -> list[bytes]:
+    return list(follower.appended())
 
 
 def _log_of(control: ControlPlane, application: str, attempt: int | None) -> tuple[Path, int]:

@@ -12,6 +12,7 @@ from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound
 from epochal.service.driver.orders import ArtifactFile, DriverOrders
 from epochal.service.launchers.base import Launcher, ProcessReference
 from epochal.service.logs.files import log_path
+from epochal.service.logs.rotation import rotate
 from epochal.service.ports import AttemptTicket, Executions, LaunchPlan, SupervisedAttempt, SupervisedExecution
 from epochal.service.settings import Settings
 from epochal.service.supervision import failures
@@ -53,6 +54,7 @@ class ThreadedSupervisor:
         self._departures = Departures(launcher, settings.work_directory)
         self._listening_since = datetime.now(UTC)
         self._last_round = self._listening_since
+        self._logs_that_stay: set[Path] = set()
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -104,6 +106,7 @@ class ThreadedSupervisor:
         for execution in supervised:
             if self._closing or not self._may_supervise():
                 return
+            self._rotate_log(execution)
             try:
                 self._look(execution)
             except (CatalogUnavailable, Conflict, NotFound) as error:
@@ -112,6 +115,17 @@ class ThreadedSupervisor:
             except Exception:
                 # One execution must not keep the others from being looked after.
                 log.exception("execution %s could not be looked after", execution.id)
+
+    def _rotate_log(self, execution: SupervisedExecution) -> None:
+        if not execution.attempts:
+            return
+        path = self._log(execution, execution.attempts[-1])
+        try:
+            rotate(path, self._settings.log_bytes, self._settings.log_files)
+        except OSError as error:
+            if path not in self._logs_that_stay:
+                self._logs_that_stay.add(path)
+                log.warning("the log %s cannot be rotated, and grows: %s", path, error)
 
     def _look(self, execution: SupervisedExecution) -> None:
         now = datetime.now(UTC)

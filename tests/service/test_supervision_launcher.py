@@ -19,7 +19,8 @@ from epochal.service.launchers.base import ProcessReference
 from epochal.service.launchers.java import check_java
 from epochal.service.launchers.local import LocalLauncher, driver_environment
 from epochal.service.launchers.processes import LocalProcess
-from epochal.service.logs.files import appended, last_lines, log_path, tail
+from epochal.service.logs.files import LogFollower, last_lines, log_path, tail, tail_and_follow
+from epochal.service.logs.rotation import rotate, rotated
 from epochal.testing.drivers import encoded
 from tests.waiting import eventually
 
@@ -185,12 +186,45 @@ def test_a_log_is_tailed_from_its_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     lines = [f"line {number} {'x' * (number % 300)}\n".encode() for number in range(5000)]
     log.write_bytes(b"".join(lines) + b"unfinished")
-    text, position = tail(log, 3)
+    text, follower = tail_and_follow(log, 3)
     assert text == lines[-2] + lines[-1] + b"unfinished"
-    assert position == log.stat().st_size
+    assert follower.position == log.stat().st_size
     with log.open("ab") as more:
         more.write(b" and more\n")
-    assert b"".join(appended(log, position)) == b" and more\n"
-    assert tail(log, 100_000)[0] == log.read_bytes()
-    assert tail(log, 0)[0] == b""
-    assert tail(tmp_path / "none", 5) == (b"", 0)
+    assert b"".join(follower.appended()) == b" and more\n"
+    assert tail(log, 100_000) == log.read_bytes()
+    assert tail(log, 0) == b""
+    assert tail(tmp_path / "none", 5) == b""
+
+
+def test_a_log_is_rotated_while_it_is_written_and_followed(tmp_path: Path) -> None:
+    """The writer holds the file open, as a driver and its JVM do."""
+    path = tmp_path / "log"
+    with path.open("ab", buffering=0) as writer:
+        expected, read = b"", b""
+        follower = LogFollower(path)
+        for number in range(50):
+            line = f"{number} {'x' * 30}\n".encode()
+            writer.write(line)
+            expected += line
+            if number % 3 == 0:
+                read += b"".join(follower.appended())
+            rotate(path, largest=200, files=2)
+        read += b"".join(follower.appended())
+    assert read == expected
+    assert sorted(tmp_path.iterdir()) == [path, rotated(path, 1), rotated(path, 2)]
+    kept = rotated(path, 2).read_bytes() + rotated(path, 1).read_bytes() + path.read_bytes()
+    assert expected.endswith(kept) and len(kept) > 400
+    assert path.stat().st_size <= 200
+    assert tail(path, 1000) == kept
+    assert last_lines(path, 9).encode() == b"".join(expected.splitlines(keepends=True)[-9:]).rstrip()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_rotation_that_was_interrupted_is_completed(tmp_path: Path, cut: bool) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"" if cut else b"first\n")
+    path.with_name("log.part").write_bytes(b"first\n")
+    assert rotate(path, largest=100, files=2) is cut
+    assert tail(path, 10) == b"first\n"
+    assert not path.with_name("log.part").exists()
