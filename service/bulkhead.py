@@ -25,7 +25,7 @@ class Bulkhead:
     """
 
     def __init__(self, url: str, threads: int = DRIVER_THREADS) -> None:
-        self.database = Database(url, connections=threads + SUPERVISION_CONNECTIONS)
+        self.database = Database(url, connections=threads + SUPERVISION_CONNECTIONS, urgent=True)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="drivers")
 
     async def run(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from epochal.errors import (
     OptionError,
     OutcomeUnknown,
 )
+from epochal.service.catalog.turns import turns_of
 from epochal.service.catalog.writes import Write
 
 _BUSY_SECONDS = 15.0
@@ -35,12 +36,16 @@ class Database:
     """Reading and writing transactions on one catalog.
 
     SQLite: WAL, foreign keys on, writers take the write lock when they begin (a deferred writer could find the database
-    changed below it half-way). PostgreSQL: READ COMMITTED; what has to be in order locks the branch's row.
+    changed below it half-way); those of this process take turns, ``urgent`` ones first. PostgreSQL: READ COMMITTED;
+    what has to be in order locks the branch's row.
     """
 
-    def __init__(self, url: str, connections: int = CONNECTIONS) -> None:
+    def __init__(self, url: str, connections: int = CONNECTIONS, urgent: bool = False) -> None:
         self.url = url
         self._engine = make_engine(url, connections)
+        file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        self._turns = turns_of(Path(file)) if file else None
+        self._urgent = urgent
         self._writing_engine = self._engine.execution_options(epochal_writing=True)
         self._read = sessionmaker(self._engine, expire_on_commit=False)
         self._write = sessionmaker(self._writing_engine, expire_on_commit=False)
@@ -62,7 +67,7 @@ class Database:
         ``write``: which of the writes it is that drivers ask for. Raises ``Conflict``, ``NameTaken``,
         ``CatalogUnavailable``; ``OutcomeUnknown`` when the commit itself was lost.
         """
-        with _translated(), self._write() as session:
+        with self._turn(), _translated(), self._write() as session:
             yield session
             session.flush()
             if write is not None:
@@ -72,15 +77,18 @@ class Database:
             except (exc.OperationalError, exc.InterfaceError) as error:
                 reason = _reason(error)
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
-            if write is not None:
-                write.landed.hit()
+        if write is not None:
+            write.landed.hit()
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._turns is None else self._turns.turn(self._urgent, _BUSY_SECONDS)
 
     @contextmanager
     def migrating(self) -> Iterator[Session]:
         """As :meth:`writing`, for changes of tables. SQLite's are made anew and take the old ones' names, which foreign
         keys forbid while they are checked row by row: there they are checked at the end. Raises ``CatalogVersion``."""
         sqlite = self._engine.dialect.name == "sqlite"
-        with _translated(), self._writing_engine.connect() as connection:
+        with self._turn(), _translated(), self._writing_engine.connect() as connection:
             # Within a transaction this pragma does nothing, so SQLAlchemy, which would begin one, is not asked.
             driver: Any = connection.connection.driver_connection
             if sqlite:
