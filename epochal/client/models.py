@@ -46,6 +46,16 @@ class Parent(Answer):
 ApplicationState = Literal["created", "starting", "running", "stopping", "stopped", "failed"]
 
 
+class Restarts(Answer):
+    """Attempts that failed lately; ``failure`` is the last one. With more than ``allowed`` the application fails."""
+
+    failures: int
+    allowed: int
+    failure: Failure
+    failed_at: datetime
+    next_attempt_at: datetime | None = None
+
+
 class Application(Answer):
     """A named streaming program and where it is now. ``detail`` and ``failure`` say why, for people."""
 
@@ -62,6 +72,7 @@ class Application(Answer):
     parent: Parent | None = None
     execution: str | None = None
     failure: Failure | None = None
+    restarts: Restarts | None = None
     created_at: datetime
     updated_at: datetime
 

@@ -39,8 +39,6 @@ _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 _MALFORMED = ("MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "INVALID_JSON_RECORD_TYPE")
 _UNREADABLE = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "FAILED_READ_FILE.FILE_NOT_EXIST")
 _LONGEST_MESSAGE = 2_000
-_RAISED = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
-"""The exceptions of tracebacks, also of those from which others were raised; frames are indented."""
 _OF_OPERATING_SYSTEM = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, (OSError, MemoryError))
 )
@@ -129,8 +127,11 @@ def _of_python_function(text: str) -> Failure:
     if start < 0:
         return _failure(AuthorError, f"A Python function of the pipeline raised an exception: {_first_cause(text)}")
     traceback = text[start:].partition("\n\tat ")[0].rstrip()
-    message = f"A Python function of the pipeline raised {traceback.splitlines()[-1].strip()}"
-    kind = TransientAuthorError if set(_RAISED.findall(text)) & _OF_OPERATING_SYSTEM else AuthorError
+    raised = traceback.splitlines()[-1].strip()
+    message = f"A Python function of the pipeline raised {raised}"
+    # Spark leaves out what it was raised from: of an exception that is no builtin, nobody knows what stands behind it.
+    name = raised.partition(":")[0]
+    kind = TransientAuthorError if "." in name or name in _OF_OPERATING_SYSTEM else AuthorError
     return Failure(type=kind.slug, message=message[:_LONGEST_MESSAGE], traceback=traceback)
 
 

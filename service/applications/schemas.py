@@ -77,6 +77,16 @@ class Parent(Answer):
     epoch: int
 
 
+class Restarts(Answer):
+    """Attempts of what is under way that failed within the restart strategy's window, and what comes next."""
+
+    failures: int
+    allowed: int = Field(description="With more failures than that within the window the application is `failed`.")
+    failure: Failure = Field(description="The last one.")
+    failed_at: datetime
+    next_attempt_at: datetime | None = Field(description="Unset while an attempt runs, and when there will be none.")
+
+
 class ApplicationAnswer(Answer):
     name: str
     state: ApplicationState
@@ -91,5 +101,6 @@ class ApplicationAnswer(Answer):
     parent: Parent | None
     execution: str | None
     failure: Failure | None
+    restarts: Restarts | None = Field(description="Unset unless attempts have failed lately.")
     created_at: datetime
     updated_at: datetime

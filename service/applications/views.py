@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import cast
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.service.applications.configuration import ApplicationConfiguration
+from epochal.service.applications.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.applications.schemas import ApplicationAnswer, Head, Parent
+from epochal.service.applications.schemas import ApplicationAnswer, Head, Parent, Restarts
 from epochal.service.catalog.executions import ENDED, latest_version
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Attempt, Epoch, Execution, Version
 from epochal.service.catalog.records import failure_of, key_of
+from epochal.service.catalog.types import now
 from epochal.service.ports import ApplicationState
+from epochal.service.supervision.failures import permanent
+from epochal.service.supervision.restarts import next_attempt_at
 
 
 def application_answer(session: Session, row: Application) -> ApplicationAnswer:
@@ -34,6 +39,7 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
         parent=_parent(repository, row),
         execution=row.execution,
         failure=failure_of(execution.failure) if execution else None,
+        restarts=_restarts(session, execution, version),
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
@@ -44,6 +50,33 @@ def _version(session: Session, row: Application, execution: Execution | None) ->
     if execution is None or execution.state in ENDED:
         return latest_version(session, row.id)
     return session.get_one(Version, (row.id, execution.version))
+
+
+def _restarts(session: Session, execution: Execution | None, version: Version) -> Restarts | None:
+    """Of what is under way: a failed application says its failure, a stopped one is over."""
+    if execution is None or execution.state in ENDED:
+        return None
+    strategy, moment = RestartStrategy.model_validate(version.configuration.get("restart", {})), now()
+    query = select(Attempt).where(
+        Attempt.execution == execution.id,
+        Attempt.ended_at > moment - timedelta(seconds=strategy.window_seconds),
+        Attempt.failure.is_not(None),
+    )
+    failed = session.scalars(query.order_by(Attempt.number)).all()
+    if not failed:
+        return None
+    last, failure = failed[-1], failure_of(failed[-1].failure)
+    if failure is None or last.ended_at is None:
+        return None
+    ended = [attempt.ended_at for attempt in failed if attempt.ended_at is not None]
+    waits = execution.state == "starting" and last.number == execution.attempt and not permanent(failure)
+    return Restarts(
+        failures=len(failed),
+        allowed=strategy.max_restarts,
+        failure=failure,
+        failed_at=last.ended_at,
+        next_attempt_at=next_attempt_at(ended, strategy, moment) if waits else None,
+    )
 
 
 def _detail(session: Session, execution: Execution | None) -> str | None:

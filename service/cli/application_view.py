@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import Application, Execution, KeyColumn, OpenTransaction, Savepoint, StateTable
+from epochal.client.models import Application, Execution, KeyColumn, OpenTransaction, Restarts, Savepoint, StateTable
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
@@ -49,7 +49,7 @@ def application_table(applications: Sequence[ListedApplication], now: datetime |
             "–" if head is None else str(head.epoch),
             "–" if head is None else words.age(head.committed_at, now),
             "–" if application.attempt is None else str(application.attempt),
-            _detail(application),
+            _detail(application, now),
         )
     return table
 
@@ -68,6 +68,8 @@ def application_page(
     if savepoints:
         parts += [Text(), savepoint_table(savepoints, now)]
     failure = application.failure
+    if failure is None and application.restarts is not None:
+        failure = application.restarts.failure
     if failure is not None:
         parts += [Text(), Text.assemble((f"{failure.type}: ", "bold red"), failure.message)]
         if failure.traceback:
@@ -131,10 +133,16 @@ def state_text(state: str) -> Text:
     return Text(f"{glyph} {state}", style=style)
 
 
-def _detail(application: Application) -> Text:
+def _detail(application: Application, now: datetime | None) -> Text:
     if application.failure is not None and application.state == "failed":
         return Text(f"{application.failure.type}: {application.failure.message}".partition("\n")[0], style="red")
+    restarts = application.restarts
+    if restarts is not None and application.state == "starting":
+        said = f"{_restarts(restarts, now)}: {restarts.failure.type}: {restarts.failure.message}"
+        return Text(said.partition("\n")[0], style="red")
     parts = [application.detail] if application.detail else []
+    if restarts is not None:
+        parts.append(f"{_restarts(restarts, now)} ({restarts.failure.type})")
     if application.parent is not None:
         parts.append(f"fork of {application.parent.application} at {application.parent.epoch}")
     if application.shadow:
@@ -142,10 +150,21 @@ def _detail(application: Application) -> Text:
     return Text(" · ".join(parts), style="dim")
 
 
+def _restarts(restarts: Restarts, now: datetime | None) -> str:
+    failed = f"failed {restarts.failures} of at most {restarts.allowed + 1} times"
+    if restarts.next_attempt_at is None:
+        return failed
+    seconds = (restarts.next_attempt_at - (now or datetime.now(UTC))).total_seconds()
+    return f"{failed}, tried again {'now' if seconds < 1 else f'in {seconds:.0f} s'}"
+
+
 def _facts(application: Application, execution: Execution | None, now: datetime | None) -> Table:
     facts: list[tuple[str, RenderableType]] = [("state", state_text(application.state))]
     if application.detail:
         facts.append(("detail", Text(application.detail)))
+    if application.restarts is not None:
+        last = f"the last time {words.age(application.restarts.failed_at, now)}"
+        facts.append(("restarts", Text(f"{_restarts(application.restarts, now)}, {last}", style="red")))
     if application.head is not None:
         committed = words.age(application.head.committed_at, now)
         facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}")))

@@ -9,6 +9,7 @@ from enum import Enum
 from epochal.contracts.catalog import Failure
 from epochal.service.ports import SupervisedAttempt, SupervisedExecution
 from epochal.service.supervision.failures import permanent
+from epochal.service.supervision.restarts import next_attempt_at
 from epochal.service.supervision.settings import SupervisionSettings
 
 
@@ -107,14 +108,11 @@ def _while_running(
 
 
 def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now: datetime) -> Decision:
-    """The restart strategy: exponential back-off, at most so many restarts in a window."""
+    """What would fail again is not tried again; for the rest there is the restart strategy."""
     if permanent(last.failure):
         return EndExecution(failed=True, failure=last.failure)
-    strategy = execution.restart
-    window_start = now - timedelta(seconds=strategy.window_seconds)
-    recent = sum(attempt.ended_at is not None and attempt.ended_at > window_start for attempt in execution.attempts)
-    if recent > strategy.max_restarts:
+    ended = [attempt.ended_at or attempt.started_at for attempt in execution.attempts]
+    due = next_attempt_at(ended, execution.restart, now)
+    if due is None:
         return EndExecution(failed=True, failure=last.failure)
-    pause = min(strategy.backoff_seconds * 2 ** max(0, recent - 1), strategy.backoff_limit_seconds)
-    ended_at = last.ended_at or last.started_at
-    return Launch() if now >= ended_at + timedelta(seconds=pause) else Wait()
+    return Launch() if now >= due else Wait()

@@ -22,7 +22,7 @@ from epochal.client.past import DiffRow, Scan
 from epochal.contracts.catalog import Failure
 from epochal.pipeline.names import alternatives
 from epochal.service.cli import words
-from epochal.service.cli.application_view import ListedApplication, application_table
+from epochal.service.cli.application_view import ListedApplication, application_page, application_table
 from epochal.service.cli.failures import ExitCode, exit_code, sentence
 from epochal.service.cli.history import epoch_table
 from epochal.service.cli.internal_columns import Shown
@@ -153,6 +153,28 @@ def test_the_list_of_applications_has_one_line_each(width: int) -> None:
     assert lines[2].endswith("fork of flights at 103 · shadow")
     assert lines[3].endswith("SinkError: No space left.")
     assert lines[4].endswith("[not markup]")
+
+
+def test_a_restart_loop_says_its_cause_in_the_list_and_on_the_page() -> None:
+    restarts = {
+        "failures": 3,
+        "allowed": 5,
+        "failure": {"type": "source-error", "message": "The folder is not there.\nLook for it.", "traceback": "line 3"},
+        "failed_at": NOW - timedelta(seconds=2),
+        "next_attempt_at": NOW + timedelta(seconds=4),
+    }
+    looping = application("looping", state="starting", restarts=restarts)
+    [line] = [line for line in drawn(application_table([looping], NOW), 160).splitlines() if "looping" in line]
+    assert line.rstrip().endswith(
+        "failed 3 of at most 6 times, tried again in 4 s: source-error: The folder is not there."
+    )
+    page = drawn(application_page(looping, None, [], [], NOW), 120)
+    assert "failed 3 of at most 6 times, tried again in 4 s, the last time 2 s ago" in page
+    assert "source-error: The folder is not there.\nLook for it." in page and "line 3" in page
+
+    goes_on = application("goes-on", detail="waiting for sink", restarts={**restarts, "next_attempt_at": None})
+    [line] = [line for line in drawn(application_table([goes_on], NOW), 160).splitlines() if "goes-on" in line]
+    assert line.rstrip().endswith("waiting for sink · failed 3 of at most 6 times (source-error)")
 
 
 def test_no_application_says_how_to_make_one() -> None:
