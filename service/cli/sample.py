@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -44,9 +46,22 @@ def take_sample(pipeline: Pipeline, rows: int, spark: SparkSession, configuratio
                 without.append(node.name)
             else:
                 inputs[node.name] = source.read(spark, slice).limit(rows)
-        outputs = harness.epoch(**inputs)
+        with _aborts_are_raised():
+            outputs = harness.epoch(**inputs)
         states = {table.id: _as_shown(table, harness.state(table.id)) for table in harness.state_tables}
         return Sample(outputs, states, tuple(without))
+
+
+@contextmanager
+def _aborts_are_raised() -> Iterator[None]:
+    """An epoch that is aborted is this call's own error, and need not be a warning, too."""
+    logger = logging.getLogger("epochal.engine.coordinator")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def sample_view(sample: Sample, rows: int) -> RenderableType:

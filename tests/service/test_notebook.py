@@ -93,7 +93,9 @@ rows.key_by("k").process(Twice, name="twice").write("out", console.sink())
 """
 
 
-def test_dev_runs_each_version_and_goes_on_after_errors(spark: SparkSession, tmp_path: Path) -> None:
+def test_dev_runs_each_version_and_goes_on_after_errors(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file, words = tmp_path / "dev.py", StringIO()
     configuration = Configuration.model_validate(QUICK)
     output = Output(False, Console(file=words, width=80), Console(file=words, width=80))
@@ -110,6 +112,7 @@ def test_dev_runs_each_version_and_goes_on_after_errors(spark: SparkSession, tmp
     assert version("x = (") == (False, "error: dev.py, line 1: '(' was never closed: x = (\n")
     ran, said = version(CODE)
     assert not ran and "NameError: name 'FACTOR' is not defined" in said
+    assert [record for record in caplog.records if record.name.startswith("epochal.engine.coordinator")] == []
     ran, said = version(CODE.replace("FACTOR", "20"))
     assert ran and "100" in said
 
