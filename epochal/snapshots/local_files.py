@@ -6,7 +6,9 @@ drivers, who own the store, are not, and have to write into folders that the con
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -51,6 +53,29 @@ def make_folder(folder: Path) -> None:
             owner = folder.parent.stat()
             os.chown(folder, owner.st_uid, owner.st_gid, follow_symlinks=False)
     sync_folder(folder.parent)
+
+
+@contextmanager
+def held_in_place(root: Path, path: Path, make: bool = False) -> Iterator[Path]:
+    """``path`` below ``root``, for root to write to or to remove: by way of its folder, which is held open.
+
+    The store's owner runs authors' code, and could put a link in the way, to have root write or delete elsewhere.
+    ``make`` the folder, when it is not there. Raises ``OSError``.
+    """
+    if os.geteuid() != 0 or sys.platform != "linux":
+        yield path
+        return
+    if make:
+        make_folder(path.parent)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        opened = f"/proc/self/fd/{descriptor}"
+        expected = os.path.normpath(os.path.join(os.path.realpath(root), path.parent.relative_to(root)))
+        if os.readlink(opened) != expected:
+            raise OSError(errno.ELOOP, "there is a symbolic link on the way to it, which stores do not have")
+        yield Path(opened) / path.name
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
-from epochal.snapshots.local_files import write_durably
+from epochal.snapshots.local_files import held_in_place, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.remote_files import RemoteFiles
 
@@ -73,7 +73,8 @@ class SnapshotStore:
         """Write a whole file."""
         with storage_errors(self.location(path)):
             if self._root is not None:
-                write_durably(self._root / path, memoryview(data).cast("B"))
+                with held_in_place(self._root, self._root / path, make=True) as held:
+                    write_durably(held, memoryview(data).cast("B"))
             else:
                 self._remote().write(path, data)
 
@@ -129,7 +130,8 @@ class SnapshotStore:
         try:
             with storage_errors(self.location(path)):
                 if self._root is not None:
-                    (self._root / path).unlink()
+                    with held_in_place(self._root, self._root / path) as held:
+                        held.unlink()
                 else:
                     self._remote().delete(path)
         except FileMissing:

@@ -23,7 +23,7 @@ import pytest
 
 import epochal
 from epochal.client import Client
-from epochal.errors import EnvironmentProblem, EpochalError, OptionError
+from epochal.errors import EnvironmentProblem, EpochalError, OptionError, SnapshotError
 from epochal.service.security.folders import prepare_folders
 from epochal.service.security.isolation import ProcessUser, find_user, identity_of, isolation_of
 from epochal.service.settings import Settings
@@ -307,6 +307,24 @@ def test_folders_that_root_makes_in_a_store_are_their_owners(tmp_path: Path) -> 
     made = [path.stat() for path in (tmp_path / "store").rglob("*")]
     assert len(made) == 4
     assert {(status.st_uid, status.st_gid) for status in made} == {(65534, 65533)}
+
+
+@IS_ROOT
+def test_root_neither_writes_nor_deletes_through_a_link_in_a_store(tmp_path: Path) -> None:
+    """The store's owner runs authors' code, and could have the control plane write where that may not."""
+    store, elsewhere = SnapshotStore(str(tmp_path / "store")), tmp_path / "elsewhere"
+    (elsewhere / "epochs").mkdir(parents=True)
+    (elsewhere / "epochs" / "file").write_text("mine")
+    store.write("branch/manifests/file", b"first")
+    (tmp_path / "store" / "other").symlink_to(elsewhere)
+    (tmp_path / "store" / "branch" / "epochs").symlink_to(elsewhere / "epochs")
+    for path in ("other/epochs/file", "branch/epochs/file"):
+        with pytest.raises(SnapshotError, match="symbolic link"):
+            store.write(path, b"planted")
+        with pytest.raises(SnapshotError, match="symbolic link"):
+            store.delete(path)
+    assert (elsewhere / "epochs" / "file").read_text() == "mine"
+    assert store.delete("branch/manifests/file") and not store.delete("branch/manifests/file")
 
 
 @IS_ROOT

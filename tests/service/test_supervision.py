@@ -279,3 +279,12 @@ input()
         assert plane.attempts == []
         other.communicate("end")
         plane.moves_on()
+
+
+def test_drivers_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
+    with control_plane(settings.model_copy(update={"log_bytes": 1})) as plane:
+        plane.submit("crash")
+        eventually(lambda: plane.state == "failed")
+        assert list(settings.logs_directory.glob("flights/*.log.1"))
+        assert "about to crash" in plane.client.get("/v1/applications/flights/logs").text
+        assert "about to crash" in plane.get()["failure"]["message"]
