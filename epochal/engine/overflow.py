@@ -7,7 +7,7 @@ column. Operators that read another operator's output are left out, as its task 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -30,17 +30,19 @@ def located(graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[str
 
     ``frames``: of the graph's nodes over the epoch's slice, as far as they were made.
     """
+    for node, frame in over_sources(graph, frames):
+        found = _in_operator(node, frame, plans[node.name]) if isinstance(node, AggregateNode) else None
+        if found is not None:
+            return found
+    return None
+
+
+def over_sources(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> Iterator[tuple[OperatorNode, DataFrame]]:
+    """The operators, with their inputs, that read no other operator's output: so no task has to run again."""
     for node in graph.operators:
         above = graph.ancestors((node.input,))
-        if (
-            isinstance(node, AggregateNode)
-            and node.input in frames
-            and not any(isinstance(graph.node(id), OperatorNode) for id in above)
-        ):
-            found = _in_operator(node, frames[node.input], plans[node.name])
-            if found is not None:
-                return found
-    return None
+        if node.input in frames and not any(isinstance(graph.node(id), OperatorNode) for id in above):
+            yield node, frames[node.input]
 
 
 def _in_operator(node: AggregateNode, frame: DataFrame, plan: OperatorPlan) -> EpochAborted | None:

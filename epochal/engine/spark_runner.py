@@ -19,19 +19,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
+from epochal.engine import null_keys, overflow
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.marks import marks
 from epochal.engine.operators import OperatorPlan
-from epochal.engine.overflow import is_overflow, located
+from epochal.engine.overflow import is_overflow
 from epochal.engine.plan import job_shape
 from epochal.engine.session import ANSI
 from epochal.engine.settings import Configuration
 from epochal.engine.tasks.calls import SUBTASK
 from epochal.engine.tasks.drain import DrainTask
 from epochal.engine.tasks.sink import SINK_RESULT, SinkTask
-from epochal.errors import EpochTimeout
+from epochal.errors import EpochalError, EpochTimeout
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode
 from epochal.snapshots.manifest import DeltaFile
@@ -157,13 +158,19 @@ class _EpochJob:
             rows = self._last_stage(frames).collect()
             return self._answers(rows)
         except Exception as error:
-            named = located(self._runner.graph, frames, self._runner.operators) if is_overflow(error) else None
+            named = self._located(error, frames)
             if named is not None:
                 raise named from error
             raise
         finally:
             for frame in self._persisted:
                 frame.unpersist()
+
+    def _located(self, error: Exception, frames: dict[NodeId, DataFrame]) -> EpochalError | None:
+        """What a task or Spark could not say of a failure, from the epoch's slice."""
+        if is_overflow(error):
+            return overflow.located(self._runner.graph, frames, self._runner.operators)
+        return null_keys.located(self._runner.graph, frames) if null_keys.is_null_key(error) else None
 
     def _operator(self, node: OperatorNode, input: DataFrame) -> DataFrame:
         plan = self._runner.operators[node.name]

@@ -87,3 +87,16 @@ def test_any_parallelism_gives_the_same(spark: SparkSession, parallelism: int) -
         assert rows(outputs["sizes"]) == [(1, 50, max(sum(range(u, 200, 50)) for u in range(50)))]
         empty = test.epoch(events=[])
         assert rows(empty["baskets"]) == []
+
+
+@pytest.mark.parametrize("verb", ["process", "aggregate"])
+def test_rows_without_a_key_are_counted_and_shown(spark: SparkSession, verb: str) -> None:
+    pipeline = Pipeline("baskets")
+    keyed = pipeline.read("events", generator.source(COLUMNS | {"user": "nullif('', '')"})).key_by("user")
+    stream = keyed.process(Baskets) if verb == "process" else keyed.aggregate("sums", total="sum(amount)")
+    stream.write("out", console.sink())
+    with Harness(pipeline, spark) as test, pytest.raises(EpochAborted) as failed:
+        test.epoch(events=[(None, "tea", 1), ("ann", "rum", 2), (None, "jam", 3), (None, "rye", 4)])
+    assert "3 rows of its input have null in key column 'user'" in failed.value.message
+    assert failed.value.message.count("(user=null, item=") == 2
+    assert 'where("`user` IS NOT NULL")' in failed.value.message

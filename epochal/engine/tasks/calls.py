@@ -6,15 +6,18 @@ is to serve that subtask, with or without rows. Spark may give one task several 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.errors import HandlesIncomplete, InvalidKey
+from epochal.state.type_names import quoted
 
+_LONGEST_ROW = 200
 MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
 
 _DEFECT = "This is a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
@@ -88,10 +91,8 @@ class CallReader:
     def _checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         for name in self.key:
             if rows.column(name).null_count:
-                raise InvalidKey(
-                    f"Operator {self.operator!r}: {rows.column(name).null_count} row(s) have null in key column "
-                    f'{name!r}, and state has no key null. Drop them before the key_by: where("{name} IS NOT NULL").'
-                )
+                nulls = rows.filter(rows.column(name).is_null()).slice(0, 2).select(list(self.key)).to_pylist()
+                raise null_key(self.operator, name, rows.column(name).null_count, nulls, at_least=True)
         return rows
 
     def _unmarked(self, subtask: int) -> HandlesIncomplete:
@@ -104,6 +105,24 @@ class CallReader:
         return HandlesIncomplete(
             f"Operator {self.operator!r}: subtask {subtask} was called twice in one task. {_DEFECT}"
         )
+
+
+def null_key(
+    operator: str, column: str, rows: int, examples: Sequence[Mapping[str, Any]], *, at_least: bool = False
+) -> InvalidKey:
+    """The error for rows that have null in a key column; ``examples`` are two of them, as far as there are."""
+    shown = "; ".join(map(_shown, examples))
+    number = f"{'at least ' if at_least else ''}{rows} row{'s' if rows > 1 else ''}"
+    return InvalidKey(
+        f"Operator {operator!r}: {number} of its input {'have' if rows > 1 else 'has'} null in key column {column!r}, "
+        f'and no state has a null key: {shown}. Drop them before the key_by: where("{quoted(column)} IS NOT NULL"), or '
+        "give them a value."
+    )
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{name}={'null' if value is None else repr(value)}" for name, value in row.items())
+    return f"({text if len(text) <= _LONGEST_ROW else text[: _LONGEST_ROW - 1] + '…'})"
 
 
 @dataclass(frozen=True, slots=True)

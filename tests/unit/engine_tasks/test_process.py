@@ -284,7 +284,8 @@ def test_state_that_does_not_fit_is_refused_by_name(
 def test_null_keys_are_refused_with_the_fix(operator: Any) -> None:
     found = failure(operator(Total), [{"plane": None, "delay": 1}, *rows(a=[1])], InvalidKey)
     assert found.type == "invalid-key"
-    assert "'plane'" in found.message and 'where("plane IS NOT NULL")' in found.message
+    assert "'plane'" in found.message and 'where("`plane` IS NOT NULL")' in found.message
+    assert "at least 1 row of its input has null" in found.message and "(plane=null)" in found.message
 
 
 def test_rows_without_their_mark_are_refused(operator: Any) -> None:
