@@ -21,6 +21,7 @@ from epochal.connectors import json_objects
 from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
 from epochal.errors import MalformedRecord, OptionError, SchemaError
 from epochal.pipeline.options import check_choice, check_options
+from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -195,7 +196,7 @@ def without_malformed(
     import pyspark.sql.functions as F
 
     record = F.col(_MALFORMED)
-    everything = F.to_json(F.struct(*(F.col(_quoted(name)) for name in schema.names)))
+    everything = F.to_json(F.struct(*(F.col(quoted(name)) for name in schema.names)))
     if malformed == "fail":
         verdict = F.raise_error(_complaint(file, record, everything)).cast("boolean")
     else:
@@ -234,7 +235,3 @@ def _for_spark(path: str) -> str:
     """A path that Spark takes literally: it reads paths as patterns."""
     literal = re.sub(r"([\\{}\[\]*?])", r"\\\1", path) if glob.has_magic(path) or re.search(r"[\\{}]", path) else path
     return literal if "://" in literal else f"file://{literal}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

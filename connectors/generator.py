@@ -12,6 +12,7 @@ from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import OptionError, SchemaError
 from epochal.pipeline.definitions import SourceDefinition
 from epochal.pipeline.options import check_options, check_positive
+from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,7 +138,7 @@ class GeneratorSource(Source):
 
         frame = spark.range(start, end).selectExpr("id", f"shiftrightunsigned(xxhash64(id, {self._seed}L), 1) AS noise")
         try:
-            return frame.selectExpr(*(f"{expression} AS `{name}`" for name, expression in self._columns.items()))
+            return frame.selectExpr(*(f"{expression} AS {quoted(name)}" for name, expression in self._columns.items()))
         except PySparkException as error:
             reason = str(error).strip().splitlines()[0]
             raise SchemaError(

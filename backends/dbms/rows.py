@@ -59,7 +59,8 @@ def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     if ORDER in rows.column_names:
         rows = _in_order(rows)
     rows = rows.append_column(_POSITION, pa.array(range(rows.num_rows), pa.int64()))
-    last = rows.select([*keys, _POSITION]).group_by(list(keys)).aggregate([(_POSITION, "max")])[f"{_POSITION}_max"]
+    numbered = _numbered(rows, keys).append_column(_POSITION, rows[_POSITION])
+    last = numbered.group_by(numbered.column_names[:-1]).aggregate([(_POSITION, "max")])[f"{_POSITION}_max"]
     if len(last) == rows.num_rows:
         return rows.drop_columns([_POSITION])
     if OPERATION in rows.column_names:
@@ -81,7 +82,13 @@ def described(row: dict[str, Any]) -> str:
 
 
 def _by_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    return rows.take(pc.sort_indices(rows, [(key, "ascending") for key in keys]))
+    numbered = _numbered(rows, keys)
+    return rows.take(pc.sort_indices(numbered, [(name, "ascending") for name in numbered.column_names]))
+
+
+def _numbered(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """The key columns, under names without a dot at their beginning: Arrow would take these for paths."""
+    return pa.table([rows[key] for key in keys], names=[str(number) for number in range(len(keys))])
 
 
 def _are_distinct(ordered: pa.Table, keys: tuple[str, ...]) -> bool:

@@ -32,6 +32,7 @@ from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
 from epochal.engine.tasks.reporting import as_failure, encode
 from epochal.engine.tasks.worker import prepare_worker
 from epochal.errors import EpochalError, SourceError
+from epochal.state.type_names import quoted, type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -137,7 +138,7 @@ def _parsed(lines: DataFrame, reader: Reader, schema: StructType, dropped: Obser
 
 
 def _ddl(schema: StructType) -> str:
-    return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in schema.fields)
+    return ", ".join(f"{quoted(field.name)} {type_name(field.dataType)}" for field in schema.fields)
 
 
 @contextmanager

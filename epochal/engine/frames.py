@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Source
+from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.marks import rides_spark_shuffle, with_control, with_marks
 from epochal.engine.operators import OperatorPlan
@@ -20,6 +21,7 @@ from epochal.engine.settings import Configuration
 from epochal.engine.tasks.calls import MARK, SUBTASK
 from epochal.engine.tasks.operator import OperatorTask
 from epochal.pipeline.graph import AggregateNode, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode, StaticNode
+from epochal.state.type_names import quoted
 
 HANDLE = "_handle"
 
@@ -71,7 +73,7 @@ class EpochFrames:
             output=plan.task_output,
             silent=silent,
         )
-        return self._shuffled(node, frame, plan).mapInArrow(task, plan.task_schema)
+        return map_in_arrow(self._shuffled(node, frame, plan), task, plan.task_schema)
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""
@@ -129,8 +131,3 @@ def handle_columns(parallelism: int) -> list[Column]:
 def output_rows(plan: OperatorPlan, frame: DataFrame) -> DataFrame:
     """An operator's output: its task's rows without those that carry handles, finished."""
     return plan.finished(frame.where(f"{HANDLE} IS NULL"))
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark parses it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.compaction_job import base_row, written_bases
 from epochal.engine.program import assemble
 from epochal.engine.recovery import restore_sources
@@ -110,7 +111,7 @@ def _bases(spark: SparkSession, work: _Rekeying) -> list[BaseFile]:
     schema = from_arrow_schema(_placed_schema(work.table))
     old, new = len(work.from_ranges), len(work.to_ranges)
     placed = spark.range(0, old, 1, old).mapInArrow(_Place(work), schema)
-    writing = placed.repartitionById(new, F.col(RANGE)).mapInArrow(_Write(work), "base string")
+    writing = map_in_arrow(placed.repartitionById(new, F.col(RANGE)), _Write(work), "base string")
     bases = written_bases(writing, f"Re-keying {work.table.id!r}")
     if bases:
         return bases

@@ -21,6 +21,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.engine import null_keys, overflow
 from epochal.engine.answers import Answers, SinkAnswer
+from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.marks import marks
@@ -180,7 +181,7 @@ class _EpochJob:
             return output_rows(plan, self._materialise(node, frame))
         frame = self._frames.observed(node, frame)
         if drained:
-            self._drains.append(frame.mapInArrow(DrainTask(), SINK_RESULT_TYPE))
+            self._drains.append(map_in_arrow(frame, DrainTask(), SINK_RESULT_TYPE))
         return output_rows(plan, frame)
 
     def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
@@ -203,7 +204,7 @@ class _EpochJob:
             return
         for node in self._runner.graph.sinks:
             task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
-            yield frames[node.input].mapInArrow(task, SINK_RESULT_TYPE)
+            yield map_in_arrow(frames[node.input], task, SINK_RESULT_TYPE)
 
     def _answers(self, rows: list[Row]) -> Answers:
         *answered, end = sorted(rows, key=lambda row: row[PARTITION])

@@ -18,6 +18,7 @@ from pyspark.sql.types import DecimalType
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.state.type_names import quoted
 
 EXAMPLES = 5
 
@@ -76,7 +77,7 @@ def _rows(frame: DataFrame, columns: Sequence[str], times: int) -> DataFrame:
     """A row as JSON: a form of every type, maps too, that can be grouped by. Decimals are texts, as in look-ups."""
     decimals = {field.name for field in frame.schema.fields if isinstance(field.dataType, DecimalType)}
     values = [
-        F.col(f"`{name}`").cast("string").alias(name) if name in decimals else F.col(f"`{name}`") for name in columns
+        F.col(quoted(name)).cast("string").alias(name) if name in decimals else F.col(quoted(name)) for name in columns
     ]
     row = F.to_json(F.struct(*values), {"ignoreNullFields": "false"})
     return frame.select(row.alias("row"), F.lit(times).alias("times"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.errors import PipelineError
 from epochal.pipeline.names import closest
+from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -170,7 +171,7 @@ def record(name: str, *arguments: Any, **named: Any) -> Any:
 
 def column(name: str) -> Expression:
     """The column ``name``, exactly as it is written."""
-    return Expression(Call("col", ("`" + name.replace("`", "``") + "`",), {}))
+    return Expression(Call("col", (quoted(name),), {}))
 
 
 def call(name: str, *arguments: Any) -> Expression:

@@ -14,6 +14,7 @@ from epochal.pipeline.spark_errors import at
 from epochal.pipeline.state import declared_states
 from epochal.pipeline.verbs import require_columns
 from epochal.state.table import StateTable
+from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,9 +85,5 @@ def check_order(node: ProcessNode, frame: DataFrame) -> None:
     with at(f"Operator {node.name!r}, order_by"):
         require_columns(node.process.order_columns(), frame.columns)
         for name in node.process.order_columns():
-            if frame.select(_quoted(name)).dtypes[0][1].startswith(("map", "variant")):
+            if frame.select(quoted(name)).dtypes[0][1].startswith(("map", "variant")):
                 raise PipelineError(f"column {name!r} cannot be sorted by. Order by another, or by a field of it.")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from epochal.state.column_bytes import Columns
 from epochal.state.murmur3 import hash_columns, hash_key
+from epochal.state.type_names import quoted
 
 Groups = npt.NDArray[np.int32]
 
 
 def key_group_expression(keys: Sequence[str], max_parallelism: int) -> str:
     """The key group as Spark SQL (int, never null), over a DataFrame with these key columns."""
-    return f"pmod(hash({', '.join(map(_quoted, keys))}), {max_parallelism})"
+    return f"pmod(hash({', '.join(map(quoted, keys))}), {max_parallelism})"
 
 
 def key_group(key: Sequence[Any], schema: pa.Schema, max_parallelism: int) -> int:
@@ -46,7 +47,3 @@ def subtask_of(key_group: Any, parallelism: int) -> Any:
 def groups_of(subtask: int, parallelism: int, max_parallelism: int) -> range:
     """The key groups of a subtask, ascending."""
     return range(subtask, max_parallelism, parallelism)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -17,6 +17,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import SourceError
+from epochal.state.type_names import quoted
 
 
 class InMemorySource(Source):
@@ -65,7 +66,7 @@ class InMemorySource(Source):
         missing = [name for name in self._schema.names if name not in frame.columns]
         if missing:
             raise SourceError(f"The rows given to source {self._name!r} have no column {', '.join(missing)}.")
-        rows: DataFrame = frame.select(*self._schema.names)
+        rows: DataFrame = frame.select(*map(quoted, self._schema.names))
         return rows
 
     def acknowledge(self, slice: Slice) -> None:

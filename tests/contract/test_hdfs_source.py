@@ -136,7 +136,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(spark: SparkSession, f
     source = folder.source(format=format)
     frame = source.read(spark, planned(source))
     folder.put_bytes("a", data(second), at=101, overwrite=True)
-    with pytest.raises(Exception, match="was written again since its slice was recorded") as caught:
+    with pytest.raises(Exception, match=r"was written again.* since its slice was recorded") as caught:
         frame.collect()
     assert failure_of(caught.value).type == "source-changed"
 
