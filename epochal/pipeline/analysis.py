@@ -13,8 +13,20 @@ from epochal.contracts.source import SliceLimits
 from epochal.errors import PipelineError
 from epochal.pipeline.carried import carried_schema
 from epochal.pipeline.description import GraphDescription, describe, names_place
-from epochal.pipeline.evaluate import evaluate
-from epochal.pipeline.graph import Graph, NodeId, OperatorNode, ProcessNode, SinkNode, SourceNode, StaticNode
+from epochal.pipeline.determinism import check_clock, check_expression, check_function
+from epochal.pipeline.evaluate import evaluate, place
+from epochal.pipeline.expressions import Expression
+from epochal.pipeline.graph import (
+    AggregateNode,
+    Graph,
+    NodeId,
+    OperatorNode,
+    ProcessNode,
+    SinkNode,
+    SourceNode,
+    StaticNode,
+    TransformNode,
+)
 from epochal.pipeline.operators import check_order, output_schema, state_tables
 from epochal.pipeline.spark_errors import at, without_query_log
 from epochal.state.table import StateTable
@@ -66,10 +78,29 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
 
     with without_query_log():
         frames = evaluate(graph, source=source, table=table, operator=operator)
+        _check_determinism(graph, frames)
         for node in graph.sinks:
             _check_sink(node, frames[node.id])
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
     return Analysis(graph=graph, columns=columns, tables=tuple(tables))
+
+
+def _check_determinism(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
+    """Of all that operators read, directly or not, and of what aggregates compute."""
+    above = graph.ancestors(node.input for node in graph.operators)
+    for node in graph.nodes:
+        if isinstance(node, TransformNode) and node.id in above:
+            inputs = [frames[id] for id in node.inputs]
+            with at(place(graph, node.id)):
+                for expression in node.expressions:
+                    check_expression(expression, inputs[0])
+                if node.by_author:
+                    check_function(node.function, inputs)
+        if isinstance(node, AggregateNode):
+            for aggregation in node.aggregations:
+                if isinstance(aggregation.expression, Expression):
+                    with at(f"Operator {node.name!r}, column {aggregation.name!r}"):
+                        check_clock(aggregation.expression, frames[node.input])
 
 
 def _check_targets(graph: Graph) -> None:

@@ -52,6 +52,10 @@ class TransformNode:
     label: str
     inputs: tuple[NodeId, ...]
     function: Callable[..., DataFrame]
+    expressions: tuple[Expression, ...] = ()
+    """Over the first input, what the verb computes."""
+    by_author: bool = False
+    """Whether ``function`` is the author's own: what it computes is known from its plan alone."""
 
 
 @dataclass(frozen=True, eq=False)

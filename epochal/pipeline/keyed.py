@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from epochal.errors import PipelineError
 from epochal.pipeline.names import closest, listed
@@ -104,7 +108,10 @@ class BatchFunction(ABC):
 
 
 def with_settings(process: type[KeyedProcess], settings: Mapping[str, Any]) -> type[KeyedProcess]:
-    """``process`` with class attributes replaced. Raises ``PipelineError`` for one that it does not have."""
+    """``process`` with class attributes replaced.
+
+    Raises ``PipelineError`` for one that it does not have, and for a value that is not of the attribute's type.
+    """
     if not settings:
         return process
     fixed = {"process", "output", "order_by", *declared_states(process)}
@@ -115,7 +122,39 @@ def with_settings(process: type[KeyedProcess], settings: Mapping[str, Any]) -> t
                 f"{process.__name__} has no setting {name!r}; its settings are the class attributes "
                 f"{listed(other for other in known if other not in fixed)}.{closest(name, known)}"
             )
-    return type(process.__name__, (process,), {"__module__": process.__module__, **settings})
+    checked = {name: _setting(process, name, value) for name, value in settings.items()}
+    return type(process.__name__, (process,), {"__module__": process.__module__, **checked})
+
+
+def _setting(process: type[KeyedProcess], name: str, value: Any) -> Any:
+    """``value`` as the setting's type has it: that of its annotation, or else of the value in the class."""
+    default = getattr(process, name)
+    annotated = _annotation(process, name)
+    kind = annotated if annotated is not None else type(default) if default is not None else Any
+    try:
+        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]["msg"]
+        shown = getattr(kind, "__name__", str(kind))
+        raise PipelineError(
+            f"{process.__name__}: setting {name!r} is {shown}, and cannot be {value!r}: {wrong}."
+        ) from None
+    except PydanticUserError:  # a kind that brings a configuration of its own
+        return TypeAdapter(kind).validate_python(value, strict=True)
+
+
+def _annotation(process: type, name: str) -> Any:
+    """What the class says that an attribute is; ``None`` where it says nothing, or what cannot be read here."""
+    owner = next((kind for kind in process.__mro__ if name in vars(kind).get("__annotations__", {})), None)
+    if owner is None:
+        return None
+    holder = type("Holder", (), {"__annotations__": {name: owner.__annotations__[name]}})
+    known = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    try:
+        found = typing.get_type_hints(holder, globalns=known, localns=dict(vars(owner))).get(name)
+    except (NameError, TypeError):
+        return None
+    return typing.get_args(found)[0] if typing.get_origin(found) is ClassVar else found
 
 
 def check_process(process: Any) -> None:

@@ -48,12 +48,14 @@ class Relation:
         if not columns:
             raise PipelineError("select() needs at least one column.")
         chosen = tuple(as_expression(f"select: column {number}", column) for number, column in enumerate(columns, 1))
-        return self._transformed(f"select({listed(map(str, chosen))})", partial(verbs.select, chosen))
+        return self._transformed(
+            f"select({listed(map(str, chosen))})", partial(verbs.select, chosen), expressions=chosen
+        )
 
     def where(self, condition: str | Expression) -> Self:
         """The rows for which ``condition`` is true (not false, not null)."""
         chosen = as_expression("where: the condition", condition)
-        return self._transformed(f"where({chosen})", partial(verbs.where, chosen))
+        return self._transformed(f"where({chosen})", partial(verbs.where, chosen), expressions=(chosen,))
 
     filter = where
 
@@ -62,7 +64,8 @@ class Relation:
         if not columns:
             raise PipelineError("with_columns() needs at least one column: with_columns(hours='delay / 60').")
         added = {name: as_expression(f"with_columns: {name}", column) for name, column in columns.items()}
-        return self._transformed(f"with_columns({', '.join(added)})", partial(verbs.with_columns, added))
+        computed = partial(verbs.with_columns, added)
+        return self._transformed(f"with_columns({', '.join(added)})", computed, expressions=tuple(added.values()))
 
     def with_column(self, name: str, column: str | Expression) -> Self:
         """Add or replace one column."""
@@ -77,7 +80,7 @@ class Relation:
         if not callable(function):
             raise PipelineError(f"transform() takes a function from DataFrame to DataFrame, not {function!r}.")
         name = label or getattr(function, "__name__", type(function).__name__)
-        return self._transformed(f"transform({name})", function)
+        return self._transformed(f"transform({name})", function, by_author=True)
 
     def union(self, *others: Self) -> Self:
         """All rows of these relations; columns are matched by name."""
@@ -104,10 +107,16 @@ class Relation:
             raise PipelineError("join() needs the names of the columns that are equal on both sides: on='origin'.")
         return self._transformed(f"join({', '.join(columns)})", partial(verbs.join, columns, how), table._node)
 
-    def _transformed(self, label: str, function: Callable[..., DataFrame], *others: NodeId) -> Self:
-        node = self._builder.add(
-            lambda id: TransformNode(id=id, label=label, inputs=(self._node, *others), function=function)
-        )
+    def _transformed(
+        self,
+        label: str,
+        function: Callable[..., DataFrame],
+        *others: NodeId,
+        expressions: tuple[Expression, ...] = (),
+        by_author: bool = False,
+    ) -> Self:
+        inputs = (self._node, *others)
+        node = self._builder.add(lambda id: TransformNode(id, label, inputs, function, expressions, by_author))
         return type(self)(self._builder, node)
 
     def _check_same_pipeline(self, other: Any, verb: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -40,7 +41,7 @@ class Streaks(KeyedProcess):
     raises = True
 
     def __init__(self):
-        self.noted = False
+        self.noted = Event()
 
     def process(self, key, rows, ctx):
         self.note_call(ctx)
@@ -55,9 +56,9 @@ class Streaks(KeyedProcess):
         self.state.set(late, longest)
 
     def note_call(self, ctx):
-        if not self.noted:
+        if not self.noted.is_set():
             Path(self.calls, f"{ctx.epoch}-{ctx.subtask}-{os.getppid()}-{uuid4().hex}").touch()
-            self.noted = True
+            self.noted.set()
 
 
 def build(parameters: Parameters) -> Pipeline:

@@ -19,6 +19,7 @@ from epochal.engine.tasks.list_state import KeyedList
 from epochal.engine.tasks.map_state import KeyedMap
 from epochal.engine.tasks.operator import Subtask
 from epochal.engine.tasks.output import OutputRows
+from epochal.engine.tasks.read_only import read_only
 from epochal.engine.tasks.reporting import author_error, author_traceback
 from epochal.engine.tasks.value_state import KeyedValue
 from epochal.engine.tasks.values import column_of
@@ -50,8 +51,9 @@ class ProcessWork:
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         calls = _Calls(self, subtask)
-        for chunk in whole_keys(rows, subtask.key_names, self.chunk_rows):
-            yield calls.process(chunk)
+        with read_only(calls.author, f"Operator {subtask.operator!r}"):
+            for chunk in whole_keys(rows, subtask.key_names, self.chunk_rows):
+                yield calls.process(chunk)
 
 
 class _Calls:
@@ -70,10 +72,10 @@ class _Calls:
             view = subtask.transaction.view(table.id)
             self._states[name] = KEYED_STATES[table.kind](table, view, subtask.max_parallelism, self._cursor)
         try:
-            self._process = work.process()
+            self.author = work.process()
         except Exception as error:
             raise author_error(f"Operator {subtask.operator!r}, making {work.process.__name__}", error) from error
-        bind(self._process, self._states)
+        bind(self.author, self._states)
 
     def process(self, chunk: Chunk) -> pa.RecordBatch:
         keys = self._keys(chunk)
@@ -88,7 +90,7 @@ class _Calls:
 
     def _call_each(self, keys: KeyChunk, chunk: Chunk) -> None:
         rows = named_rows("Row", chunk.rows, self._columns)
-        process, add, cursor, context = self._process.process, self._output.add, self._cursor, self._context
+        process, add, cursor, context = self.author.process, self._output.add, self._cursor, self._context
         start = 0
         try:
             for position, (key, end) in enumerate(zip(keys.names, chunk.ends, strict=True)):

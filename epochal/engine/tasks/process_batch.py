@@ -11,6 +11,7 @@ import pyarrow as pa
 from epochal.engine.tasks.batch_state import SubtaskBatchState
 from epochal.engine.tasks.operator import Subtask
 from epochal.engine.tasks.output import checked_table
+from epochal.engine.tasks.read_only import read_only
 from epochal.engine.tasks.reporting import author_error, author_traceback
 from epochal.errors import EpochalError, InvalidInput
 from epochal.pipeline.keyed import BatchFunction, Context
@@ -36,7 +37,8 @@ class ProcessBatchWork:
         context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
         where = f"Operator {subtask.operator!r}"
         try:
-            result = self.function.process_batch(batch, states, context)
+            with read_only(self.function, where):
+                result = self.function.process_batch(batch, states, context)
         except InvalidInput as error:
             raise type(error)(f"{where}: {error.message}\n{author_traceback(error)}") from error
         except EpochalError:
