@@ -65,7 +65,7 @@ class Line:
             tables=(COUNTS,),
             deltas=(write_delta(self.store, rows, key, 0, 1),) if changes else (),
             bases=bases,
-            source_checkpoints={"in": {}} if bases or self.bases.checkpoint_wanted else {},
+            source_checkpoints={"in": {}} if bases or self.bases.checkpoint_requested else {},
             created_at=datetime.now(UTC),
         )
         reference: ManifestReference = self.store.write_manifest(manifest)
