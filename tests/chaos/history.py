@@ -47,6 +47,8 @@ SENSORS = 9
 EPOCHS_A_LIFE = 3
 ROWS_AN_EPOCH = 10
 PARTITIONS = 2
+PATIENCE_SECONDS = 600
+"""For whatever has to happen at last: histories side by side, or a busy machine, are slow, and not wrong."""
 NOT_MET = ("E5.postgresql", "R1.postgresql", "T1.postgresql", "T3.postgresql", "E7.base", "catalog.complete", "G", "V")
 CONFIGURATION: dict[str, Any] = {
     "parallelism": 2,
@@ -144,7 +146,7 @@ class History:
             self._with_server_trouble(self.chance.choice(DISTURBANCES))
         elif kind == "moment":
             driver = self.start()
-            driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), 180)
+            driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), PATIENCE_SECONDS)
             time.sleep(self.chance.uniform(0, 6))
             driver.kill()
             self.report.fired["driver killed at some moment"] += 1
@@ -154,7 +156,7 @@ class History:
             point = self.chance.choice(tasks if kind == "task" else others)
             fault = self.fault(point)
             driver = self.start(task_faults=[fault]) if kind == "task" else self.start(faults=[fault])
-            if driver.wait(180) not in (0, -signal.SIGKILL):
+            if driver.wait(PATIENCE_SECONDS) not in (0, -signal.SIGKILL):
                 self.report.violations.append(f"{point}: the driver ended otherwise: {driver.log_end(600)}")
             self.report.fired[point] += fault.once is not None and Path(fault.once).exists()
 
@@ -163,15 +165,15 @@ class History:
         time.sleep(self.chance.uniform(2, 6))
         self.servers.disturb(what)
         self.report.fired[what] += 1
-        driver.wait(180)
+        driver.wait(PATIENCE_SECONDS)
 
     def rest(self) -> None:
         """A life to the end of the input, ended in order."""
         driver = self.start(epochs=0)
         try:
-            driver.wait_until(self._at_the_end, 240)
+            driver.wait_until(self._at_the_end, PATIENCE_SECONDS)
             driver.send(signal.SIGINT)
-            if driver.wait(60) != 0:
+            if driver.wait(PATIENCE_SECONDS) != 0:
                 self.report.violations.append(f"it does not end in order: {driver.log_end()}")
         except AssertionError as error:
             driver.kill()
