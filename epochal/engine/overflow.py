@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 
 from epochal.engine.operators import OperatorPlan
 from epochal.errors import EpochAborted
-from epochal.pipeline.aggregation import WIDER_TYPE
+from epochal.pipeline.aggregates import MergeableAggregate
 from epochal.pipeline.expressions import column, to_column
 from epochal.pipeline.graph import AggregateNode, Graph, NodeId, OperatorNode
 
@@ -64,7 +64,7 @@ def _in_operator(node: AggregateNode, frame: DataFrame, plan: OperatorPlan) -> E
         if _overflows(node, frame, partials):
             return EpochAborted(
                 f"Operator {node.name!r}, column {aggregation.name!r}: within one epoch, a number leaves its type in "
-                f"{aggregation.expression}. {WIDER_TYPE}"
+                f"{aggregation.expression}. {MergeableAggregate.advice}"
             )
     return None
 

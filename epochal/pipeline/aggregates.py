@@ -1,14 +1,14 @@
 """Aggregates that have a merge: what Spark computes over a slice, how two such results merge, and the value people see.
 
-``count``, ``sum``, .. are found by the names that Spark gives them (:data:`BUILT_IN`). An author's own aggregate is a
-:class:`MergeableAggregate`, given to ``aggregate`` in place of an expression.
+``count``, ``sum``, .. are found by the names that Spark gives them (:mod:`epochal.pipeline.built_in`). An author's
+own aggregate is a :class:`MergeableAggregate`, passed to ``aggregate`` in place of an expression.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -42,6 +42,11 @@ class MergeableAggregate(ABC):
 
     cost: ClassVar[str | None] = None
     """What ``epochal check`` says of it after its name, where it costs more than a number per key."""
+
+    advice: ClassVar[str] = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
+    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute`."""
+    always_merged: ClassVar[bool] = False
+    """Whether :meth:`merge` is to see a key's first rows, too: it may refuse them."""
 
     @abstractmethod
     def partials(self) -> tuple[Partial, ...]:
@@ -103,14 +108,20 @@ class Average(MergeableAggregate):
     type: str = "double"
 
     def resolved(self, type_of: TypeOf) -> Average:
-        return Average(self.argument, average_type(type_of(self.argument)))
+        type = type_of(self.argument)
+        return Average(self.argument, type if type.startswith("interval") else average_type(type))
 
     @property
     def exact(self) -> bool:
-        return self.type != "double"
+        return self.type.startswith("decimal")
+
+    @property
+    def quotient(self) -> bool:
+        """Whether look-ups, too, can divide."""
+        return self.exact or self.type == "double"
 
     def partials(self) -> tuple[Partial, ...]:
-        argument = self.argument if self.exact else self.argument.cast("double")
+        argument = self.argument.cast("double") if self.type == "double" else self.argument
         return (Partial("sum", call("sum", argument)), Partial("count", call("count", argument)))
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
@@ -118,7 +129,9 @@ class Average(MergeableAggregate):
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         total, count, *average = partials
-        return average[0] if self.exact else call("when", count > 0, total / count.cast("double"))
+        if self.exact:
+            return average[0]
+        return call("when", count > 0, total / (count.cast("double") if self.type == "double" else count))
 
     def computed(self) -> tuple[Column, ...]:
         return (Column(name="average", type=self.type),) if self.exact else ()
@@ -130,28 +143,55 @@ class Average(MergeableAggregate):
 
 @dataclass(frozen=True, eq=False)
 class Extreme(MergeableAggregate):
-    """``max_by(value, order)`` and ``min_by``: kept as both. Between equal orders the earlier epoch's value stays."""
+    """``max_by(value, order)`` and ``min_by``: kept as both.
+
+    Of several rows with the extreme order, ``max_by`` takes the largest value and ``min_by`` the smallest, null below
+    all: the answer depends on nothing but the rows. Values that Arrow cannot compare are compared by a hash.
+    """
 
     value: Expression
     order: Expression
     largest: bool
+    tie: Expression | None = None
 
     def resolved(self, type_of: TypeOf) -> Extreme:
         _check_ordered(type_of(self.order))
-        return self
+        if not type_of(self.value).startswith(_NESTED):
+            return self
+        return replace(self, tie=call("xxhash64", call("to_json", call("struct", self.value.alias("value")))))
 
     def partials(self) -> tuple[Partial, ...]:
         by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
-        return (Partial("value", call(by, self.value, self.order)), Partial("order", call(extreme, self.order)))
+        place = call("struct", self.order.alias("order"), self._decides.alias("tie"))
+        ordered = call("when", self.order.isNotNull(), place)
+        kept = (Partial("value", call(by, self.value, ordered)), Partial("order", call(extreme, self.order)))
+        return kept if self.tie is None else (*kept, Partial("tie", call(by, self.tie, ordered)))
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
-        ahead = greater(new["order"], old["order"]) if self.largest else greater(old["order"], new["order"])
-        first = pc.is_null(old["order"])
-        wins = pc.or_(first, pc.fill_null(ahead, False))
-        return pa.table({name: pc.if_else(wins, new[name], old[name]) for name in ("value", "order")})
+        tie = "value" if self.tie is None else "tie"
+        ahead = self._ahead(old["order"], new["order"])
+        behind = self._ahead(new["order"], old["order"])
+        wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), self._breaks(old[tie], new[tie])))
+        wins = pc.if_else(pc.is_null(old["order"]), True, pc.fill_null(wins, False))
+        return pa.table({name: pc.if_else(wins, new[name], old[name]) for name in old.column_names})
+
+    @property
+    def _decides(self) -> Expression:
+        return self.value if self.tie is None else self.tie
+
+    def _ahead(self, old: Any, new: Any) -> Any:
+        return greater(new, old) if self.largest else greater(old, new)
+
+    def _breaks(self, old: Any, new: Any) -> Any:
+        """Whether the new value wins between equal orders."""
+        lower, higher = (old, new) if self.largest else (new, old)
+        return pc.if_else(pc.is_null(lower), pc.is_valid(higher), pc.fill_null(greater(higher, lower), False))
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         return partials[0]
+
+
+_NESTED = ("array", "map", "struct", "variant")
 
 
 def _check_ordered(type: str) -> None:
@@ -160,51 +200,3 @@ def _check_ordered(type: str) -> None:
             f"values of {type} cannot be merged by their order. Order by one flat column: max_by(value, column) keeps "
             "the value that belongs to the largest, and the value may be of any type."
         )
-
-
-def _as_column(argument: Any) -> Expression:
-    """Spark's functions take a column's name for the column."""
-    if isinstance(argument, Expression):
-        return argument
-    return call("col" if isinstance(argument, str) else "lit", argument)
-
-
-def _simple(name: str, kind: Merge, counts: bool = False) -> Callable[..., MergeableAggregate]:
-    return lambda *arguments: Simple(call(name, *arguments), kind, counts)
-
-
-BUILT_IN: dict[str, Callable[..., MergeableAggregate]] = {
-    "count": _simple("count", Merge.SUM, counts=True),
-    "count_if": _simple("count_if", Merge.SUM, counts=True),
-    "sum": lambda column: Simple(call("sum", column), Merge.SUM),
-    "min": lambda column: Simple(call("min", column), Merge.MIN),
-    "max": lambda column: Simple(call("max", column), Merge.MAX),
-    "avg": lambda column: Average(_as_column(column)),
-    "mean": lambda column: Average(_as_column(column)),
-    "bool_and": _simple("bool_and", Merge.AND),
-    "every": _simple("every", Merge.AND),
-    "bool_or": _simple("bool_or", Merge.OR),
-    "some": _simple("some", Merge.OR),
-    "bit_and": _simple("bit_and", Merge.BIT_AND),
-    "bit_or": _simple("bit_or", Merge.BIT_OR),
-    "bit_xor": _simple("bit_xor", Merge.BIT_XOR),
-    "max_by": lambda value, order: Extreme(_as_column(value), _as_column(order), largest=True),
-    "min_by": lambda value, order: Extreme(_as_column(value), _as_column(order), largest=False),
-}
-"""Built-in aggregates by the name of the Spark function; called with its arguments."""
-
-_WHOLE = "needs all values at once, not one summary per slice: use process() with a MapState of the values seen"
-_LIST = "grows with every row: use process() with a ListState"
-_ORDER = "depends on the order of rows, which Spark does not fix: use max_by(value, time) or min_by(value, time)"
-REFUSED: dict[str, str] = {
-    **dict.fromkeys(("count_distinct", "countDistinct", "countdistinct", "sum_distinct", "sumDistinct"), _WHOLE),
-    **dict.fromkeys(("sumdistinct", "approx_count_distinct", "approxCountDistinct"), _WHOLE),
-    **dict.fromkeys(("median", "mode", "percentile", "percentile_approx", "approx_percentile"), _WHOLE),
-    **dict.fromkeys(("collect_list", "collect_set", "array_agg", "listagg", "string_agg"), _LIST),
-    **dict.fromkeys(("first", "last", "any_value", "first_value", "last_value"), _ORDER),
-    **dict.fromkeys(
-        ("stddev", "stddev_samp", "stddev_pop", "std", "variance", "var_samp", "var_pop", "skewness", "kurtosis"),
-        "is not kept exactly: aggregate count(x), sum(x) and sum(x * x), and compute it from these downstream",
-    ),
-}
-"""Spark aggregates that are known and cannot be merged: why, and what to do."""

@@ -19,8 +19,9 @@ import pyarrow as pa
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline import expressions
 from epochal.pipeline.aggregates import Average, MergeableAggregate, Partial
+from epochal.pipeline.built_in import OWN_ARGUMENTS
 from epochal.pipeline.decomposition import decompose, part_name
-from epochal.pipeline.expressions import Expression, to_column
+from epochal.pipeline.expressions import Call, Expression, rebuilt, to_column
 from epochal.pipeline.graph import AggregateNode, Aggregation
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.spark_errors import at
@@ -31,8 +32,6 @@ from epochal.state.types import check_column
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
-
-WIDER_TYPE = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class AggregationPlan:
         """
         schema = self.table.value_schema
         old, new = old.select(schema.names).cast(schema), new.select(schema.names).cast(schema)
-        if not found.any():
+        if not found.any() and not any(part.aggregate.always_merged for part in self.parts):
             return new
         merged = [column for part in self.parts for column in self._merge_part(part, old, new).columns]
         return pa.table(merged, names=schema.names).cast(schema)
@@ -130,7 +129,9 @@ class AggregationPlan:
         try:
             yield
         except OverflowError as error:
-            raise EpochAborted(f"Operator {self.operator!r}, column {part.column!r}: {error}. {WIDER_TYPE}") from error
+            raise EpochAborted(
+                f"Operator {self.operator!r}, column {part.column!r}: {error}. {part.aggregate.advice}"
+            ) from error
 
     def unmerged(self, frame: DataFrame) -> DataFrame:
         """The columns of the task's output over the operator's input, for their types: nothing is merged."""
@@ -204,7 +205,7 @@ def _averages(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterato
     by_part = {part_name(position): part for position, part in enumerate(parts)}
     for column in columns:
         part = by_part.get(str(column.remainder).strip("`"))
-        if part is not None and isinstance(part.aggregate, Average):
+        if part is not None and isinstance(part.aggregate, Average) and part.aggregate.quotient:
             dividend, divisor = part.state_columns
             yield Quotient(name=column.name, dividend=dividend, divisor=divisor, type=part.aggregate.type)
 
@@ -232,7 +233,16 @@ def _batch_type(aggregation: Aggregation, frame: DataFrame) -> str | None:
     """The type that the same aggregate has in a Spark batch query; an author's own aggregate has what it computes."""
     if isinstance(aggregation.expression, MergeableAggregate):
         return None
-    return _aggregate_type(aggregation.expression, frame)
+    return _aggregate_type(rebuilt(aggregation.expression, _as_sparks), frame)
+
+
+def _as_sparks(expression: Expression) -> Expression | None:
+    """Without the arguments that Spark's function does not have."""
+    call = expression.call
+    if call.target is not None or not OWN_ARGUMENTS & call.named.keys():
+        return None
+    named = {name: value for name, value in call.named.items() if name not in OWN_ARGUMENTS}
+    return Expression(Call(call.name, call.arguments, named))
 
 
 def _aggregate_type(expression: Expression, frame: DataFrame) -> str:

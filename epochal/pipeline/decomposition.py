@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from epochal.errors import PipelineError
-from epochal.pipeline.aggregates import BUILT_IN, REFUSED, MergeableAggregate
+from epochal.pipeline.aggregates import MergeableAggregate
+from epochal.pipeline.built_in import BUILT_IN, DISTINCT, FILTERED_BY_FIRST, REFUSED, built_in
 from epochal.pipeline.expressions import Expression, column, rebuilt, sql
 from epochal.pipeline.names import listed
 
@@ -49,7 +50,7 @@ def decompose(what: str, expression: Expression | MergeableAggregate, first: int
 
 
 _SUPPORTED = (
-    f"Use one of {listed(sorted(BUILT_IN))}, an expression of these, or a MergeableAggregate of your own; "
+    f"Use one of {listed(sorted(filter(str.islower, BUILT_IN)))}, an expression of these, or a MergeableAggregate of your own; "
     "anything else can be kept by process()."
 )
 
@@ -73,7 +74,7 @@ class _Parts:
         if call.name in REFUSED:
             raise self._refused(call.name)
         if call.name in BUILT_IN:
-            return self._add(call.name, (*call.arguments, *call.named.values()))
+            return self._add(call.name, call.arguments, call.named)
         return None
 
     def _of_text(self, text: str) -> Expression:
@@ -108,20 +109,23 @@ class _Parts:
 
     def _add_text(self, name: str, text: str, condition: str | None) -> str:
         if _DISTINCT.match(text):
-            raise PipelineError(f"{self.what}: {name}(DISTINCT ..) {REFUSED['count_distinct']}.")
+            if name not in DISTINCT:
+                raise PipelineError(f"{self.what}: {name}(DISTINCT ..) cannot be merged. {_SUPPORTED}")
+            return self._add_text(DISTINCT[name], _DISTINCT.sub("", text, count=1), condition)
         arguments: list[Any] = [part.strip() for part in _split(text)]
         if condition is not None:
-            # Aggregates skip nulls, so a row that is filtered out is one whose last argument is null.
-            last = "1" if arguments[-1] == "*" else arguments[-1]
-            arguments[-1] = f"CASE WHEN {condition} THEN {last} END"
+            # Aggregates skip nulls, so a row that is filtered out is one in which an argument is null.
+            which = 0 if name in FILTERED_BY_FIRST else -1
+            value = "1" if arguments[which] == "*" else arguments[which]
+            arguments[which] = f"CASE WHEN {condition} THEN {value} END"
         self._add(name, [argument if argument == "*" else sql(argument) for argument in arguments if argument])
         return part_name(self.first + len(self.found) - 1)
 
-    def _add(self, name: str, arguments: Sequence[Any]) -> Expression:
+    def _add(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Expression:
         try:
-            self.found.append(BUILT_IN[name](*arguments))
-        except TypeError:
-            raise PipelineError(f"{self.what}: {name} does not take {len(arguments)} arguments.") from None
+            self.found.append(built_in(name, arguments, dict(named or {})))
+        except PipelineError as error:
+            raise PipelineError(f"{self.what}: {error.message}") from None
         return column(part_name(self.first + len(self.found) - 1))
 
     def _refused(self, name: str) -> PipelineError:

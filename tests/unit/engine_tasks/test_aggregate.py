@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from epochal.engine.failures import failure_of
 from epochal.engine.tasks.aggregate import AggregateWork
 from epochal.errors import EpochAborted, InvalidKey
-from epochal.pipeline.aggregates import BUILT_IN, MergeableAggregate
+from epochal.pipeline.aggregates import MergeableAggregate
 from epochal.pipeline.aggregation import AggregationPlan, Part
+from epochal.pipeline.built_in import BUILT_IN
 from epochal.state.table import Column, StateKind, StateTable
 
 KEY = (Column(name="route", type="string"),)

@@ -1,0 +1,132 @@
+"""Rows with columns of every type, and the comparison of a streamed aggregation with Spark's batch."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from pyspark.sql import DataFrame, SparkSession
+
+from epochal import Pipeline
+from epochal.connectors import generator
+from epochal.pipeline.aggregation import AggregationPlan, plan_aggregation
+from epochal.pipeline.graph import AggregateNode
+from tests.property.every_cut import CUT, SLICE, SLICES, batch, streamed
+
+KEYS = 20
+ROWS = 400
+DECIMALS = [
+    (4, 2),
+    (10, 0),
+    (18, 18),
+    (23, 4),
+    (24, 4),
+    (26, 4),
+    (28, 8),
+    (30, 10),
+    (38, 0),
+    (38, 18),
+    (38, 36),
+    (38, 38),
+]
+Draw = Callable[[random.Random], Any]
+
+
+def decimal(precision: int, scale: int) -> Draw:
+    """Values whose sum and average still have a type: three digits are left before the point, or four."""
+    digits = min(precision, 34 if scale < 34 else precision - 4)
+
+    def draw(choose: random.Random) -> Decimal:
+        return Decimal(choose.randrange(-(10**digits), 10**digits) // 10 ** choose.randrange(digits)).scaleb(-scale)
+
+    return draw
+
+
+def whole(bits: int) -> Draw:
+    return lambda choose: choose.randrange(-(1 << bits - 1), 1 << bits - 1) >> choose.randrange(bits)
+
+
+def floating(choose: random.Random) -> float:
+    return choose.choice(
+        [choose.gauss(0, 1e3), choose.gauss(1e9, 1), 0.1, -0.0, 0.0] * 9 + [math.inf, math.nan, -math.inf]
+    )
+
+
+def moment(choose: random.Random) -> datetime:
+    return datetime(1965, 1, 1, tzinfo=UTC) + timedelta(microseconds=choose.randrange(3 * 10**15))
+
+
+TYPES: dict[str, tuple[str, Draw]] = {
+    "tiny": ("tinyint", whole(8)),
+    "small": ("smallint", whole(16)),
+    "n": ("int", whole(32)),
+    "big": ("bigint", whole(56)),
+    "single": ("float", floating),
+    "x": ("double", floating),
+    **{f"d_{p}_{s}": (f"decimal({p},{s})", decimal(p, s)) for p, s in DECIMALS},
+    "text": ("string", lambda choose: choose.choice(["", "a", "B", "é", "ab", "\U0001f600", "７"])),
+    "bytes": ("binary", lambda choose: choose.randbytes(choose.randrange(3))),
+    "flag": ("boolean", lambda choose: choose.random() < 0.8),
+    "day": ("date", lambda choose: date(1965, 1, 1) + timedelta(days=choose.randrange(40_000))),
+    "at": ("timestamp", moment),
+    "local": ("timestamp_ntz", lambda choose: moment(choose).replace(tzinfo=None)),
+}
+NUMBERS = [name for name, (type, _) in TYPES.items() if type.startswith(("tiny", "small", "int", "big", "float", "d"))]
+NUMBERS.remove("day")
+
+
+def rows(spark: SparkSession, choose: random.Random) -> DataFrame:
+    """Keys with few and many rows, in some or all slices; some keys and some columns only null."""
+    schema = ", ".join(["k string", f"{SLICE} int", *(f"{name} {type}" for name, (type, _) in TYPES.items())])
+    nulls = {f"k{number}": choose.choice([0, 0.1, 0.6, 1]) for number in range(KEYS)}
+    data = []
+    for _ in range(ROWS):
+        key = f"k{min(int(choose.expovariate(0.15)), KEYS - 1)}"
+        values = [None if choose.random() < nulls[key] else draw(choose) for _, draw in TYPES.values()]
+        data.append((key, choose.randrange(SLICES), *values))
+    return spark.createDataFrame(data, schema).coalesce(1).cache()
+
+
+def plan_of(frame: DataFrame, columns: dict[str, Any]) -> AggregationPlan:
+    pipeline = Pipeline("p")
+    pipeline.read("s", generator.source({"k": "id"})).key_by("k").aggregate("totals", **columns)
+    node = pipeline.graph().operators[0]
+    assert isinstance(node, AggregateNode)
+    return plan_aggregation(node, frame.limit(0))
+
+
+def assert_equal_to_batch(frame: DataFrame, columns: dict[str, Any], sparks: dict[str, Any] | None = None) -> None:
+    """``sparks``: what Spark has to compute in place of ``columns``, where that says more than Epochal needs."""
+    plan = plan_of(frame, columns)
+    got, expected = streamed(plan, frame), batch(frame, sparks or columns)
+    mine = {field.name: (field.dataType, field.nullable) for field in got.schema if field.name not in (CUT, "k")}
+    theirs = {field.name: (field.dataType, field.nullable) for field in expected.schema if field.name != "k"}
+    assert mine == theirs
+    answers = {row["k"]: row.asDict() for row in expected.collect()}
+    collected = got.collect()
+    assert len(collected) == len(answers) * 2 ** (SLICES - 1)
+    for row in collected:
+        answer = answers[row["k"]]
+        for name in columns:
+            assert same(row[name], answer[name]), (row["k"], row[CUT], name, row[name], answer[name])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Doubles within 1e-9; the absolute tolerance is for sums of numbers up to 1e9 that nearly cancel out."""
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-5) or (left != left and right != right)
+    return bool(left == right)
+
+
+few = settings(
+    max_examples=max(settings().max_examples // 25, 1),
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+"""Each example is several Spark jobs over all types at once."""
