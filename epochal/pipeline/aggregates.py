@@ -7,7 +7,7 @@ own aggregate is a :class:`MergeableAggregate`, passed to ``aggregate`` in place
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from epochal.errors import PipelineError
 from epochal.pipeline.expressions import Expression, call
 from epochal.pipeline.merging import Merge, greater, merge_columns
 from epochal.state.quotients import average_type, quotients
-from epochal.state.table import Column
+from epochal.state.table import Column, Quotient, Shown
 from epochal.state.type_names import nested_type
 
 TypeOf = Callable[[Expression], str]
@@ -43,6 +43,8 @@ class MergeableAggregate(ABC):
     cost: ClassVar[str | None] = None
     """What ``epochal check`` says of it after its name, where it costs more than a number per key."""
 
+    named_apart: ClassVar[bool] = False
+    """Whether a lone partial, too, has its own name appended: it is not what people see."""
     advice: ClassVar[str] = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
     """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute`."""
     always_merged: ClassVar[bool] = False
@@ -70,6 +72,10 @@ class MergeableAggregate(ABC):
     def compute(self, merged: pa.Table) -> pa.Table:
         """The :meth:`computed` columns, vectorised, from the merged partials. ``OverflowError``: leaves its type."""
         raise NotImplementedError(f"{type(self).__name__} declares computed columns: override compute().")
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Quotient | Shown | None:
+        """What look-ups compute from the state columns (``kept``: of each partial), where people see something else."""
+        return None
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         """The same aggregate, once the types of its input are known. Override where the partials depend on them."""
@@ -115,10 +121,10 @@ class Average(MergeableAggregate):
     def exact(self) -> bool:
         return self.type.startswith("decimal")
 
-    @property
-    def quotient(self) -> bool:
-        """Whether look-ups, too, can divide."""
-        return self.exact or self.type == "double"
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Quotient | None:
+        if not self.exact and self.type != "double":
+            return None
+        return Quotient(name=name, dividend=kept["sum"], divisor=kept["count"], type=self.type)
 
     def partials(self) -> tuple[Partial, ...]:
         argument = self.argument.cast("double") if self.type == "double" else self.argument
@@ -174,6 +180,9 @@ class Extreme(MergeableAggregate):
         wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), self._breaks(old[tie], new[tie])))
         wins = pc.if_else(pc.is_null(old["order"]), True, pc.fill_null(wins, False))
         return pa.table({name: pc.if_else(wins, new[name], old[name]) for name in old.column_names})
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        return Shown(name=name, type=type, function="same", columns=(kept["value"],))
 
     @property
     def _decides(self) -> Expression:

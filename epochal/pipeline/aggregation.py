@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline import expressions
-from epochal.pipeline.aggregates import Average, MergeableAggregate, Partial
+from epochal.pipeline.aggregates import MergeableAggregate, Partial
 from epochal.pipeline.built_in import OWN_ARGUMENTS
 from epochal.pipeline.decomposition import decompose, part_name
 from epochal.pipeline.expressions import Call, Expression, rebuilt, to_column
 from epochal.pipeline.graph import AggregateNode, Aggregation
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.spark_errors import at
-from epochal.state.table import Column, Quotient, StateKind, StateTable
+from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 
@@ -178,7 +178,7 @@ def plan_aggregation(node: AggregateNode, frame: DataFrame) -> AggregationPlan:
         kind=StateKind.AGGREGATE,
         key=keys,
         value=_state_columns(node, parts, frame),
-        shown=tuple(_averages(parts, columns)),
+        shown=tuple(_shown(parts, columns)),
         queryable=node.queryable,
     )
     return AggregationPlan(operator=node.name, table=table, parts=tuple(parts), columns=tuple(columns))
@@ -189,7 +189,8 @@ def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
     for number, aggregate in enumerate(aggregates, 1):
         partials = aggregate.partials()
         base = column if len(aggregates) == 1 else f"{column}_{number}"
-        names = (base,) if len(partials) == 1 else tuple(f"{base}_{kept.name}" for kept in partials)
+        lone = len(partials) == 1 and not aggregate.named_apart
+        names = (base,) if lone else tuple(f"{base}_{kept.name}" for kept in partials)
         computed = tuple(Column(name=f"_{base}_{added.name}", type=added.type) for added in aggregate.computed())
         parts.append(Part(column, aggregate, partials, names, computed))
     return parts
@@ -200,14 +201,16 @@ def _of_part(part: Part, table: pa.Table) -> pa.Table:
     return table.select(list(part.state_columns)).rename_columns(part.names)
 
 
-def _averages(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Quotient]:
-    """The output columns that are an average and nothing else."""
+def _shown(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Quotient | Shown]:
+    """Of the output columns that are one aggregate and nothing else: what people see instead of what is kept."""
     by_part = {part_name(position): part for position, part in enumerate(parts)}
     for column in columns:
         part = by_part.get(str(column.remainder).strip("`"))
-        if part is not None and isinstance(part.aggregate, Average) and part.aggregate.quotient:
-            dividend, divisor = part.state_columns
-            yield Quotient(name=column.name, dividend=dividend, divisor=divisor, type=part.aggregate.type)
+        if part is not None and column.type is not None:
+            kept = dict(zip(part.names, part.state_columns, strict=True))
+            shown = part.aggregate.shown(column.name, column.type, kept)
+            if shown is not None:
+                yield shown
 
 
 def _state_columns(node: AggregateNode, parts: Sequence[Part], frame: DataFrame) -> tuple[Column, ...]:

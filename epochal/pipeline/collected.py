@@ -5,7 +5,7 @@ A list is kept in order of its values, which is the same however rows came; a se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from epochal.errors import PipelineError
 from epochal.pipeline.aggregates import MergeableAggregate, Partial, TypeOf
 from epochal.pipeline.expressions import Expression, call
+from epochal.state.table import Shown
 from epochal.state.type_names import array_name
-from epochal.state.types import FLOATING, INTEGER_BITS, decimal_of, is_key_type
+from epochal.state.types import DAY_TIME_INTERVALS, FLOATING, INTEGER_BITS, decimal_of, is_key_type
 
 USUAL_LIMIT = 10_000
 """Values per key, where the author does not say."""
@@ -46,7 +47,7 @@ class CollectedList(MergeableAggregate):
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         type = type_of(self.argument)
-        if not (is_key_type(type) or type in FLOATING):
+        if not (is_key_type(type) or type in FLOATING or type in DAY_TIME_INTERVALS):
             raise PipelineError(
                 f"{self.function} cannot be kept of {type}: values are kept in their order. "
                 "Use to_json(..) of it, or keep it in a ListState of process()."
@@ -92,6 +93,11 @@ class ExactDistinctCount(CollectedSet):
     advice = "Say limit=.. where so many are meant, or use approx_count_distinct, which keeps a sketch."
     cost = f"{CollectedList.cost} approx_count_distinct keeps a sketch of some hundred bytes."
 
+    named_apart = True
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        return Shown(name=name, type=type, function="size", columns=(kept["values"],))
+
     def final(self, partials: Sequence[Expression]) -> Expression:
         return call("coalesce", call("size", partials[0]), call("lit", 0)).cast("bigint")
 
@@ -101,6 +107,7 @@ class DistinctSum(CollectedSet):
     """``sum(DISTINCT x)``: kept as the set."""
 
     function = "sum(DISTINCT ..)"
+    named_apart = True
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         type = type_of(self.argument)

@@ -50,8 +50,8 @@ def decompose(what: str, expression: Expression | MergeableAggregate, first: int
 
 
 _SUPPORTED = (
-    f"Use one of {listed(sorted(filter(str.islower, BUILT_IN)))}, an expression of these, or a MergeableAggregate of your own; "
-    "anything else can be kept by process()."
+    f"Use one of {listed(sorted(filter(str.islower, BUILT_IN)))}, an expression of these, or a MergeableAggregate of "
+    "your own; anything else can be kept by process()."
 )
 
 

@@ -6,7 +6,7 @@ pairwise algorithm for computing sample variances" (1979). Sums of squares would
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from epochal.pipeline.aggregates import MergeableAggregate, Partial
 from epochal.pipeline.expressions import Expression, call
+from epochal.state.table import Shown
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,6 +37,10 @@ class Variance(MergeableAggregate):
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
         pair = _Pair(old, new)
         return pair.table(mean=pair.mean("mean"), squares=pair.products("squares", "mean", "mean"))
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        options = {"sample": self.sample, "root": self.root}
+        return Shown(name=name, type=type, function="spread", columns=(kept["count"], kept["squares"]), options=options)
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         count, _, squares = partials
@@ -70,6 +75,12 @@ class Covariance(MergeableAggregate):
             products=pair.products("products", "mean_x", "mean_y"),
         )
 
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        options = {"sample": self.sample, "root": False}
+        return Shown(
+            name=name, type=type, function="spread", columns=(kept["count"], kept["products"]), options=options
+        )
+
     def final(self, partials: Sequence[Expression]) -> Expression:
         count, *_, products = partials
         degrees = (count - 1 if self.sample else count).cast("double")
@@ -101,6 +112,10 @@ class Correlation(MergeableAggregate):
             squares_x=pair.products("squares_x", "mean_x", "mean_x"),
             squares_y=pair.products("squares_y", "mean_y", "mean_y"),
         )
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        columns = tuple(kept[each] for each in ("count", "products", "squares_x", "squares_y"))
+        return Shown(name=name, type=type, function="correlation", columns=columns)
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         count, _, _, products, squares_x, squares_y = partials

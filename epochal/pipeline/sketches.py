@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from epochal.errors import PipelineError
 from epochal.pipeline.aggregates import MergeableAggregate, Partial, TypeOf
 from epochal.pipeline.expressions import Expression, call
+from epochal.state.table import Shown
 from epochal.state.types import decimal_of
 
 Union: TypeAlias = Callable[[bytes, bytes], bytes]
@@ -32,6 +33,8 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 @dataclass(frozen=True, eq=False)
 class _Sketch(MergeableAggregate):
     argument: Expression
+
+    named_apart = True
 
     @abstractmethod
     def _sketch(self) -> Expression:
@@ -80,6 +83,9 @@ class DistinctCount(_Sketch):
             return bytes(merged.get_result(tgt_hll_type.HLL_8).serialize_compact())
 
         return union
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        return Shown(name=name, type=type, function="distinct", columns=(kept["sketch"],))
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         return call("coalesce", call("hll_sketch_estimate", partials[0]), call("lit", 0).cast("bigint"))
@@ -135,6 +141,11 @@ class Percentile(_Sketch):
             return bytes(merged.serialize())
 
         return union
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        several = isinstance(self.percentage, (list, tuple))
+        options = {"percentages": list(self.percentage) if several else [self.percentage]}
+        return Shown(name=name, type=type, function="percentiles", columns=(kept["sketch"],), options=options)
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         sketch = partials[0]

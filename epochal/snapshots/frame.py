@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -26,8 +26,7 @@ from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.row_groups import at_once, column_names
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import from_json, variant_text
-from epochal.state.quotients import quotients
-from epochal.state.table import Column, StateTable
+from epochal.state.table import Column, Quotient, Shown, StateTable
 from epochal.state.type_names import nested_type, quoted
 from epochal.state.types import VARIANT, decimal_of
 
@@ -188,22 +187,26 @@ def _by_absent_columns(
 
 def _shown(state: DataFrame, table: StateTable) -> DataFrame:
     """With the columns that look-ups show beside the kept ones."""
-    for quotient in table.shown:
-        dividend, divisor = F.col(quoted(quotient.dividend)), F.col(quoted(quotient.divisor))
-        if decimal_of(quotient.type) is None:
+    for shown in table.shown:
+        if isinstance(shown, Quotient) and decimal_of(shown.type) is None:
+            dividend, divisor = F.col(quoted(shown.dividend)), F.col(quoted(shown.divisor))
             value = F.when(divisor != 0, dividend.cast("double") / divisor)
-        else:  # Spark's own division of decimals keeps fewer digits than its average.
-            value = _decimal_quotient(quotient.type)(dividend, divisor)
-        state = state.withColumn(quotient.name, value)
+        else:  # Spark's own division of decimals, for one, keeps fewer digits than its average.
+            value = _computed(shown)
+        state = state.withColumn(shown.name, value)
     return state
 
 
-def _decimal_quotient(type: str) -> Callable[..., SparkColumn]:
-    def average(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
-        return quotients(dividend, divisor, type)
+def _computed(shown: Quotient | Shown) -> SparkColumn:
+    names = (shown.dividend, shown.divisor) if isinstance(shown, Quotient) else shown.columns
 
-    function: Callable[..., SparkColumn] = F.arrow_udf(average, type)  # type: ignore[attr-defined]
-    return function
+    def compute(*arrays: pa.Array) -> pa.Array:
+        values = shown.over(pa.table(list(arrays), names=list(names)))
+        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+    function = F.arrow_udf(compute, shown.type)  # type: ignore[attr-defined]
+    column: SparkColumn = function(*(F.col(quoted(name)) for name in names))
+    return column
 
 
 def _ddl(columns: Sequence[Column]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.state.quotients import quotient, quotients
+from epochal.state.shown import FUNCTIONS
 from epochal.state.types import arrow_type
 
 
@@ -72,6 +73,22 @@ class Quotient(BaseModel):
         return quotients(rows[self.dividend], rows[self.divisor], self.type)
 
 
+class Shown(BaseModel):
+    """A column that look-ups show: ``function`` of :mod:`epochal.state.shown` over kept ``columns``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    type: str
+    function: str
+    columns: tuple[str, ...]
+    options: dict[str, Any] = {}
+
+    def over(self, rows: pa.Table) -> Any:
+        """The values in many rows of value columns, as an Arrow array."""
+        return FUNCTIONS[self.function]([rows[name] for name in self.columns], self.type, self.options)
+
+
 class StateTable(BaseModel):
     """The declaration of a state table, as it stands in every manifest.
 
@@ -88,7 +105,7 @@ class StateTable(BaseModel):
     key: tuple[Column, ...]
     sub_key: tuple[Column, ...] = ()
     value: tuple[Column, ...]
-    shown: tuple[Quotient, ...] = ()
+    shown: tuple[Quotient | Shown, ...] = ()
     """What look-ups compute from the value columns; not stored."""
     queryable: bool = True
 
@@ -109,6 +126,15 @@ class StateTable(BaseModel):
     @cached_property
     def value_schema(self) -> pa.Schema:
         return pa.schema([column.to_arrow() for column in self.value])
+
+    def shown_of(self, row: Mapping[str, Any]) -> Iterator[tuple[Quotient | Shown, Any]]:
+        """What is shown beside one row of value columns, as Python values."""
+        for shown in self.shown:
+            if isinstance(shown, Quotient):
+                yield shown, shown.of(row)
+                continue
+            kept = {name: pa.array([row[name]], self.value_schema.field(name).type) for name in shown.columns}
+            yield shown, shown.over(pa.table(kept)).to_pylist()[0]
 
     @cached_property
     def delta_schema(self) -> pa.Schema:

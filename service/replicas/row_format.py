@@ -66,11 +66,10 @@ class RowFormat:
 
     def value_object(self, row: bytes) -> dict[str, Any]:
         values = self._values.decode_one(row)
-        for quotient in self.table.shown:
-            values[quotient.name] = to_json(quotient.of(values), quotient.type)
+        shown = {column.name: to_json(value, column.type) for column, value in self.table.shown_of(values)}
         for name, type in self._converted:
             values[name] = to_json(values[name], type)
-        return values
+        return values | shown
 
     def entries_json(self, rows: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Rows of one operator's key, each as an object of its sub-key's and its value's columns."""
@@ -130,9 +129,9 @@ class RowFormat:
         decoded = self._values.decode(present)
         columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.value]
         names = self._value_names
-        for quotient in self.table.shown:
-            columns.append(_json_column(quotient.over(decoded), quotient.type))
-            names = [*names, quotient.name]
+        for shown in self.table.shown:
+            columns.append(_json_column(shown.over(decoded), shown.type))
+            names = [*names, shown.name]
         objects = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         if len(present) == len(rows):
             return orjson.dumps(objects)

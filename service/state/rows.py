@@ -21,9 +21,7 @@ def value_object(table: StateTable, row: Mapping[str, Any] | None) -> Object | N
     if row is None:
         return None
     values = {column.name: to_json(row[column.name], column.type) for column in table.value}
-    for quotient in table.shown:
-        values[quotient.name] = to_json(quotient.of(row), quotient.type)
-    return values
+    return values | {column.name: to_json(value, column.type) for column, value in table.shown_of(row)}
 
 
 def leading_object(table: StateTable, key: Sequence[Any]) -> Object:

@@ -15,7 +15,7 @@ from epochal.pipeline.aggregation import AggregationPlan
 from epochal.pipeline.expressions import Expression, to_column
 
 SLICES = 5
-SLICE, RANGE, CUT = "slice", "_range", "_cut"
+SLICE, RANGE, CUT, SHOWN = "slice", "_range", "_cut", "_shown_"
 
 
 def all_cuts() -> Iterator[list[tuple[int, int]]]:
@@ -36,7 +36,7 @@ def batch(frame: DataFrame, columns: dict[str, Any]) -> DataFrame:
 
 
 def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
-    """The operator's output after the last epoch of each cut: column ``_cut``, and then as the operator gives it.
+    """The operator's output after the last epoch of each cut, with ``_cut``; what look-ups show is in ``_shown_name``.
 
     ``frame`` has columns ``k`` string and ``slice`` int beside the operator's input.
     """
@@ -71,6 +71,9 @@ def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
     columns = {CUT: pa.array([cut for cut, _ in kept], pa.int32()), "k": pa.array([key for _, key in kept])}
     columns |= dict(zip(names, state.columns, strict=True))
     columns |= {column.name: values for column, values in zip(plan.computed, plan.compute(state), strict=True)}
+    for shown in plan.table.shown:  # beside the output, what look-ups show
+        columns[SHOWN + shown.name] = shown.over(state)
     rows_of_task = frame.sparkSession.createDataFrame(pa.table(columns))
     first, second = plan.finishing()
-    return rows_of_task.select(CUT, *first).select(CUT, *second)
+    lookups = [name for name in columns if name.startswith(SHOWN)]
+    return rows_of_task.select(CUT, *lookups, *first).select(CUT, *lookups, *second)

@@ -16,7 +16,7 @@ from epochal import Pipeline
 from epochal.connectors import generator
 from epochal.pipeline.aggregation import AggregationPlan, plan_aggregation
 from epochal.pipeline.graph import AggregateNode
-from tests.property.every_cut import CUT, SLICE, SLICES, batch, streamed
+from tests.property.every_cut import CUT, SHOWN, SLICE, SLICES, batch, streamed
 
 KEYS = 20
 ROWS = 400
@@ -75,9 +75,11 @@ TYPES: dict[str, tuple[str, Draw]] = {
     "day": ("date", lambda choose: date(1965, 1, 1) + timedelta(days=choose.randrange(40_000))),
     "at": ("timestamp", moment),
     "local": ("timestamp_ntz", lambda choose: moment(choose).replace(tzinfo=None)),
+    "span": ("interval day to second", lambda choose: timedelta(microseconds=choose.randrange(-(10**13), 10**13))),
 }
 NUMBERS = [name for name, (type, _) in TYPES.items() if type.startswith(("tiny", "small", "int", "big", "float", "d"))]
 NUMBERS.remove("day")
+NUMBERS.remove("span")
 
 
 def rows(spark: SparkSession, choose: random.Random) -> DataFrame:
@@ -104,7 +106,11 @@ def assert_equal_to_batch(frame: DataFrame, columns: dict[str, Any], sparks: dic
     """``sparks``: what Spark has to compute in place of ``columns``, where that says more than Epochal needs."""
     plan = plan_of(frame, columns)
     got, expected = streamed(plan, frame), batch(frame, sparks or columns)
-    mine = {field.name: (field.dataType, field.nullable) for field in got.schema if field.name not in (CUT, "k")}
+    mine = {
+        field.name: (field.dataType, field.nullable)
+        for field in got.schema
+        if field.name not in (CUT, "k") and not field.name.startswith(SHOWN)
+    }
     theirs = {field.name: (field.dataType, field.nullable) for field in expected.schema if field.name != "k"}
     assert mine == theirs
     answers = {row["k"]: row.asDict() for row in expected.collect()}
@@ -114,6 +120,9 @@ def assert_equal_to_batch(frame: DataFrame, columns: dict[str, Any], sparks: dic
         answer = answers[row["k"]]
         for name in columns:
             assert same(row[name], answer[name]), (row["k"], row[CUT], name, row[name], answer[name])
+        for shown in plan.table.shown:
+            looked_up, value = row[SHOWN + shown.name], row[shown.name]
+            assert same(looked_up, value), (row["k"], row[CUT], shown.name, looked_up, value)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -20,7 +20,7 @@ def simple_aggregates() -> dict[str, str]:
     columns = {"all_rows": "count(*)", "some": "count_if(flag AND n > 0)", "share": "sum(n) / count(*)"}
     for name, (type, _) in TYPES.items():
         columns |= {f"count_{name}": f"count({name})", f"min_{name}": f"min({name})", f"max_{name}": f"max({name})"}
-        if name in NUMBERS:
+        if name in NUMBERS or name == "span":
             columns |= {f"sum_{name}": f"sum({name})", f"avg_{name}": f"avg({name})"}
         if type.endswith("int"):
             columns |= {f"{bit}_{name}": f"{bit}({name})" for bit in ("bit_and", "bit_or", "bit_xor")}

@@ -12,7 +12,7 @@ import pytest
 import epochal
 from epochal.errors import InvalidInput, NotFound
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.table import Column, Quotient, StateTable
+from epochal.state.table import Column, Quotient, Shown, StateTable
 from tests.unit.snapshot_tree import TOTALS, VISITS, Branch
 
 if TYPE_CHECKING:
@@ -64,6 +64,13 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
             "shown": (
                 Quotient(name="mean", dividend="worst", divisor="count"),
                 Quotient(name="price", dividend="paid", divisor="count", type="decimal(38,22)"),
+                Shown(
+                    name="spread",
+                    type="double",
+                    function="spread",
+                    columns=("count", "worst"),
+                    options={"sample": False, "root": False},
+                ),
             ),
         }
     )
@@ -73,9 +80,9 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
     price = Decimal("411522627.6744855963374485596667")
     rows = epochal.read_state(spark, branch.store.url, "totals").orderBy("day").collect()
     assert [tuple(row) for row in rows] == [
-        ("JFK", 1, 4, 2.0, "none", None, None, 0.5, None),
-        ("JFK", 2, 0, 1.0, None, 3, None, None, None),
-        ("JFK", 3, 3, 6.0, None, None, Decimal("1234567883.023456789012345679"), 2.0, price),
+        ("JFK", 1, 4, 2.0, "none", None, None, 0.5, None, 0.5),
+        ("JFK", 2, 0, 1.0, None, 3, None, None, None, None),
+        ("JFK", 3, 3, 6.0, None, None, Decimal("1234567883.023456789012345679"), 2.0, price, 2.0),
     ]
 
 

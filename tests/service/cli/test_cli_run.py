@@ -40,6 +40,11 @@ rows = pipeline.read("rows", generator.source({"sensor": "concat('s', id % 3)"},
 rows.key_by("sensor").process(Count, name="count").write("look", console.sink())
 """
 
+OVER_CHANGES = """
+totals = rows.key_by("sensor").aggregate("totals", n="count(*)")
+totals.key_by("n").aggregate("histogram", sensors="count(*)").write("histogram", console.sink())
+"""
+
 
 def pipeline(folder: Path, rate: str = "bound=300", body: str = "pass") -> Path:
     file = folder / "counts.py"
@@ -49,12 +54,15 @@ def pipeline(folder: Path, rate: str = "bound=300", body: str = "pass") -> Path:
 
 def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path: Path) -> None:
     file = pipeline(tmp_path)
+    plain = file.read_text()
+    file.write_text(plain + OVER_CHANGES)
     shown = alone.spawn("check", file)
     assert shown.code == 0, shown.words
     for part in ["rows", "generator source", "count", "process by sensor", "state count.seen", "look", "console sink"]:
         assert part in shown.output
-    assert shown.words == "counts.py is valid.\n"
-    file.write_text(file.read_text().replace('key_by("sensor")', 'key_by("senor")'))
+    assert shown.words.startswith("warning: Operator 'histogram' aggregates what 'totals' gives")
+    assert shown.words.endswith("counts.py is valid.\n")
+    file.write_text(plain.replace('key_by("sensor")', 'key_by("senor")'))
     wrong = alone.spawn("check", file, "--json")
     assert wrong.code == 1
     assert "'count'" in wrong.document["error"]["message"]

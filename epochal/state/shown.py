@@ -1,0 +1,106 @@
+"""What people see of an aggregate that is kept as something else: a deviation of sums of squares, a count of a sketch.
+
+The same functions serve look-ups, histories and ``read_state``. Columns are Arrow arrays, the result has the shown
+type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.state.type_names import nested_type
+from epochal.state.types import arrow_type, decimal_of
+
+AnyArray: TypeAlias = Any
+Options: TypeAlias = Mapping[str, Any]
+Function: TypeAlias = Callable[[Sequence[AnyArray], str, Options], AnyArray]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _same(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    return columns[0]
+
+
+def _size(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    return pc.fill_null(pc.list_value_length(columns[0]), 0).cast(arrow_type(type))
+
+
+def _spread(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    """Of count and a sum of squares or products; ``sample``: by one less than the count; ``root``: its square root."""
+    count, squares = columns
+    degrees = pc.subtract(count, 1 if options["sample"] else 0)
+    degrees = pc.if_else(pc.greater(degrees, 0), degrees, pa.scalar(None, pa.int64())).cast(pa.float64())
+    value = pc.divide(squares, degrees)
+    return pc.sqrt(value) if options["root"] else value
+
+
+def _correlation(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    count, products, squares_x, squares_y = columns
+    scale = pc.multiply(pc.sqrt(squares_x), pc.sqrt(squares_y))
+    known = pc.and_(pc.greater(count, 1), pc.not_equal(scale, 0.0))
+    return pc.if_else(known, pc.divide(products, scale), pa.scalar(None, pa.float64()))
+
+
+def _distinct(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    from datasketches import hll_sketch  # Most who look up have no sketches.
+
+    def estimate(sketch: bytes | None) -> int:
+        return 0 if sketch is None else int(np.floor(hll_sketch.deserialize(sketch).get_estimate() + 0.5))
+
+    return pa.array([estimate(sketch) for sketch in columns[0].to_pylist()], arrow_type(type))
+
+
+def _percentiles(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    from datasketches import kll_doubles_sketch
+
+    nested = nested_type(type)
+    convert = _from_double(nested.types[0] if nested else type)
+
+    def quantiles(serialised: bytes | None) -> Any:
+        sketch = None if serialised is None else kll_doubles_sketch.deserialize(serialised)
+        if sketch is None or sketch.is_empty():
+            return None
+        found = [convert(_quantile(sketch, share)) for share in options["percentages"]]
+        return found if nested else found[0]
+
+    return pa.array([quantiles(sketch) for sketch in columns[0].to_pylist()], arrow_type(type))
+
+
+def _quantile(sketch: Any, share: float) -> float:
+    """As Spark's library: the ends are exact, whatever the sketch has kept between them."""
+    if 0 < share < 1:
+        return float(sketch.get_quantile(share, True))
+    return float(sketch.get_max_value() if share else sketch.get_min_value())
+
+
+def _from_double(type: str) -> Callable[[float], Any]:
+    """As Spark makes a value of a type of the doubles that a sketch holds."""
+    decimal = decimal_of(type)
+    if decimal is not None:
+        unit = Decimal(1).scaleb(-decimal[1])
+        return lambda value: Decimal(repr(value)).quantize(unit)
+    if type == "date":
+        return lambda value: date(1970, 1, 1) + timedelta(days=int(value))
+    if type == "timestamp":
+        return lambda value: _EPOCH + timedelta(microseconds=int(value))
+    if type in ("float", "double"):
+        return lambda value: value
+    return lambda value: min(int(value), 2**63 - 1)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "same": _same,
+    "size": _size,
+    "spread": _spread,
+    "correlation": _correlation,
+    "distinct": _distinct,
+    "percentiles": _percentiles,
+}
