@@ -112,7 +112,7 @@ def assert_equal_to_batch(frame: DataFrame, columns: dict[str, Any], sparks: dic
         if field.name not in (CUT, "k") and not field.name.startswith(SHOWN)
     }
     theirs = {field.name: (field.dataType, field.nullable) for field in expected.schema if field.name != "k"}
-    assert mine == theirs
+    assert mine == theirs, {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs.get(name)}
     answers = {row["k"]: row.asDict() for row in expected.collect()}
     collected = got.collect()
     assert len(collected) == len(answers) * 2 ** (SLICES - 1)
