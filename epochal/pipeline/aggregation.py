@@ -157,8 +157,9 @@ class AggregationPlan:
     def _output(self, column: OutputColumn) -> SparkColumn:
         value = to_column(column.remainder)
         # A cast to array<int> would say that its elements may be null.
-        typed = column.type is None or nested_type(column.type) is not None
-        return (value if typed else value.cast(column.type)).alias(column.name)
+        if column.type is not None and nested_type(column.type) is None:
+            value = value.cast(column.type)
+        return value.alias(column.name)
 
 
 def plan_aggregation(node: AggregateNode, frame: DataFrame) -> AggregationPlan:
@@ -211,7 +212,9 @@ def _shown(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Q
         if part is not None and column.type is not None:
             kept = dict(zip(part.names, part.state_columns, strict=True))
             shown = part.aggregate.shown(column.name, column.type, kept)
-            if shown is not None:
+            if isinstance(shown, Shown):
+                yield shown.model_copy(update={"kept": part.state_columns})
+            elif shown is not None:
                 yield shown
 
 

@@ -64,6 +64,10 @@ class Quotient(BaseModel):
         fields: dict[str, Any] = serialize(self)
         return {name: value for name, value in fields.items() if name != "type" or value != "double"}
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return (self.dividend, self.divisor)
+
     def of(self, row: Mapping[str, Any]) -> Any:
         """The value in one row of value columns, as a Python value."""
         return quotient(row[self.dividend], row[self.divisor], self.type)
@@ -83,6 +87,8 @@ class Shown(BaseModel):
     function: str
     columns: tuple[str, ...]
     options: dict[str, Any] = {}
+    kept: tuple[str, ...] = ()
+    """All columns that are kept for it; some may only serve the merge."""
 
     def over(self, rows: pa.Table) -> Any:
         """The values in many rows of value columns, as an Arrow array."""
@@ -116,7 +122,7 @@ class StateTable(BaseModel):
     @cached_property
     def partials(self) -> frozenset[str]:
         """Value columns that are kept for the sake of what is ``shown``; people look at that."""
-        return frozenset(name for quotient in self.shown for name in (quotient.dividend, quotient.divisor))
+        return frozenset(name for shown in self.shown for name in shown.kept)
 
     @cached_property
     def key_schema(self) -> pa.Schema:
