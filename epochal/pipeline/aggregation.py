@@ -26,7 +26,7 @@ from epochal.pipeline.graph import AggregateNode, Aggregation
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.spark_errors import at
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
-from epochal.state.type_names import nested_type, type_name
+from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ class AggregationPlan:
 
     def _output(self, column: OutputColumn) -> SparkColumn:
         value = to_column(column.remainder)
-        # A cast to array<int> would say that its elements may be null.
-        if column.type is not None and nested_type(column.type) is None:
+        if column.type is not None:
             value = value.cast(column.type)
         return value.alias(column.name)
 

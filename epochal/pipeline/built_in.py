@@ -8,7 +8,6 @@ from typing import Any
 
 from epochal.errors import PipelineError
 from epochal.pipeline.aggregates import Average, Extreme, MergeableAggregate, Simple
-from epochal.pipeline.collected import USUAL_LIMIT, CollectedList, CollectedSet, DistinctSum, ExactDistinctCount
 from epochal.pipeline.expressions import Expression, call
 from epochal.pipeline.merging import Merge
 from epochal.pipeline.moments import Correlation, Covariance, Variance
@@ -71,16 +70,6 @@ def _distinct_count(col: Any, rsd: Any = USUAL_DEVIATION) -> DistinctCount:
     return DistinctCount(_as_column(col), deviation)
 
 
-def _collected(kind: type[CollectedList]) -> Make:
-    def make(col: Any, *, limit: Any = USUAL_LIMIT) -> CollectedList:
-        number = _number("limit", limit)
-        if number < 1:
-            raise PipelineError(f"the limit {number:g} is not at least 1")
-        return kind(_as_column(col), int(number))
-
-    return make
-
-
 def _elements(value: Any) -> Sequence[Any] | None:
     """The elements of an array that is written down; ``None`` for anything else."""
     if isinstance(value, Expression) and value.call.name == "array":
@@ -126,30 +115,21 @@ BUILT_IN: dict[str, Make] = {
     "covar_samp": _covariance(sample=True),
     "covar_pop": _covariance(sample=False),
     "corr": lambda col1, col2: Correlation(_as_column(col1), _as_column(col2)),
-    **dict.fromkeys(("collect_list", "array_agg"), _collected(CollectedList)),
-    "collect_set": _collected(CollectedSet),
-    **dict.fromkeys(("count_distinct", "countDistinct"), _collected(ExactDistinctCount)),
-    **dict.fromkeys(("sum_distinct", "sumDistinct"), _collected(DistinctSum)),
     **dict.fromkeys(("approx_count_distinct", "approxCountDistinct"), _distinct_count),
     **dict.fromkeys(("percentile_approx", "approx_percentile"), _percentile),
 }
 """Built-in aggregates by the name of the Spark function; called with its arguments. In SQL, case does not matter."""
 
-OWN_ARGUMENTS = frozenset({"order_by", "limit"})
+OWN_ARGUMENTS = frozenset({"order_by"})
 """Arguments that Spark's functions of these names do not have."""
 _BY_NAME = OWN_ARGUMENTS | {"rsd", "percentage", "accuracy", "ignorenulls"}
-DISTINCT = {
-    "count": "count_distinct",
-    "sum": "sum_distinct",
-    "collect_list": "collect_set",
-    "array_agg": "collect_set",
-    **{name: name for name in ("min", "max", "bool_and", "bool_or", "every", "some", "collect_set")},
-}
+DISTINCT = {name: name for name in ("min", "max", "bool_and", "bool_or", "every", "some")}
 """In SQL, what ``name(DISTINCT ..)`` is."""
 FILTERED_BY_FIRST = frozenset({"approx_count_distinct", "percentile_approx", "approx_percentile"})
 """Aggregates whose first argument is null in rows that do not count; of the others it is the last one."""
 
 _WHOLE = "needs all values at once, not one summary per slice"
+_SEEN = f"{_WHOLE}: use approx_count_distinct(x), or process() with a MapState of the values seen"
 _RANKS = f"{_WHOLE}: use percentile_approx(x, 0.5), or process() with a MapState of the values seen"
 _MODE = f"{_WHOLE}: use process() with a MapState of how often each value was seen"
 _LIST = "grows with every row: use process() with a ListState"
@@ -161,6 +141,8 @@ _POWERS = "is not kept: aggregate count(x), sum(x), sum(x * x), .. as decimals, 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("median", "percentile", "percentile_cont", "percentile_disc"), _RANKS),
     "mode": _MODE,
+    **dict.fromkeys(("count_distinct", "countDistinct", "sum_distinct", "sumDistinct"), _SEEN),
+    **dict.fromkeys(("collect_list", "collect_set", "array_agg"), _LIST),
     **dict.fromkeys(("listagg", "string_agg"), _LIST),
     "any_value": "is a row of chance: use min(v) or max(v), or max_by(v, time)",
     **dict.fromkeys(("skewness", "kurtosis"), _POWERS),
