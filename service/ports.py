@@ -75,7 +75,7 @@ class Builder(Part, Protocol):
         """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, wanted: RekeyOf
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, target: RekeyOf
     ) -> ManifestReference:
         """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
 

@@ -13,8 +13,8 @@ DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
 
 def default_data_directory() -> Path:
     """``$EPOCHAL_HOME``, or ``~/.local/share/epochal``."""
-    given = os.environ.get(HOME_VARIABLE)
-    return Path(given) if given else Path.home() / ".local" / "share" / "epochal"
+    configured = os.environ.get(HOME_VARIABLE)
+    return Path(configured) if configured else Path.home() / ".local" / "share" / "epochal"
 
 
 def default_driver_user() -> str | None:

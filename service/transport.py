@@ -143,8 +143,8 @@ class _Answer:
 
 
 def _request_id(headers: Headers) -> str:
-    given = headers.get(REQUEST_ID, "")
-    return given if _SAFE_ID.fullmatch(given) else secrets.token_hex(8)
+    proposed = headers.get(REQUEST_ID, "")
+    return proposed if _SAFE_ID.fullmatch(proposed) else secrets.token_hex(8)
 
 
 def _no_name(path: str, request: str) -> Problem:

@@ -31,10 +31,10 @@ def check_configuration(configuration: ApplicationConfiguration) -> None:
             )
 
 
-def merged_configuration(before: Mapping[str, Any], given: Mapping[str, Any]) -> ApplicationConfiguration:
-    """``given`` over ``before``. Raises ``OptionError`` naming the field."""
+def merged_configuration(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ApplicationConfiguration:
+    """``changes`` over ``before``. Raises ``OptionError`` naming the field."""
     try:
-        configuration = ApplicationConfiguration.model_validate({**before, **given})
+        configuration = ApplicationConfiguration.model_validate({**before, **changes})
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in ("configuration", *first["loc"]))

@@ -22,7 +22,7 @@ from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application, Version
 from epochal.service.ports import Builder, ControlEvent
 from epochal.service.snapshots.repository import SnapshotRepository
-from epochal.service.versions.proposals import Proposals, Wanted, graph_of, head_and_maker
+from epochal.service.versions.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.service.versions.repository import VersionRepository
 
 
@@ -31,7 +31,7 @@ class _Plan:
     """What the fork will be, before its code was looked at."""
 
     base: ManifestReference
-    wanted: Wanted
+    candidate: Candidate
 
 
 class ForkService:
@@ -48,10 +48,10 @@ class ForkService:
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(request.name)
             plan = self._plan(session, source, request)
-        wanted = plan.wanted
-        graph = self._builder.describe(wanted.location, wanted.parameters)
+        candidate = plan.candidate
+        graph = self._builder.describe(candidate.location, candidate.parameters)
         if not request.shadow:
-            _check_targets(source, self._graph_of(wanted.before), graph)
+            _check_targets(source, self._graph_of(candidate.before), graph)
         graph = self._checked(plan, graph)
         with self._database.writing() as session:
             if not request.shadow:
@@ -67,20 +67,20 @@ class ForkService:
         version = VersionRepository(session).latest(row)
         configuration = merged_configuration(version.configuration, request.configuration)
         parameters = {**version.parameters, **request.parameters}
-        return _Plan(base, self._proposals.wanted(session, row, request.artifact, parameters, configuration))
+        return _Plan(base, self._proposals.candidate(session, row, request.artifact, parameters, configuration))
 
     def _checked(self, plan: _Plan, described: GraphDescription) -> GraphDescription:
         """The fork's graph with its state tables, compared with the snapshot. Raises ``IncompatibleState``.
 
         The analysis takes seconds. It is spared where the code is the source's, and at most the sinks are others.
         """
-        wanted, before = plan.wanted, graph_of(plan.wanted.before)
-        if before is not None and before.tables is not None and wanted.artifact.sha256 == wanted.before.artifact:
+        candidate, before = plan.candidate, graph_of(plan.candidate.before)
+        if before is not None and before.tables is not None and candidate.artifact.sha256 == candidate.before.artifact:
             known = _with_what_was_analysed(described, before)
             if known is not None:
-                self._proposals.compared(wanted, known, plan.base, before).check()
+                self._proposals.compared(candidate, known, plan.base, before).check()
                 return known
-        proposal = self._proposals.looked_at(wanted, plan.base, before)
+        proposal = self._proposals.proposal(candidate, plan.base, before)
         proposal.check()
         return proposal.graph
 
@@ -88,10 +88,10 @@ class ForkService:
     def _write(
         session: Session, plan: _Plan, graph: GraphDescription, request: ForkApplication, by: str
     ) -> tuple[Application, list[ControlEvent]]:
-        origin, wanted = BranchOrigin("fork", plan.base.key, request.message), plan.wanted
+        origin, candidate = BranchOrigin("fork", plan.base.key, request.message), plan.candidate
         row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
         VersionRepository(session).add(
-            row, 1, wanted.artifact.sha256, dict(wanted.parameters), wanted.configuration, graph, by
+            row, 1, candidate.artifact.sha256, dict(candidate.parameters), candidate.configuration, graph, by
         )
         events: list[ControlEvent] = []
         if request.start:
@@ -104,8 +104,8 @@ class ForkService:
         if known is not None:
             return known
         with self._database.reading() as session:
-            made = self._proposals.made(session, version)
-        return self._builder.describe(made.artifact, made.parameters)
+            producer = self._proposals.producer(session, version)
+        return self._builder.describe(producer.artifact, producer.parameters)
 
 
 def _base(session: Session, source: Application, request: ForkApplication) -> ManifestReference:

@@ -43,8 +43,8 @@ def answer(request: BuildRequest) -> BuildAnswer:
                 return BuildAnswer(graph=_analyse(request))
             case TrialOf() as trial:
                 return BuildAnswer(trial=_try(request, trial))
-            case RekeyOf() as wanted:
-                return BuildAnswer(snapshot=_rekey(request, wanted))
+            case RekeyOf() as target:
+                return BuildAnswer(snapshot=_rekey(request, target))
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
     except MemoryError:
@@ -71,19 +71,19 @@ def _analyse(request: BuildRequest) -> GraphDescription:
         spark.stop()
 
 
-def _rekey(request: BuildRequest, wanted: RekeyOf) -> ManifestReference:
-    with _offline(request, wanted, request.configuration) as (orders, graph, spark):
-        told = orders.model_copy(update={"attempt": 0, "by": wanted.by, "message": wanted.message})
-        return rekey(told, graph, spark, wanted.head, wanted.at)
+def _rekey(request: BuildRequest, target: RekeyOf) -> ManifestReference:
+    with _offline(request, target, request.configuration) as (orders, graph, spark):
+        rekeyed = orders.model_copy(update={"attempt": 0, "by": target.by, "message": target.message})
+        return rekey(rekeyed, graph, spark, target.head, target.at)
 
 
 def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
     here = request.configuration.model_copy(update={"master": "local[2]"})
     with _offline(request, trial, here) as (orders, graph, spark):
-        made = trial.made
-        then = made.configuration.model_copy(update={"master": here.master, "spark": here.spark})
-        before = orders.model_copy(update={"parameters": made.parameters, "configuration": then})
-        old = Tried(before, load_graph(made.artifact, made.parameters))
+        producer = trial.producer
+        then = producer.configuration.model_copy(update={"master": here.master, "spark": here.spark})
+        before = orders.model_copy(update={"parameters": producer.parameters, "configuration": then})
+        old = Tried(before, load_graph(producer.artifact, producer.parameters))
         return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs)
 
 

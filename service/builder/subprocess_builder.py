@@ -103,9 +103,9 @@ class SubprocessBuilder:
         return _there(self._answer(_request(artifact, parameters, configuration, trial, TRIAL_SECONDS)).trial)
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, wanted: RekeyOf
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, target: RekeyOf
     ) -> ManifestReference:
-        return _there(self._answer(_request(artifact, parameters, configuration, wanted, REKEY_SECONDS)).snapshot)
+        return _there(self._answer(_request(artifact, parameters, configuration, target, REKEY_SECONDS)).snapshot)
 
     def _answer(self, request: BuildRequest) -> BuildAnswer:
         data = self._exchange(request)

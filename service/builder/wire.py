@@ -30,7 +30,7 @@ class Analyse(BaseModel):
     kind: Literal["analyse"] = "analyse"
 
 
-class Made(BaseModel):
+class Producer(BaseModel):
     """The version that made a snapshot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,7 +41,7 @@ class Made(BaseModel):
 
 
 class TrialOf(BaseModel):
-    """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``made`` made them."""
+    """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``producer`` ran them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,7 +50,7 @@ class TrialOf(BaseModel):
     store: str
     head: ManifestReference
     epochs: int
-    made: Made
+    producer: Producer
 
 
 class RekeyOf(BaseModel):

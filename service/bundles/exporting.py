@@ -212,9 +212,9 @@ def _branch(session: Session, row: Branch) -> BundleBranch:
 
 
 def _versions(session: Session, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
-    wanted = {(session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
+    versions_used = {(session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
     query = select(Version, Artifact.filename).join(Artifact)
-    found = session.execute(query.where(Version.application.in_({application for application, _ in wanted})))
+    found = session.execute(query.where(Version.application.in_({application for application, _ in versions_used})))
     return [
         BundleVersion(
             application=row.application,
@@ -228,7 +228,7 @@ def _versions(session: Session, epochs: Iterable[BundleEpoch]) -> list[BundleVer
             created_by=row.created_by,
         )
         for row, filename in sorted(found, key=lambda found: (found[0].application, found[0].number))
-        if (row.application, row.number) in wanted
+        if (row.application, row.number) in versions_used
     ]
 
 

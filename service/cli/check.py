@@ -19,13 +19,13 @@ def check(
 ) -> None:
     """Analyse FILE against empty inputs and print its graph, or the first error: where, what, and the fix."""
     output = Output.make(as_json)
-    given = parameters(parameter, parameters_file)
+    values = parameters(parameter, parameters_file)
     # Spark is imported here only, so that every other command starts quickly; and last, after all that needs no Spark.
     from epochal.pipeline.artifact import load
     from epochal.service.cli.graph_view import graph_tree
 
     artifact = load(file)
-    graph = artifact.graph(given)
+    graph = artifact.graph(values)
     with output.busy(f"Analysing {file.name}"):
         from epochal.engine.settings import Configuration
         from epochal.pipeline.analysis import analyse

@@ -20,24 +20,24 @@ PASSWORD = "EPOCHAL_SECRET_{}"
 
 @dataclass(frozen=True)
 class Companion:
-    """``told``: what a pipeline needs to reach it, as it would be written there."""
+    """``address``: what a pipeline needs to reach it, as it would be written there."""
 
     kind: str
-    told: str
+    address: str
 
 
-def check_kinds(wanted: Sequence[str]) -> None:
+def check_kinds(kinds: Sequence[str]) -> None:
     """Raises ``OptionError``."""
-    for kind in wanted:
+    for kind in kinds:
         if kind not in KINDS:
             raise OptionError(f"There is no server {kind!r} to start.{closest(kind, KINDS)} There are {listed(KINDS)}.")
 
 
 @contextmanager
-def companions(wanted: Sequence[str]) -> Iterator[list[Companion]]:
+def companions(kinds: Sequence[str]) -> Iterator[list[Companion]]:
     """Start them, one after the other; end them with the block. Raises ``ServerUnavailable`` with the reason."""
     with ExitStack() as stack:
-        yield [_start(kind, stack) for kind in dict.fromkeys(wanted)]
+        yield [_start(kind, stack) for kind in dict.fromkeys(kinds)]
 
 
 def _start(kind: str, stack: ExitStack) -> Companion:

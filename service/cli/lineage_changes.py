@@ -13,11 +13,11 @@ from epochal.service.cli import words
 
 def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel | None) -> list[Text]:
     """``before`` is the parent; ``None`` where it is not known."""
-    told: list[Text] = [_phrase(change, node, before) for change in node.changes]
+    texts: list[Text] = [_phrase(change, node, before) for change in node.changes]
     if label is not None and (label.by or label.message):
         by = f"by {label.by}" if label.by else ""
-        told.append(Text.assemble(by, ": " if by and label.message else "", (label.message or "", "italic")))
-    return told
+        texts.append(Text.assemble(by, ": " if by and label.message else "", (label.message or "", "italic")))
+    return texts
 
 
 def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None) -> Text:

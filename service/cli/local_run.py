@@ -88,12 +88,12 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         progress = _Progress(output)
         # After Spark's start, which installs a handler of its own.
         interruption = stack.enter_context(_interruptible(output))
-        hooks = Hooks(progress.show, lambda: interruption.wanted, options.epochs)
+        hooks = Hooks(progress.show, lambda: interruption.requested, options.epochs)
         output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
-        stack.enter_context(_told(output))
+        stack.enter_context(_log_shown(output))
         with authors_errors():
             run_attempt(orders, graph, spark, catalog, hooks)
-        return RunOutcome(pipeline=graph.name, interrupted=interruption.wanted, epochs=tuple(progress.epochs))
+        return RunOutcome(pipeline=graph.name, interrupted=interruption.requested, epochs=tuple(progress.epochs))
 
 
 @contextmanager
@@ -151,7 +151,7 @@ class _Warnings(logging.Handler):
 
 
 @contextmanager
-def _told(output: Output) -> Iterator[None]:
+def _log_shown(output: Output) -> Iterator[None]:
     logger, handler = logging.getLogger("epochal"), _Warnings(output)
     logger.addHandler(handler)
     propagated, logger.propagate = logger.propagate, bool(os.environ.get("EPOCHAL_DEBUG"))
@@ -164,7 +164,7 @@ def _told(output: Output) -> Iterator[None]:
 
 @dataclass
 class _Interruption:
-    wanted: bool = False
+    requested: bool = False
 
 
 @contextmanager
@@ -173,9 +173,9 @@ def _interruptible(output: Output) -> Iterator[_Interruption]:
     interruption = _Interruption()
 
     def ask(_number: int, _frame: Any) -> None:
-        if interruption.wanted:
+        if interruption.requested:
             raise KeyboardInterrupt
-        interruption.wanted = True
+        interruption.requested = True
         output.note(Text("Stopping after this epoch; Ctrl-C again stops at once.", style="dim"))
 
     if threading.current_thread() is not threading.main_thread():
@@ -197,9 +197,9 @@ def _folder(options: RunOptions, stack: contextlib.ExitStack) -> Path:
     return folder
 
 
-def checked_configuration(given: Mapping[str, Any]) -> Configuration:
+def checked_configuration(settings: Mapping[str, Any]) -> Configuration:
     try:
-        return Configuration.model_validate(dict(given))
+        return Configuration.model_validate(dict(settings))
     except ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise OptionError(f"The configuration is not valid: {places}; see --set.") from None

@@ -18,11 +18,11 @@ from epochal.service.cli import (
     applications,
     check,
     dev,
+    export_import,
     history,
     logs,
     marks,
     migrate,
-    migration,
     past,
     rollback,
     run,
@@ -68,7 +68,7 @@ for group in (
     applications,
     versions,
     rollback,
-    migration,
+    export_import,
     state,
     history,
     past,
@@ -83,8 +83,8 @@ app.add_typer(tokens.app, name="tokens")
 app.add_typer(transactions.app, name="transaction")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"epochal {__version__}")
         raise typer.Exit
 
@@ -103,19 +103,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # A terminal that lacks a sign gets a question mark, no exception.
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(given, prog_name="epochal")
+        app(words, prog_name="epochal")
     except EpochalError as error:
         if _debugging():
             raise
-        _fail(sentence(error), error.slug, exit_code(error), as_json="--json" in given)
+        _fail(sentence(error), error.slug, exit_code(error), as_json="--json" in words)
     except Exception as error:
         if _debugging():
             raise
         if isinstance(error, OSError) and (known := of_the_system(error)) is not None:
-            _fail(sentence(known), known.slug, exit_code(known), as_json="--json" in given)
-        _fail(unexpected(error), EpochalError.slug, ExitCode.FAILED, as_json="--json" in given)
+            _fail(sentence(known), known.slug, exit_code(known), as_json="--json" in words)
+        _fail(unexpected(error), EpochalError.slug, ExitCode.FAILED, as_json="--json" in words)
 
 
 def _fail(text: str, slug: str, code: ExitCode, *, as_json: bool) -> None:

@@ -69,8 +69,8 @@ def tag(
                 )
             session.output.result(tags, table)
             return
-        made = marks.tag(epoch, tag, message, move=move)
-        session.output.result(made, Text(f"Epoch {epoch} of {name} is tagged {tag}."))
+        answer = marks.tag(epoch, tag, message, move=move)
+        session.output.result(answer, Text(f"Epoch {epoch} of {name} is tagged {tag}."))
 
 
 @app.command()

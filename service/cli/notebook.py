@@ -44,9 +44,9 @@ class NotebookRunner(Runner):
         output.results.print(sample_view(taken, rows))
 
 
-def _session(given: SparkSession | None, application: str, configuration: Configuration) -> SparkSession:
+def _session(authors: SparkSession | None, application: str, configuration: Configuration) -> SparkSession:
     """A session with the engine's settings that leaves the author's as it is; the Spark below them is one."""
-    running = given or SparkSession.getActiveSession()
+    running = authors or SparkSession.getActiveSession()
     if running is None:
         return start_local_spark(application, configuration)
     session = running.newSession()

@@ -52,7 +52,7 @@ def run(
 ) -> None:
     """Run FILE here, epoch by epoch, until its sources end or Ctrl-C; no control plane is needed."""
     output = Output.make(as_json)
-    given, settings = parameters(parameter, parameters_file), configuration(setting)
+    values, settings = parameters(parameter, parameters_file), configuration(setting)
     # Spark and the catalog are imported here only, so that every other command starts quickly.
     from epochal.contracts.runner import RunOptions
     from epochal.service.cli.local_run import code_of_file, run_locally
@@ -66,7 +66,7 @@ def run(
         configuration={"state_backend": state_backend, **settings},
         shadow=shadow,
     )
-    outcome = run_locally(code_of_file(file, given), options, output)
+    outcome = run_locally(code_of_file(file, values), options, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"
     ended = f"after {len(outcome.epochs)} epochs, {words.count(outcome.rows_in)} rows in{kept}."
     output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}"))

@@ -53,14 +53,14 @@ def submit(
         raise typer.BadParameter(
             "give --available-now to `epochal start`, not with --no-start.", param_hint="--no-start"
         )
-    given, configured = parameters(parameter, parameters_file), configuration(setting)
+    values, configured = parameters(parameter, parameters_file), configuration(setting)
     with connected(url, as_json) as session:
         with session.output.busy(f"Analysing {file.name}"):
             artifact = session.client.artifacts.upload(file)
             application = session.client.applications.create(
                 name,
                 artifact.sha256,
-                parameters=given,
+                parameters=values,
                 configuration=configured,
                 start=not no_start,
                 available_now=available_now,
@@ -96,7 +96,7 @@ def fork(
     """
     if epoch is not None and savepoint is not None:
         raise typer.BadParameter("give --epoch or --savepoint, not both.", param_hint="--epoch")
-    given, configured = parameters(parameter, parameters_file), configuration(setting)
+    values, configured = parameters(parameter, parameters_file), configuration(setting)
     with connected(url, as_json) as session:
         with session.output.busy(f"Forking {source}"):
             application = session.client.applications.fork(
@@ -104,7 +104,7 @@ def fork(
                 name,
                 epoch=epoch,
                 savepoint=savepoint,
-                parameters=given,
+                parameters=values,
                 artifact=None if file is None else session.client.artifacts.upload(file).sha256,
                 configuration=configured,
                 shadow=shadow,

@@ -100,7 +100,7 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) 
         "token_file": str(settings.admin_token_file) if settings.authentication else None,
         "data": str(settings.data.absolute()),
         "logs": str(settings.logs_directory),
-        "servers": {server.kind: server.told for server in servers},
+        "servers": {server.kind: server.address for server in servers},
     }
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
@@ -110,7 +110,7 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) 
     grid.add_row("data", Text(str(document["data"])))
     grid.add_row("logs", Text(str(document["logs"])))
     for server in servers:
-        grid.add_row(server.kind, Text(server.told))
+        grid.add_row(server.kind, Text(server.address))
     for export in _exports(settings):
         grid.add_row("for clients", Text(f"export {export}"))
     output.result(document, grid)

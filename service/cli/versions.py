@@ -51,12 +51,12 @@ def upgrade(
 
     A running application goes on with it at an epoch boundary, and back when its first epoch fails.
     """
-    given, configured = _given(parameter, parameters_file, setting, allow_dropped_state)
+    values, configured = _changes(parameter, parameters_file, setting, allow_dropped_state)
     with connected(url, as_json) as session:
         with session.output.busy(f"Analysing {file.name if file else name}"):
             artifact = None if file is None else session.client.artifacts.upload(file).sha256
             version = session.client.application(name).versions.create(
-                artifact, **_merged(session.client, name, given, configured), message=message
+                artifact, **_merged(session.client, name, values, configured), message=message
             )
         if version.operation is None:
             text = f"{name} has version {version.number}; its next start uses it."
@@ -133,12 +133,12 @@ def preflight(
     as_json: Json = False,
 ) -> None:
     """Check an upgrade without doing it: what would be kept, added, lost. Exit code 1 when it would be refused."""
-    given, configured = _given(parameter, parameters_file, setting, allow_dropped_state)
+    values, configured = _changes(parameter, parameters_file, setting, allow_dropped_state)
     with connected(url, as_json) as session:
         with session.output.busy(f"Checking {file.name if file else name}"):
             proposed: dict[str, Any] = {
                 "artifact": None if file is None else session.client.artifacts.upload(file).sha256,
-                "parameters": _merged(session.client, name, given, {})["parameters"],
+                "parameters": _merged(session.client, name, values, {})["parameters"],
                 "configuration": configured,
                 "epoch": epoch,
                 "savepoint": savepoint,
@@ -158,7 +158,7 @@ def preflight(
         raise typer.Exit(1)
 
 
-def _given(
+def _changes(
     parameter: list[str] | None, file: Path | None, setting: list[str] | None, dropped: list[str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     configured = configuration(setting)
@@ -167,11 +167,11 @@ def _given(
     return parameters(parameter, file), configured
 
 
-def _merged(client: Client, name: str, given: dict[str, Any], configured: dict[str, Any]) -> dict[str, Any]:
+def _merged(client: Client, name: str, values: dict[str, Any], configured: dict[str, Any]) -> dict[str, Any]:
     """What is given over what is there; ``None`` where nothing is given."""
     now = client.applications.get(name)
     return {
-        "parameters": {**now.parameters, **given} if given else None,
+        "parameters": {**now.parameters, **values} if values else None,
         "configuration": {**now.configuration, **configured} if configured else None,
     }
 

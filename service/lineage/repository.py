@@ -126,11 +126,11 @@ class LineageRepository:
 
     def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[Noted]:
         """Newest first. Those that are no snapshots are left out."""
-        wanted = list(keys)
+        pairs = list(keys)
         found: list[Noted] = []
-        for start in range(0, len(wanted), 400):
+        for start in range(0, len(pairs), 400):
             query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(
-                tuple_(Epoch.branch, Epoch.epoch).in_(wanted[start : start + 400]), Epoch.state.in_(_STATES)
+                tuple_(Epoch.branch, Epoch.epoch).in_(pairs[start : start + 400]), Epoch.state.in_(_STATES)
             )
             found += [Noted(at, epoch, branch) for branch, epoch, at in self._session.execute(query) if at is not None]
         return sorted(found, reverse=True)

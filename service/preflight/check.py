@@ -16,7 +16,7 @@ from epochal.service.catalog.models import Application, Epoch
 from epochal.service.operations.worker import Progress
 from epochal.service.preflight.schemas import Preflight, PreflightAnswer
 from epochal.service.snapshots.repository import SnapshotRepository
-from epochal.service.versions.proposals import Proposals, Wanted, graph_of, head_and_maker, maker
+from epochal.service.versions.proposals import Candidate, Proposals, graph_of, head_and_maker, maker
 from epochal.service.versions.repository import VersionRepository
 
 
@@ -38,11 +38,11 @@ class Check:
         self._database = database
         self._proposals = proposals
 
-    def wanted(self, session: Session, application: Application, request: Preflight) -> Wanted:
+    def candidate(self, session: Session, application: Application, request: Preflight) -> Candidate:
         """Raises ``ArtifactError``, ``OptionError``."""
         before = VersionRepository(session).latest(application).configuration
         configuration = merged_configuration(before, request.configuration)
-        return self._proposals.wanted(session, application, request.artifact, request.parameters, configuration)
+        return self._proposals.candidate(session, application, request.artifact, request.parameters, configuration)
 
     def run(self, request: Preflight, at: EpochKey | None, progress: Progress) -> PreflightAnswer:
         """With a trial, where one is asked for. ``at``: the snapshot.
@@ -51,28 +51,28 @@ class Check:
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(request.application)
-            wanted = self.wanted(session, row, request)
+            candidate = self.candidate(session, row, request)
             if at is None:
-                snapshot, made_by = None, wanted.before
+                snapshot, version = None, candidate.before
             else:
                 epoch = session.get_one(Epoch, (at.branch, at.epoch))
                 snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
-                made_by = maker(session, row, epoch)
-            made = None if request.trial is None else self._proposals.made(session, made_by)
+                version = maker(session, row, epoch)
+            producer = None if request.trial is None else self._proposals.producer(session, version)
         progress("the version is built and analysed")
-        proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
+        proposal = self._proposals.proposal(candidate, snapshot, graph_of(version))
         ok = not proposal.comparison.problems
         trial = None
-        if ok and request.trial and made and snapshot:
+        if ok and request.trial and producer and snapshot:
             progress(f"the last {request.trial} epochs are run again, with the version before and with this one")
-            trial = self._proposals.tried(request.application, wanted, snapshot, made, request.trial)
+            trial = self._proposals.trial(request.application, candidate, snapshot, producer, request.trial)
         return PreflightAnswer(
             ok=ok,
             application=request.application,
             snapshot=at,
             comparison=proposal.comparison,
             restarts=needs_restart(
-                ApplicationConfiguration.model_validate(wanted.before.configuration), wanted.configuration
+                ApplicationConfiguration.model_validate(candidate.before.configuration), candidate.configuration
             ),
             graph=proposal.graph,
             trial=trial,

@@ -44,7 +44,7 @@ class PreflightService:
                 raise InvalidInput(
                     f"Application {request.application!r} has no committed epoch that could be tried again."
                 )
-            self._check.wanted(session, application, request)
+            self._check.candidate(session, application, request)
             return application, {"request": request.model_dump(mode="json"), "branch": at.branch, "epoch": at.epoch}
 
         return self.worker.begin("trial", by, wish)

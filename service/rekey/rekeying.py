@@ -75,7 +75,7 @@ class Rekeying:
             plan = planned(session, application, request, branch)
             artifact = VersionRepository(session).artifact(plan.before.artifact)
         location = artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
-        wanted = RekeyOf(
+        target = RekeyOf(
             application=name,
             store=self._settings.store_url,
             head=plan.head,
@@ -88,7 +88,7 @@ class Rekeying:
             self._clear(earlier)
         progress(f"the state of epoch {plan.head.epoch} is written anew")
         try:
-            snapshot = self._builder.rekey(location, plan.before.parameters, plan.configuration, wanted)
+            snapshot = self._builder.rekey(location, plan.before.parameters, plan.configuration, target)
             points.WRITTEN.hit()
             event = self._move(id, plan, snapshot, request.message)
         except BaseException:

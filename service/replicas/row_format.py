@@ -101,13 +101,15 @@ class RowFormat:
         if not text:
             return b"", 0
         columns = self.table.full_key
-        given = columns[: text.count(",") + 1]
+        leading = columns[: text.count(",") + 1]
         if not text.endswith("*"):
-            return self._keys.encode_one(key_from_path(text, given)), len(given)
-        if given[-1].type != "string":
-            raise InvalidKey(f"Column {given[-1].name!r} is {given[-1].type}: only of text can a beginning be given.")
-        encoded = self._keys.encode_one(key_from_path(text[:-1], given))
-        return encoded[:-1], len(given) - 1
+            return self._keys.encode_one(key_from_path(text, leading)), len(leading)
+        if leading[-1].type != "string":
+            raise InvalidKey(
+                f"Column {leading[-1].name!r} is {leading[-1].type}: only of text can a beginning be given."
+            )
+        encoded = self._keys.encode_one(key_from_path(text[:-1], leading))
+        return encoded[:-1], len(leading) - 1
 
     def owner_of(self, encoded: bytes) -> bytes | None:
         """The operator's key within an encoded key; ``None`` when it does not have all of it."""

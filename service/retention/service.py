@@ -77,6 +77,6 @@ class CollectionService:
             return [reference for key, reference in kept.items() if key.branch in branches]
 
     def _request(self, request: Collect) -> CollectionRequest:
-        given = request.grace_seconds
-        seconds = self._settings.grace_seconds if given is None else given
+        requested = request.grace_seconds
+        seconds = self._settings.grace_seconds if requested is None else requested
         return CollectionRequest(timedelta(seconds=seconds), frozenset(request.foreign))

@@ -51,5 +51,5 @@ class ReadFrom:
 
     @property
     def _moments(self) -> list[str]:
-        given = {"epoch": self.epoch, "savepoint": self.savepoint, "tag": self.tag, "at": self.at}
-        return [name for name, value in given.items() if value is not None]
+        options = {"epoch": self.epoch, "savepoint": self.savepoint, "tag": self.tag, "at": self.at}
+        return [name for name, value in options.items() if value is not None]

@@ -33,9 +33,9 @@ class PastReader(Reader):
         return self._snapshot.reference.key
 
     def get_many(self, keys: Sequence[bytes]) -> Found:
-        wanted = _decoded(keys, self._table.key_schema)
+        decoded = _decoded(keys, self._table.key_schema)
         with expiring(self._snapshots, self._at):
-            rows = self._snapshot.get(self._table.id, wanted)
+            rows = self._snapshot.get(self._table.id, decoded)
         values = iter(self._encoded_values([row for row in rows if row is not None]))
         return Found(self._at, [None if row is None else next(values) for row in rows])
 

@@ -19,7 +19,7 @@ from epochal.service.applications.configuration import (
     check_same_key_groups,
 )
 from epochal.service.artifacts.files import artifact_path
-from epochal.service.builder.wire import Made, TrialOf
+from epochal.service.builder.wire import Producer, TrialOf
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.records import manifest_of
@@ -32,7 +32,7 @@ from epochal.snapshots.store import SnapshotStore
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Candidate:
     """A version before it was looked at. ``location``: where the code is; ``before``: the version that it replaces."""
 
     before: Version
@@ -46,7 +46,7 @@ class Wanted:
 class Proposal:
     """A version that was looked at. ``comparison`` is with the snapshot that it would go on from."""
 
-    wanted: Wanted
+    candidate: Candidate
     graph: GraphDescription
     comparison: Comparison
 
@@ -64,14 +64,14 @@ class Proposals:
         self._builder = builder
         self._store = store
 
-    def wanted(
+    def candidate(
         self,
         session: Session,
         application: Application,
         artifact: str | None,
         parameters: Mapping[str, Any] | None,
         configuration: ApplicationConfiguration | None,
-    ) -> Wanted:
+    ) -> Candidate:
         """What is ``None`` stays as it is. Raises ``ArtifactError``, ``OptionError``."""
         versions = VersionRepository(session)
         before = versions.latest(application)
@@ -80,7 +80,7 @@ class Proposals:
             check_configuration(configuration)
             check_same_key_groups(now, configuration)
         row = versions.artifact(artifact or before.artifact)
-        return Wanted(
+        return Candidate(
             before=before,
             artifact=row,
             location=self._location(row),
@@ -88,41 +88,43 @@ class Proposals:
             configuration=configuration or now,
         )
 
-    def looked_at(
-        self, wanted: Wanted, snapshot: ManifestReference | None, made_by: GraphDescription | None
+    def proposal(
+        self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
     ) -> Proposal:
         """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
-        graph = self._builder.analyse(wanted.location, wanted.parameters, wanted.configuration)
-        return self.compared(wanted, graph, snapshot, made_by)
+        graph = self._builder.analyse(candidate.location, candidate.parameters, candidate.configuration)
+        return self.compared(candidate, graph, snapshot, producer)
 
     def compared(
         self,
-        wanted: Wanted,
+        candidate: Candidate,
         graph: GraphDescription,
         snapshot: ManifestReference | None,
-        made_by: GraphDescription | None,
+        producer: GraphDescription | None,
     ) -> Proposal:
         """As :meth:`looked_at`, of a version whose graph is known."""
         found = None
         if snapshot is not None and graph.tables is not None:
-            found = continuation(self._store, snapshot, graph.tables, wanted.configuration.allow_dropped_state)
-        comparison = compared(made_by, graph, found)
-        return Proposal(wanted, graph, comparison)
+            found = continuation(self._store, snapshot, graph.tables, candidate.configuration.allow_dropped_state)
+        comparison = compared(producer, graph, found)
+        return Proposal(candidate, graph, comparison)
 
-    def made(self, session: Session, version: Version) -> Made:
+    def producer(self, session: Session, version: Version) -> Producer:
         """A version as the builder takes it."""
         row = VersionRepository(session).artifact(version.artifact)
-        return Made(
+        return Producer(
             artifact=self._location(row),
             parameters=version.parameters,
             configuration=ApplicationConfiguration.model_validate(version.configuration),
         )
 
-    def tried(self, application: str, wanted: Wanted, head: ManifestReference, made: Made, epochs: int) -> TrialReport:
+    def trial(
+        self, application: str, candidate: Candidate, head: ManifestReference, producer: Producer, epochs: int
+    ) -> TrialReport:
         """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow."""
         store = self._settings.store_url
-        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, made=made)
-        return self._builder.trial(wanted.location, wanted.parameters, wanted.configuration, trial)
+        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, producer=producer)
+        return self._builder.trial(candidate.location, candidate.parameters, candidate.configuration, trial)
 
     def _location(self, artifact: Artifact) -> Path:
         return artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)

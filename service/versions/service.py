@@ -26,7 +26,7 @@ from epochal.service.operations.schemas import OperationAnswer, OperationKind
 from epochal.service.operations.service import operation_answer
 from epochal.service.pagination import PageRequest
 from epochal.service.schema import Page
-from epochal.service.versions.proposals import Proposals, Wanted, graph_of, head_and_maker
+from epochal.service.versions.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.service.versions.repository import VersionRepository
 from epochal.service.versions.schemas import CreateVersion, Rescale, VersionAnswer
 
@@ -52,11 +52,13 @@ class VersionService:
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             OperationRepository(session).check_none_running(row)
-            wanted = self._proposals.wanted(session, row, request.artifact, request.parameters, request.configuration)
-            snapshot, made_by = head_and_maker(session, row)
-        proposal = self._proposals.looked_at(wanted, snapshot, graph_of(made_by))
+            candidate = self._proposals.candidate(
+                session, row, request.artifact, request.parameters, request.configuration
+            )
+            snapshot, producer = head_and_maker(session, row)
+        proposal = self._proposals.proposal(candidate, snapshot, graph_of(producer))
         proposal.check()
-        version, operation = self._put_in_place("upgrade", application, wanted, proposal.graph, request.message, by)
+        version, operation = self._put_in_place("upgrade", application, candidate, proposal.graph, request.message, by)
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
     def rescale(self, application: str, request: Rescale, by: str) -> OperationAnswer:
@@ -65,15 +67,15 @@ class VersionService:
             row = ApplicationRepository(session).named(application)
             before = VersionRepository(session).latest(row)
             configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
-            wanted = self._proposals.wanted(session, row, None, None, configuration)
+            candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
-        return self._put_in_place("rescale", application, wanted, graph, request.message, by)[1]
+        return self._put_in_place("rescale", application, candidate, graph, request.message, by)[1]
 
     def _put_in_place(
         self,
         kind: OperationKind,
         application: str,
-        wanted: Wanted,
+        candidate: Candidate,
         graph: GraphDescription | None,
         message: str | None,
         by: str,
@@ -86,19 +88,19 @@ class VersionService:
             if graph is not None and not row.shadow:
                 check_places(session, graph.sinks, row)
             latest = versions.latest(row)
-            if latest.number != wanted.before.number:
+            if latest.number != candidate.before.number:
                 raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")
             version = versions.add(
                 row,
                 versions.next_number(row),
-                wanted.artifact.sha256,
-                dict(wanted.parameters),
-                wanted.configuration,
+                candidate.artifact.sha256,
+                dict(candidate.parameters),
+                candidate.configuration,
                 graph,
                 by,
                 message,
             )
-            operation = _begin(session, row, kind, version, wanted, by)
+            operation = _begin(session, row, kind, version, candidate, by)
             session.flush()
             events = [operation_changed(application, operation), *changes(session, row)]
             answer = version_answer(version), operation_answer(operation, application)
@@ -108,7 +110,7 @@ class VersionService:
 
 
 def _begin(
-    session: Session, application: Application, kind: OperationKind, version: Version, wanted: Wanted, by: str
+    session: Session, application: Application, kind: OperationKind, version: Version, candidate: Candidate, by: str
 ) -> Operation:
     operations = OperationRepository(session)
     execution = ApplicationRepository(session).execution(application)
@@ -119,12 +121,12 @@ def _begin(
         return operation
     if execution.state == "stopping":
         raise Conflict(f"Application {application.name!r} is stopping; give it the version when it has stopped.")
-    if needs_restart(_configuration(session, application, execution), wanted.configuration):
+    if needs_restart(_configuration(session, application, execution), candidate.configuration):
         operation = operations.add(kind, application, execution, {**arguments, "successor": False}, by, "stopping")
         ask_to_stop(operations, execution, operation)
         return operation
     operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
-    operations.direct(execution, operation, "reconfigure", _order(version, wanted).model_dump(mode="json"))
+    operations.direct(execution, operation, "reconfigure", _order(version, candidate).model_dump(mode="json"))
     return operation
 
 
@@ -133,11 +135,11 @@ def _configuration(session: Session, application: Application, execution: Execut
     return ApplicationConfiguration.model_validate(running.configuration)
 
 
-def _order(version: Version, wanted: Wanted) -> VersionOrder:
+def _order(version: Version, candidate: Candidate) -> VersionOrder:
     return VersionOrder(
         version=version.number,
         artifact=version.artifact,
-        location=str(wanted.location),
+        location=str(candidate.location),
         parameters=version.parameters,
         configuration=version.configuration,
         by=version.created_by,

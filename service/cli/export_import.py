@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.text import Text
 
 from epochal.client.bundles import ImportPlan
-from epochal.client.bundles import Progress as Told
+from epochal.client.bundles import Progress as TransferProgress
 from epochal.service.cli import options
 from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import Json, Name, Parameter, ParametersFile, Setting, Url, Wait
@@ -60,8 +60,8 @@ def export_application(
         operation = session.wait(operation, f"Bundling {name}")
         result = operation.result or {}
         file = output or Path(str(result["filename"]))
-        with _bar(session.output, f"Fetching {file.name}") as told:
-            exports.fetch(operation, file, told)
+        with _bar(session.output, f"Fetching {file.name}") as progress:
+            exports.fetch(operation, file, progress)
         text = f"{name} at epoch {result['epoch']} is in {file} ({result['bytes']} bytes)."
         session.output.result({**result, "file": str(file)}, Text(text))
 
@@ -93,7 +93,7 @@ def import_bundle(
     as_json: Json = False,
 ) -> None:
     """Make an application of a bundle. Its code is run: import only what you trust."""
-    given: dict[str, Any] = {
+    request: dict[str, Any] = {
         "name": name,
         "parameters": options.parameters(parameter, parameters),
         "map": dict(_pairs(mapping, "--map")),
@@ -105,13 +105,13 @@ def import_bundle(
         "message": message,
     }
     with connected(url, as_json) as session:
-        with _bar(session.output, f"Uploading {file.name}") as told:
-            upload = session.client.imports.upload(file, told)
+        with _bar(session.output, f"Uploading {file.name}") as progress:
+            upload = session.client.imports.upload(file, progress)
         if dry_run:
-            plan = session.client.imports.plan(upload.id, **given)
+            plan = session.client.imports.plan(upload.id, **request)
             session.output.result(plan, plan_view(plan))
             return
-        operation = session.client.imports.make(upload.id, **given)
+        operation = session.client.imports.make(upload.id, **request)
         if not wait:
             session.output.result(operation, Text(f"{file} is being imported."))
             return
@@ -137,7 +137,7 @@ def plan_view(plan: ImportPlan) -> RenderableType:
 
 
 @contextmanager
-def _bar(output: Output, doing: str) -> Iterator[Told | None]:
+def _bar(output: Output, doing: str) -> Iterator[TransferProgress | None]:
     """A bar where a person looks."""
     if not output.animated:
         yield None
@@ -148,13 +148,13 @@ def _bar(output: Output, doing: str) -> Iterator[Told | None]:
         yield lambda done, size: progress.update(task, completed=done, total=size)
 
 
-def _pairs(given: Sequence[str] | None, option: str) -> Iterator[tuple[str, str]]:
-    for pair in given or ():
+def _pairs(options: Sequence[str] | None, option: str) -> Iterator[tuple[str, str]]:
+    for pair in options or ():
         old, equals, new = pair.partition("=")
         if not old or not equals:
             raise typer.BadParameter(f"{pair!r} is not OLD=NEW.", param_hint=option)
         yield old, new
 
 
-def _times(given: Sequence[str] | None) -> dict[str, datetime]:
-    return {name: time_of(text, "--source-at") for name, text in _pairs(given, "--source-at")}
+def _times(options: Sequence[str] | None) -> dict[str, datetime]:
+    return {name: time_of(text, "--source-at") for name, text in _pairs(options, "--source-at")}
