@@ -36,7 +36,7 @@ lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (
 	@$(PYTEST) --hypothesis-profile thorough --write-lengths
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
-	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES)
+	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(WORKERS)
 
 mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about eight minutes)
 	@$(BIN)/python -m tests.mutants
