@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Re
 
 def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
     """One history after the other, on servers that are started for them. ``keep``: also the folders of good ones."""
+    # As in the other tests: Spark contexts that come and go gain nothing by a second compiler and parallel collectors.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     reports = []
     with running_servers() as servers:
         for seed in seeds:

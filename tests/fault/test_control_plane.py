@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 IN_AN_EPOCH = (writes.OPEN_EPOCH, writes.PREPARE_EPOCH, writes.COMMIT_EPOCH, writes.HEARTBEAT)
 PATIENCE_SECONDS = 300
 """For a driver that starts on a busy machine."""
+LOOK_AGAIN_SECONDS = 0.3
+"""To look is to read every manifest, which takes the time of what is waited for."""
 AT_THE_END = (writes.COMPLETE_DIRECTIVE, writes.FINISH_ATTEMPT)
 
 
@@ -104,6 +107,7 @@ class Life:
             return client.applications.stop(NAME)
 
     def _at_rest(self) -> bool:
+        time.sleep(LOOK_AGAIN_SECONDS)
         records = self.application.epochs
         return self.application.files_left == 0 and bool(records) and records[-1].state in ("committed", "aborted")
 
