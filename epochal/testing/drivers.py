@@ -148,11 +148,15 @@ class WatchedProcess:
     def wait_until(self, reached: Callable[[], bool], seconds: float = 600) -> None:
         """Return once ``reached()`` holds. An error when the driver ends before, or it takes too long."""
         deadline = time.monotonic() + seconds
-        while not reached():
-            if not self.running or time.monotonic() > deadline:
+        while True:
+            began = time.monotonic()
+            if reached():
+                return
+            now = time.monotonic()
+            if not self.running or now > deadline:
                 state = "runs still" if self.running else f"has ended with {self._process.returncode}"
                 raise AssertionError(f"what was waited for did not come; it {state}: {self.log_end()}")
-            time.sleep(0.05)
+            time.sleep(max(0.05, 4 * (now - began)))  # to look must not take the time of what is waited for
 
     def wait_until_stopped(self) -> None:
         """Return once it is stopped (SIGSTOP)."""
