@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 import epochal
 from epochal.service import openapi, problem_handlers
+from epochal.service.annotations.routes import router as annotations
 from epochal.service.applications.routes import router as applications
 from epochal.service.artifacts.routes import router as artifacts
 from epochal.service.audit.middleware import Audit
@@ -27,7 +28,6 @@ from epochal.service.idempotency import Idempotency
 from epochal.service.internal.routes import router as internal
 from epochal.service.lineage.routes import router as lineage
 from epochal.service.logs.routes import router as logs
-from epochal.service.marks.routes import router as marks
 from epochal.service.operations.routes import router as operations
 from epochal.service.parts import FACTORIES
 from epochal.service.ports import PortFactories
@@ -61,7 +61,7 @@ ROUTERS = (
     rollback,
     exports,
     imports,
-    marks,
+    annotations,
     collections,
     versions,
     rescaling,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from epochal.service.annotations.service import AnnotationService
 from epochal.service.applications.forks import ForkService
 from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
@@ -21,7 +22,6 @@ from epochal.service.executions.service import ExecutionService
 from epochal.service.health.metrics import Metrics
 from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
-from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
 from epochal.service.preflight.check import Check
@@ -94,7 +94,7 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
         savepoints=SavepointService(database, lifecycle),
         transactions=TransactionService(database, lifecycle, store),
         manifests=SnapshotService(database, directory, store),
-        marks=MarkService(database),
+        annotations=AnnotationService(database),
         collections=CollectionService(settings, database, store),
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from epochal.service.annotations.service import AnnotationService
 from epochal.service.applications.forks import ForkService
 from epochal.service.applications.lifecycle import Lifecycle
 from epochal.service.applications.service import ApplicationService
@@ -22,7 +23,6 @@ from epochal.service.executions.service import ExecutionService
 from epochal.service.health.metrics import Metrics
 from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
-from epochal.service.marks.service import MarkService
 from epochal.service.operations.service import OperationService
 from epochal.service.operations.worker import OperationWorker
 from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
@@ -77,7 +77,7 @@ class ControlPlane:
     savepoints: SavepointService
     transactions: TransactionService
     manifests: SnapshotService
-    marks: MarkService
+    annotations: AnnotationService
     collections: CollectionService
     lineage: LineageService
     tokens: TokenService

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from epochal.client.annotations import Annotations
 from epochal.client.bundles import Exports
 from epochal.client.events import follow_events
 from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, draw_lineage, read_lineage
-from epochal.client.marks import Marks
 from epochal.client.models import Application, Event, Lineage, StateTable
 from epochal.client.paths import path
 from epochal.client.rollback import Rollback
@@ -32,7 +32,7 @@ class ApplicationHandle:
         self.rollback = Rollback(transport, name)
         self.exports = Exports(transport, name)
         self.versions = Versions(transport, name)
-        self.marks = Marks(transport, name)
+        self.annotations = Annotations(transport, name)
 
     def get(self) -> Application:
         return read(Application, self._transport.get(path("applications", self.name)))

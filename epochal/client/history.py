@@ -84,7 +84,7 @@ class Snapshots:
         Raises ``SnapshotExpired`` past the retention.
         """
         answer = self._transport.get(f"{self._path}/{quote(str(epoch), safe='')}")
-        manifest = {name: value for name, value in answer.items() if name not in ("reference", "marks")}
+        manifest = {name: value for name, value in answer.items() if name not in ("reference", "annotations")}
         return read(Snapshot, {**answer, "manifest": manifest})
 
     def diff(self, before: int | str, after: int | str) -> SnapshotDiff:

@@ -205,7 +205,7 @@ class Snapshot(Answer):
     reference: ManifestReference
     parallelism: int
     created_at: datetime
-    marks: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     """What people say of it: ``pin``, ``tags``, ``message``."""
     manifest: dict[str, Any]
 

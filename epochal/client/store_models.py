@@ -1,4 +1,4 @@
-"""Answers about snapshots' marks and about the store."""
+"""Answers about snapshots' annotations and about the store."""
 
 from __future__ import annotations
 

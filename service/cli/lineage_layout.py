@@ -9,7 +9,7 @@ from enum import Enum
 from epochal.service.cli.lineage_folding import Entry
 
 
-class Mark(Enum):
+class Glyph(Enum):
     """What stands in one cell of the graph."""
 
     BLANK = "blank"
@@ -30,13 +30,13 @@ class Mark(Enum):
 
 @dataclass(frozen=True)
 class Cell:
-    """A mark, and the branch whose line it is part of (for its colour)."""
+    """A glyph, and the branch that it belongs to (for its colour)."""
 
-    mark: Mark
+    glyph: Glyph
     branch: str | None = None
 
 
-BLANK = Cell(Mark.BLANK)
+BLANK = Cell(Glyph.BLANK)
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def layout(entries: Sequence[Entry]) -> list[Row]:
             rows.append(_join(lanes, column, arriving[1:], entry.newest.branch))
             for number in arriving[1:]:
                 lanes[number] = None
-        mark = Mark.FOLDED if entry.folded else Mark.SNAPSHOT
-        cells = [BLANK if lane is None else Cell(Mark.LINE, lane.branch) for lane in lanes]
-        cells[column] = Cell(mark, entry.newest.branch)
+        glyph = Glyph.FOLDED if entry.folded else Glyph.SNAPSHOT
+        cells = [BLANK if lane is None else Cell(Glyph.LINE, lane.branch) for lane in lanes]
+        cells[column] = Cell(glyph, entry.newest.branch)
         rows.append(Row(_trimmed(cells), index))
         lanes[column] = None if entry.parent is None else _Lane(entry.oldest.branch, entry.parent)
         while lanes and lanes[-1] is None:
@@ -88,18 +88,18 @@ def _join(lanes: Sequence[_Lane | None], column: int, ending: Sequence[int], bra
     cells: list[Cell] = []
     for number, lane in enumerate(lanes):
         if number == column:
-            cells.append(Cell(Mark.JOIN, branch))
+            cells.append(Cell(Glyph.JOIN, branch))
         elif number in ending and lane is not None:
-            cells.append(Cell(Mark.END if number == ending[-1] else Mark.TEE, lane.branch))
+            cells.append(Cell(Glyph.END if number == ending[-1] else Glyph.TEE, lane.branch))
         elif column < number < ending[-1]:
-            cells.append(Cell(Mark.ACROSS) if lane is None else Cell(Mark.CROSS, lane.branch))
+            cells.append(Cell(Glyph.ACROSS) if lane is None else Cell(Glyph.CROSS, lane.branch))
         else:
-            cells.append(BLANK if lane is None else Cell(Mark.LINE, lane.branch))
+            cells.append(BLANK if lane is None else Cell(Glyph.LINE, lane.branch))
     return Row(_trimmed(cells), None)
 
 
 def _trimmed(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     kept = list(cells)
-    while kept and kept[-1].mark is Mark.BLANK:
+    while kept and kept[-1].glyph is Glyph.BLANK:
         kept.pop()
     return tuple(kept)

@@ -15,33 +15,33 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.cli import words
 from epochal.service.cli.lineage_changes import phrases
 from epochal.service.cli.lineage_folding import Entry, entries
-from epochal.service.cli.lineage_layout import Cell, Mark, Row, layout
+from epochal.service.cli.lineage_layout import Cell, Glyph, Row, layout
 
-UNICODE: Mapping[Mark, str] = {
-    Mark.BLANK: " ",
-    Mark.LINE: "│",
-    Mark.SNAPSHOT: "●",
-    Mark.FOLDED: "┊",
-    Mark.JOIN: "├",
-    Mark.ACROSS: "─",
-    Mark.CROSS: "┼",
-    Mark.TEE: "┴",
-    Mark.END: "╯",
+UNICODE: Mapping[Glyph, str] = {
+    Glyph.BLANK: " ",
+    Glyph.LINE: "│",
+    Glyph.SNAPSHOT: "●",
+    Glyph.FOLDED: "┊",
+    Glyph.JOIN: "├",
+    Glyph.ACROSS: "─",
+    Glyph.CROSS: "┼",
+    Glyph.TEE: "┴",
+    Glyph.END: "╯",
 }
-ASCII: Mapping[Mark, str] = {
-    Mark.BLANK: " ",
-    Mark.LINE: "|",
-    Mark.SNAPSHOT: "*",
-    Mark.FOLDED: ":",
-    Mark.JOIN: "|",
-    Mark.ACROSS: "-",
-    Mark.CROSS: "+",
-    Mark.TEE: "'",
-    Mark.END: "'",
+ASCII: Mapping[Glyph, str] = {
+    Glyph.BLANK: " ",
+    Glyph.LINE: "|",
+    Glyph.SNAPSHOT: "*",
+    Glyph.FOLDED: ":",
+    Glyph.JOIN: "|",
+    Glyph.ACROSS: "-",
+    Glyph.CROSS: "+",
+    Glyph.TEE: "'",
+    Glyph.END: "'",
 }
 _SIGNS = str.maketrans("–→·“”", '->|""')
-_LEFT_OF_RUN = frozenset({Mark.JOIN, Mark.ACROSS, Mark.CROSS, Mark.TEE})
-_RUN = frozenset({Mark.ACROSS, Mark.CROSS, Mark.TEE, Mark.END})
+_LEFT_OF_RUN = frozenset({Glyph.JOIN, Glyph.ACROSS, Glyph.CROSS, Glyph.TEE})
+_RUN = frozenset({Glyph.ACROSS, Glyph.CROSS, Glyph.TEE, Glyph.END})
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 # Narrower than this the counts are left out, so that names and changes have room.
 _WIDTH_FOR_COUNTS = 100
@@ -86,7 +86,7 @@ class LineageView:
             more = f"Older ones: epochal lineage {self._lineage.application} --cursor {self._lineage.next_cursor}"
             yield Text(more, style="dim", no_wrap=True, overflow="ignore")
 
-    def _shown(self, row: Row, glyphs: Mapping[Mark, str], counted: bool, in_ascii: bool) -> tuple[Text, ...]:
+    def _shown(self, row: Row, glyphs: Mapping[Glyph, str], counted: bool, in_ascii: bool) -> tuple[Text, ...]:
         drawing = self._drawing(row.cells, glyphs)
         if row.entry is None:
             return (drawing, *[Text()] * ((_COLUMNS_WITH_COUNTS if counted else _COLUMNS) - 1))
@@ -95,14 +95,14 @@ class LineageView:
         texts = (_epochs(entry), self._text(entry), *counts, self._age(entry))
         return (drawing, *(_in_ascii(text) if in_ascii else text for text in texts))
 
-    def _drawing(self, cells: Sequence[Cell], glyphs: Mapping[Mark, str]) -> Text:
+    def _drawing(self, cells: Sequence[Cell], glyphs: Mapping[Glyph, str]) -> Text:
         text = Text()
-        for cell, following in pairwise((*cells, Cell(Mark.BLANK))):
+        for cell, following in pairwise((*cells, Cell(Glyph.BLANK))):
             colour = self._colours.get(cell.branch or "", "dim")
-            bold = " bold" if cell.mark is Mark.SNAPSHOT else ""
-            text.append(glyphs[cell.mark], colour + bold)
-            joined = cell.mark in _LEFT_OF_RUN and following.mark in _RUN
-            text.append(glyphs[Mark.ACROSS] if joined else " ", self._colours.get(following.branch or "", "dim"))
+            bold = " bold" if cell.glyph is Glyph.SNAPSHOT else ""
+            text.append(glyphs[cell.glyph], colour + bold)
+            joined = cell.glyph in _LEFT_OF_RUN and following.glyph in _RUN
+            text.append(glyphs[Glyph.ACROSS] if joined else " ", self._colours.get(following.branch or "", "dim"))
         text.right_crop(1)
         return text
 

@@ -15,13 +15,13 @@ from rich.text import Text
 from epochal import __version__
 from epochal.errors import EpochalError
 from epochal.service.cli import (
+    annotations,
     applications,
     check,
     dev,
     export_import,
     history,
     logs,
-    marks,
     migrate,
     past,
     rollback,
@@ -73,7 +73,7 @@ for group in (
     history,
     past,
     logs,
-    marks,
+    annotations,
     store,
     migrate,
 ):

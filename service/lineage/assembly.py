@@ -11,20 +11,20 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochState, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.service.annotations.repository import AnnotationRepository
+from epochal.service.annotations.schemas import Annotations
 from epochal.service.catalog.models import Branch, Epoch, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.lineage.repository import LineageRepository
 from epochal.service.lineage.runs import RunSummary
 from epochal.service.lineage.schemas import EdgeKind, EdgeLabel, LineageEdge, LineageNode
-from epochal.service.marks.repository import MarkRepository
-from epochal.service.marks.schemas import Marks
 from epochal.service.ports import Making
 from epochal.service.snapshots.makings import read_makings
 
 _KINDS = get_args(EdgeKind)
 _WITHIN_A_BRANCH: Sequence[EdgeKind] = ("upgrade", "rescale", "parameters", "sinks", "configuration", "version")
 """What an edge is called that several changes took effect with: the first of these."""
-_NOTHING_SAID = Marks()
+_NOTHING_SAID = Annotations()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Assembly:
         self._makings = read_makings(session, {*keys, *parents})
         self._versions = repository.versions(branches)
         self._savepoints = repository.savepoints(keys)
-        self._marks = MarkRepository(session).of(keys)
+        self._annotations = AnnotationRepository(session).of(keys)
         self._transactions = repository.transactions()
 
     def nodes(self) -> list[LineageNode]:
@@ -73,7 +73,7 @@ class Assembly:
 
     def _node(self, entry: Entry) -> LineageNode:
         row, making, key = entry.newest, self._makings[entry.key], entry.key
-        marks = self._marks.get(key, _NOTHING_SAID)
+        annotations = self._annotations.get(key, _NOTHING_SAID)
         return LineageNode(
             branch=row.branch,
             epoch=row.epoch,
@@ -87,9 +87,9 @@ class Assembly:
             parameters=dict(making.parameters),
             changes=[*self._changes(entry), *self._transactions.get(key, [])],
             savepoints=self._savepoints.get(key, []),
-            tags=[tag.name for tag in marks.tags],
-            pinned=marks.pin is not None,
-            message=None if marks.message is None else marks.message.message,
+            tags=[tag.name for tag in annotations.tags],
+            pinned=annotations.pin is not None,
+            message=None if annotations.message is None else annotations.message.message,
             counts=_counts(entry),
             committed_at=row.committed_at,
             collected=row.collected_at is not None,

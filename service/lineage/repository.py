@@ -60,8 +60,8 @@ class LineageRepository:
         for branch, first, last in self._session.execute(ends):
             keys |= {(branch, first), (branch, last)}
         keys |= self._first_of_versions(of_tree)
-        for marks in (Savepoint, SnapshotTag, SnapshotPin, SnapshotMessage):
-            keys |= self._keys(select(marks.branch, marks.epoch).where(marks.branch.in_(branches)))
+        for annotated in (Savepoint, SnapshotTag, SnapshotPin, SnapshotMessage):
+            keys |= self._keys(select(annotated.branch, annotated.epoch).where(annotated.branch.in_(branches)))
         parents = (key_of(branch.parent_branch, branch.parent_epoch) for branch in branches.values())
         keys |= {(parent.branch, parent.epoch) for parent in parents if parent is not None}
         keys |= {(key.branch, key.epoch) for key in self.transactions()}

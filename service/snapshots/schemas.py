@@ -6,7 +6,7 @@ from fastapi import Path
 from pydantic import ConfigDict
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.service.marks.schemas import Marks
+from epochal.service.annotations.schemas import Annotations
 from epochal.service.schema import Answer
 from epochal.service.snapshots.names import LONGEST_NAME
 
@@ -17,7 +17,7 @@ Named = Annotated[
 
 class SnapshotAnswer(Answer):
     """The members of the manifest (format 1: application, branch, epoch, parent, slices, tables, deltas, bases, sinks,
-    changes, counts, ..), ``reference``: where it is in the store, and ``marks``: what people say of it."""
+    changes, counts, ..), ``reference``: where it is in the store, and ``annotations``: what people say of it."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -26,4 +26,4 @@ class SnapshotAnswer(Answer):
     branch: str
     epoch: int
     reference: ManifestReference
-    marks: Marks
+    annotations: Annotations

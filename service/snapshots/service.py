@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochRecord, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.service.annotations.repository import AnnotationRepository
+from epochal.service.annotations.schemas import Annotations
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Branch, Epoch
 from epochal.service.catalog.records import epoch_record
-from epochal.service.marks.repository import MarkRepository
-from epochal.service.marks.schemas import Marks
 from epochal.service.pagination import PageRequest
 from epochal.service.ports import ApplicationHead, Making
 from epochal.service.schema import Page
@@ -93,10 +93,10 @@ class SnapshotService:
         """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
         with self._database.reading() as session:
             reference = named_snapshot(session, application, name)
-            marks = MarkRepository(session).of([reference.key]).get(reference.key, Marks())
+            annotations = AnnotationRepository(session).of([reference.key]).get(reference.key, Annotations())
         with expiring(self._directory, reference.key):
             manifest = self._store.read_manifest(reference)
-        return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference, marks=marks)
+        return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference, annotations=annotations)
 
 
 def _head(session: Session, row: Application) -> ApplicationHead:

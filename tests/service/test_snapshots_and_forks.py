@@ -49,9 +49,9 @@ def test_epochs_are_listed_newest_first_and_by_state(plane: Plane) -> None:
 def test_a_snapshot_is_its_manifest_and_where_it_is(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     answer = plane.get("/v1/applications/flights/snapshots/2")
-    reference, marks = answer.pop("reference"), answer.pop("marks")
+    reference, annotations = answer.pop("reference"), answer.pop("annotations")
 
-    assert marks == {"pin": None, "tags": [], "message": None}
+    assert annotations == {"pin": None, "tags": [], "message": None}
     assert driver.head is not None and reference == driver.head.model_dump(mode="json")
     manifest = Manifest.model_validate(answer)
     assert (manifest.epoch, manifest.application, manifest.parent and manifest.parent.epoch) == (2, "flights", 1)

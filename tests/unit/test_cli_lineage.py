@@ -15,13 +15,13 @@ from rich.console import Console
 from epochal.client.models import Lineage, LineageChange, LineageCounts, LineageEdge, LineageNode
 from epochal.contracts.identity import EpochKey
 from epochal.service.cli.lineage_folding import entries
-from epochal.service.cli.lineage_layout import Mark, Row, layout
+from epochal.service.cli.lineage_layout import Glyph, Row, layout
 from epochal.service.cli.lineage_view import LineageView
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
-DOWNWARD = {Mark.LINE, Mark.CROSS}
-ARRIVED = {Mark.SNAPSHOT, Mark.FOLDED}
-LEFTWARD = {Mark.END, Mark.TEE, Mark.ACROSS, Mark.CROSS}
+DOWNWARD = {Glyph.LINE, Glyph.CROSS}
+ARRIVED = {Glyph.SNAPSHOT, Glyph.FOLDED}
+LEFTWARD = {Glyph.END, Glyph.TEE, Glyph.ACROSS, Glyph.CROSS}
 
 
 @st.composite
@@ -108,24 +108,24 @@ def test_the_head_is_drawn_first_when_nothing_is_built_on_it(lineage: Lineage) -
     if lineage.head is not None and all(edge.source != lineage.head for edge in lineage.edges):
         assert arranged[0].newest.key == lineage.head
         rows = layout(arranged)
-        assert rows[0].cells[0].mark is Mark.SNAPSHOT
+        assert rows[0].cells[0].glyph is Glyph.SNAPSHOT
 
 
 def follow(rows: Sequence[Row], entry: int) -> int | None:
     """The entry at which the line that leaves ``entry`` downwards arrives, read off the drawing alone."""
     start = next(number for number, row in enumerate(rows) if row.entry == entry)
-    lane = next(number for number, cell in enumerate(rows[start].cells) if cell.mark in ARRIVED)
+    lane = next(number for number, cell in enumerate(rows[start].cells) if cell.glyph in ARRIVED)
     for row in rows[start + 1 :]:
-        mark = row.cells[lane].mark
-        if mark in ARRIVED:
+        glyph = row.cells[lane].glyph
+        if glyph in ARRIVED:
             return row.entry
-        if mark in {Mark.END, Mark.TEE}:
+        if glyph in {Glyph.END, Glyph.TEE}:
             lane -= 1
-            while row.cells[lane].mark is not Mark.JOIN:
-                assert row.cells[lane].mark in LEFTWARD
+            while row.cells[lane].glyph is not Glyph.JOIN:
+                assert row.cells[lane].glyph in LEFTWARD
                 lane -= 1
         else:
-            assert mark in DOWNWARD or mark is Mark.JOIN
+            assert glyph in DOWNWARD or glyph is Glyph.JOIN
     return None
 
 

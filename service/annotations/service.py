@@ -5,11 +5,8 @@ from sqlalchemy.orm import Session
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import NameTaken, NotFound
-from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Application
-from epochal.service.marks.repository import MarkRepository, message_answer, pin_answer, tag_answer
-from epochal.service.marks.schemas import (
+from epochal.service.annotations.repository import AnnotationRepository, message_answer, pin_answer, tag_answer
+from epochal.service.annotations.schemas import (
     CreatePin,
     CreateTag,
     MessageAnswer,
@@ -17,13 +14,16 @@ from epochal.service.marks.schemas import (
     TagAnswer,
     WriteMessage,
 )
+from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Application
 from epochal.service.pagination import PageRequest
 from epochal.service.retention.holding import hold
 from epochal.service.schema import Page
 from epochal.service.snapshots.repository import SNAPSHOTS, SnapshotRepository
 
 
-class MarkService:
+class AnnotationService:
     """Snapshots are named by their epoch, along the application's lineage. ``NotFound`` for one that is not there."""
 
     def __init__(self, database: Database) -> None:
@@ -35,18 +35,18 @@ class MarkService:
             row = ApplicationRepository(session).named(application)
             key = _retained(session, row, epoch)
             hold(session, key)
-            return pin_answer(MarkRepository(session).add_pin(row, key, request.message, by))
+            return pin_answer(AnnotationRepository(session).add_pin(row, key, request.message, by))
 
     def pinned(self, application: str, epoch: int) -> PinAnswer:
         with self._database.reading() as session:
-            row = MarkRepository(session).pin(_decided(session, application, epoch))
+            row = AnnotationRepository(session).pin(_decided(session, application, epoch))
             if row is None:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
             return pin_answer(row)
 
     def unpin(self, application: str, epoch: int) -> None:
         with self._database.writing() as session:
-            repository = MarkRepository(session)
+            repository = AnnotationRepository(session)
             row = repository.pin(_decided(session, application, epoch))
             if row is None:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
@@ -54,13 +54,13 @@ class MarkService:
 
     def pins(self, application: str, page: PageRequest) -> Page[PinAnswer]:
         with self._database.reading() as session:
-            part = MarkRepository(session).pins(ApplicationRepository(session).named(application), page)
+            part = AnnotationRepository(session).pins(ApplicationRepository(session).named(application), page)
             return Page(items=[pin_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
     def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> TagAnswer:
         """Raises ``NameTaken`` unless the tag may move, ``SnapshotExpired``."""
         with self._database.writing() as session:
-            row, repository = ApplicationRepository(session).named(application), MarkRepository(session)
+            row, repository = ApplicationRepository(session).named(application), AnnotationRepository(session)
             key = _retained(session, row, epoch)
             there = repository.tag(row, request.name)
             if there is not None and not request.move and EpochKey(there.branch, there.epoch) != key:
@@ -73,17 +73,17 @@ class MarkService:
     def tags_of(self, application: str, epoch: int) -> list[TagAnswer]:
         with self._database.reading() as session:
             key = _decided(session, application, epoch)
-            marks = MarkRepository(session).of([key]).get(key)
-            return list(marks.tags) if marks is not None else []
+            annotations = AnnotationRepository(session).of([key]).get(key)
+            return list(annotations.tags) if annotations is not None else []
 
     def tags(self, application: str, page: PageRequest) -> Page[TagAnswer]:
         with self._database.reading() as session:
-            part = MarkRepository(session).tags(ApplicationRepository(session).named(application), page)
+            part = AnnotationRepository(session).tags(ApplicationRepository(session).named(application), page)
             return Page(items=[tag_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
     def untag(self, application: str, epoch: int, name: str) -> None:
         with self._database.writing() as session:
-            repository = MarkRepository(session)
+            repository = AnnotationRepository(session)
             key = _decided(session, application, epoch)
             row = repository.tag(ApplicationRepository(session).named(application), name)
             if row is None or EpochKey(row.branch, row.epoch) != key:
@@ -94,18 +94,18 @@ class MarkService:
         """Also about a snapshot that has expired: it stays a part of the lineage."""
         with self._database.writing() as session:
             key = _decided(session, application, epoch)
-            return message_answer(MarkRepository(session).put_message(key, request.message, by))
+            return message_answer(AnnotationRepository(session).put_message(key, request.message, by))
 
     def written(self, application: str, epoch: int) -> MessageAnswer:
         with self._database.reading() as session:
-            row = MarkRepository(session).message(_decided(session, application, epoch))
+            row = AnnotationRepository(session).message(_decided(session, application, epoch))
             if row is None:
                 raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
             return message_answer(row)
 
     def erase(self, application: str, epoch: int) -> None:
         with self._database.writing() as session:
-            repository = MarkRepository(session)
+            repository = AnnotationRepository(session)
             row = repository.message(_decided(session, application, epoch))
             if row is None:
                 raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")

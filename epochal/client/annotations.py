@@ -7,8 +7,8 @@ from epochal.client.store_models import Pin, SnapshotMessage, Tag
 from epochal.client.transport import Transport, read
 
 
-class Marks:
-    """``client.application(name).marks``"""
+class Annotations:
+    """``client.application(name).annotations``"""
 
     def __init__(self, transport: Transport, application: str) -> None:
         self._transport = transport

@@ -23,7 +23,7 @@ def test_a_pin_keeps_a_snapshot_until_it_is_unpinned(plane: Plane) -> None:
     assert (pinned["epoch"], pinned["message"], pinned["created_by"]) == (1, "the good one", "admin")
     driver.epochs(3)
 
-    assert plane.get(f"{SNAPSHOTS}/1")["marks"] == {"pin": pinned, "tags": [], "message": None}
+    assert plane.get(f"{SNAPSHOTS}/1")["annotations"] == {"pin": pinned, "tags": [], "message": None}
     assert plane.get(f"{SNAPSHOTS}/1/pin") == pinned
     assert plane.get("/v1/applications/flights/pins")["items"] == [pinned]
     assert plane.client.get(f"{SNAPSHOTS}/2").status_code == 410

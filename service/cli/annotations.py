@@ -26,22 +26,24 @@ TagName = Annotated[str, typer.Argument(metavar="TAG", help="The tag's name.")]
 def pin(name: Name, epoch: OptionalEpoch = None, message: Note = None, url: Url = None, as_json: Json = False) -> None:
     """Keep a snapshot until it is unpinned; without EPOCH, list the pins."""
     with connected(url, as_json) as session:
-        marks = session.client.application(name).marks
+        annotations = session.client.application(name).annotations
         if epoch is None:
-            pins = marks.pins()
+            pins = annotations.pins()
             table = Listing(Column("epoch", numeric=True), Column("branch"), Column("pinned"), Column("by"), _NOTE)
             for item in pins:
                 table.add(str(item.epoch), item.branch, words.age(item.created_at), item.created_by, item.message or "")
             session.output.result(pins, table)
             return
-        session.output.result(marks.pin(epoch, message), Text(f"Epoch {epoch} of {name} is kept until it is unpinned."))
+        session.output.result(
+            annotations.pin(epoch, message), Text(f"Epoch {epoch} of {name} is kept until it is unpinned.")
+        )
 
 
 @app.command()
 def unpin(name: Name, epoch: Epoch, url: Url = None, as_json: Json = False) -> None:
     """Let a snapshot expire as others of its age do."""
     with connected(url, as_json) as session:
-        session.client.application(name).marks.unpin(epoch)
+        session.client.application(name).annotations.unpin(epoch)
         session.output.result({"unpinned": epoch}, Text(f"Epoch {epoch} of {name} is no longer pinned."))
 
 
@@ -59,9 +61,9 @@ def tag(
     if (epoch is None) != (tag is None):
         raise typer.BadParameter("Give both the epoch and the tag's name, or neither.", param_hint="TAG")
     with connected(url, as_json) as session:
-        marks = session.client.application(name).marks
+        annotations = session.client.application(name).annotations
         if epoch is None or tag is None:
-            tags = marks.tags()
+            tags = annotations.tags()
             table = Listing(Column("tag"), Column("epoch", numeric=True), Column("branch"), Column("by"), _NOTE)
             for item in tags:
                 table.add(
@@ -69,7 +71,7 @@ def tag(
                 )
             session.output.result(tags, table)
             return
-        answer = marks.tag(epoch, tag, message, move=move)
+        answer = annotations.tag(epoch, tag, message, move=move)
         session.output.result(answer, Text(f"Epoch {epoch} of {name} is tagged {tag}."))
 
 
@@ -77,7 +79,7 @@ def tag(
 def untag(name: Name, epoch: Epoch, tag: TagName, url: Url = None, as_json: Json = False) -> None:
     """Take a tag away from a snapshot."""
     with connected(url, as_json) as session:
-        session.client.application(name).marks.untag(epoch, tag)
+        session.client.application(name).annotations.untag(epoch, tag)
         session.output.result({"untagged": epoch, "tag": tag}, Text(f"Epoch {epoch} of {name} has no tag {tag} now."))
 
 
@@ -94,12 +96,12 @@ def message(
     if delete and text is not None:
         raise typer.BadParameter("Give a text, or --delete, not both.", param_hint="TEXT")
     with connected(url, as_json) as session:
-        marks = session.client.application(name).marks
+        annotations = session.client.application(name).annotations
         if delete:
-            marks.delete_message(epoch)
+            annotations.delete_message(epoch)
             session.output.result({"deleted": epoch}, Text(f"Nothing is said of epoch {epoch} of {name} any more."))
             return
-        said = marks.message(epoch) if text is None else marks.write_message(epoch, text)
+        said = annotations.message(epoch) if text is None else annotations.write_message(epoch, text)
         session.output.result(said, Text(said.message))
 
 

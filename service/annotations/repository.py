@@ -7,19 +7,19 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
+from epochal.service.annotations.schemas import Annotations, MessageAnswer, PinAnswer, TagAnswer
 from epochal.service.catalog.models import Application, SnapshotMessage, SnapshotPin, SnapshotTag
 from epochal.service.catalog.types import now
-from epochal.service.marks.schemas import Marks, MessageAnswer, PinAnswer, TagAnswer
 from epochal.service.pagination import PageRequest, Part, paginate
 
 _AT_ONCE = 400
 
 
-class MarkRepository:
+class AnnotationRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def of(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Marks]:
+    def of(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Annotations]:
         """What was said of these snapshots; those of which nothing was said are left out."""
         pins: dict[EpochKey, PinAnswer] = {}
         tags: dict[EpochKey, list[TagAnswer]] = {}
@@ -34,7 +34,7 @@ class MarkRepository:
             for message in self._all(SnapshotMessage, some):
                 messages[_key(message)] = message_answer(message)
         return {
-            key: Marks(pin=pins.get(key), tags=_by_name(tags.get(key, [])), message=messages.get(key))
+            key: Annotations(pin=pins.get(key), tags=_by_name(tags.get(key, [])), message=messages.get(key))
             for key in pins.keys() | tags.keys() | messages.keys()
         }
 

@@ -47,7 +47,7 @@ class MessageAnswer(_Said):
     message: str
 
 
-class Marks(Answer):
+class Annotations(Answer):
     """All that was said of one snapshot."""
 
     pin: PinAnswer | None = None
