@@ -18,6 +18,7 @@ from epochal.service.audit.middleware import Audit
 from epochal.service.audit.routes import router as audit
 from epochal.service.bundles.routes import exports, imports
 from epochal.service.catalog.migration import migrate_database
+from epochal.service.components import FACTORIES
 from epochal.service.composition import compose
 from epochal.service.context import ControlPlane
 from epochal.service.epochs.routes import router as epochs
@@ -29,11 +30,10 @@ from epochal.service.internal.routes import router as internal
 from epochal.service.lineage.routes import router as lineage
 from epochal.service.logs.routes import router as logs
 from epochal.service.operations.routes import router as operations
-from epochal.service.parts import FACTORIES
 from epochal.service.ports import PortFactories
 from epochal.service.preflight.routes import router as preflight
 from epochal.service.rekey.routes import router as rekey
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.retention.routes import router as collections
 from epochal.service.rollback.routes import router as rollback
 from epochal.service.savepoints.routes import router as savepoints
@@ -86,7 +86,7 @@ ROUTERS = (
 
 
 def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
-    """An app that migrates its catalog, makes the admin token and opens its parts when it starts.
+    """An app that migrates its catalog, makes the admin token and opens its components when it starts.
 
     Raises ``OptionError`` for settings that would be unsafe or cannot work; starting
     it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``.
@@ -141,9 +141,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         stack.callback(control.database.close)
         stack.callback(control.bulkhead.close)
-        for part in control.parts:
-            await run_in_threadpool(part.open)
-            stack.push_async_callback(run_in_threadpool, part.close)
+        for component in control.components:
+            await run_in_threadpool(component.open)
+            stack.push_async_callback(run_in_threadpool, component.close)
         yield
 
 

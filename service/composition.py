@@ -1,4 +1,4 @@
-"""Putting a control plane together from its settings and the factories of its moving parts."""
+"""Putting a control plane together from its settings and the factories of its components."""
 
 from __future__ import annotations
 

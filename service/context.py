@@ -25,7 +25,7 @@ from epochal.service.internal.service import DriverService
 from epochal.service.lineage.service import LineageService
 from epochal.service.operations.service import OperationService
 from epochal.service.operations.worker import OperationWorker
-from epochal.service.ports import Builder, EventSink, Executions, Part, Snapshots, Supervisor
+from epochal.service.ports import Builder, Component, EventSink, Executions, Snapshots, Supervisor
 from epochal.service.preflight.service import PreflightService
 from epochal.service.rekey.service import RekeyService
 from epochal.service.retention.service import CollectionService
@@ -43,7 +43,7 @@ from epochal.snapshots.store import SnapshotStore
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """What a control plane consists of: surroundings, moving parts, and one service per resource."""
+    """What a control plane consists of: surroundings, components, and one service per resource."""
 
     settings: Settings
     database: Database
@@ -57,7 +57,7 @@ class ControlPlane:
     snapshots: Snapshots
     events: EventSink
     builder: Builder
-    replicas: Part
+    replicas: Component
     supervisor: Supervisor
 
     artifacts: ArtifactService
@@ -85,7 +85,7 @@ class ControlPlane:
     drivers: DriverService
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def components(self) -> tuple[Component, ...]:
         """In the order in which they are opened."""
         return (
             self.events,

@@ -1,6 +1,6 @@
-"""The borders between the control plane's resources and its moving parts.
+"""The borders between the control plane's resources and its components.
 
-Resources (applications, operations, ..) write what is *wanted* to the catalog; the moving parts make it so:
+Resources (applications, operations, ..) write the intended state to the catalog; the components bring it about:
 
 =====================  ===========================================  ==============================================
 border                 implemented by                               called by
@@ -8,7 +8,7 @@ border                 implemented by                               called by
 :class:`Supervisor`    ``service/supervision``                      resources: "look at the catalog now"
 :class:`Builder`       ``service/builder``                          resources: what does this artifact contain?
 :class:`EventSink`     ``service/events``                           resources: this has changed
-:class:`Part`          ``service/replicas`` and the three above     the app factory: open and close
+:class:`Component`     ``service/replicas`` and the three above     the app factory: open and close
 :class:`Executions`    ``service/executions`` (``ExecutionLedger``)  the supervisor: what shall run; what became of it
 :class:`Snapshots`     ``service/snapshots``                        look-ups and replicas: which snapshot is meant?
 =====================  ===========================================  ==============================================
@@ -39,8 +39,8 @@ ApplicationState = Literal["created", "starting", "running", "stopping", "stoppe
 AttemptState = Literal["running", "ended", "lost", "failed"]
 
 
-class Part(Protocol):
-    """A long-lived part of the control plane."""
+class Component(Protocol):
+    """A long-lived component of the control plane."""
 
     def open(self) -> None:
         """Start threads and subprocesses. Called once, before the first request."""
@@ -52,7 +52,7 @@ class Part(Protocol):
 # Builder.
 
 
-class Builder(Part, Protocol):
+class Builder(Component, Protocol):
     """Builds pipelines in subprocesses: no author's code ever runs in the control plane.
 
     ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
@@ -93,7 +93,7 @@ class ControlEvent:
     at: datetime
 
 
-class EventSink(Part, Protocol):
+class EventSink(Component, Protocol):
     def publish(self, event: ControlEvent) -> None:
         """Take one event, after its transaction. Quick, never blocks, never raises. Replicas listen here, too."""
 
@@ -101,7 +101,7 @@ class EventSink(Part, Protocol):
 # Supervision.
 
 
-class Supervisor(Part, Protocol):
+class Supervisor(Component, Protocol):
     """Makes what runs equal to what the catalog wants (``Executions.supervised``). Level-triggered.
 
     - state ``starting`` and no attempt that is ``running``: ``new_attempt``, launch its driver, ``launched``;
@@ -284,7 +284,7 @@ class Snapshots(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the factories of the moving parts get."""
+    """What the factories of the components get."""
 
     settings: Settings
     executions: Executions
@@ -295,7 +295,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class PortFactories:
-    """How the app factory makes the moving parts. Replicas also get the event sink, to listen to.
+    """How the app factory makes the components. Replicas also get the event sink, to listen to.
 
     Routers of ``service/state``, ``service/events`` and ``service/logs`` reach them through
     ``epochal.service.context.control_plane(request)``, and mark each endpoint with ``@requires(Scope.READ)`` of
@@ -304,5 +304,5 @@ class PortFactories:
 
     events: Callable[[Surroundings], EventSink]
     builder: Callable[[Surroundings], Builder]
-    replicas: Callable[[Surroundings, EventSink], Part]
+    replicas: Callable[[Surroundings, EventSink], Component]
     supervisor: Callable[[Surroundings, EventSink], Supervisor]

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import Failure
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, NotFound
+from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.identifiers import new_branch_id, new_id
-from epochal.service.catalog.lines import Line
 from epochal.service.catalog.models import Application, Attempt, Branch, Execution, Version
 from epochal.service.catalog.records import json_of
 from epochal.service.catalog.types import now
@@ -124,8 +124,8 @@ def end_attempt(
     failure: Failure | None,
 ) -> bool:
     """Whether this call ended it; an attempt that was over stays as it was. Its driver is fenced at once."""
-    line = Line(session, execution.branch, execution.id, number)
-    line.lock()
+    writer = BranchWriter(session, execution.branch, execution.id, number)
+    writer.lock()
     attempt = session.get(Attempt, (execution.id, number), populate_existing=True)
     if attempt is None:
         raise NotFound(f"Execution {execution.id} has no attempt {number}.")
@@ -137,5 +137,5 @@ def end_attempt(
     if execution.state == "running" and failure is not None:
         execution.state = "starting"
     session.flush()
-    line.give_up()
+    writer.give_up()
     return True

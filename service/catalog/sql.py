@@ -26,9 +26,9 @@ from epochal.engine.epoch import State
 from epochal.errors import Conflict, Fenced, NotFound
 from epochal.service.catalog import models, outcomes, writes
 from epochal.service.catalog.announcements import epoch_changed, execution_changed
+from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import end_attempt
-from epochal.service.catalog.lines import Line
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
 from epochal.service.catalog.types import now
@@ -64,8 +64,8 @@ class SqlCatalog(Catalog):
 
     def begin_attempt(self) -> RecoveryPoint:
         with self._writing(writes.BEGIN_ATTEMPT) as session:
-            line = self._line(session)
-            line.begin()
+            writer = self._writer(session)
+            writer.begin()
             attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
             attempt.begun_at = attempt.begun_at or now()
             branch = session.get_one(models.Branch, self._branch)
@@ -76,10 +76,10 @@ class SqlCatalog(Catalog):
                 branch=branch.id,
                 attempt=self._attempt,
                 head=_reference(session, head) if head else None,
-                prepared=[epoch_record(row) for row in line.in_state(State.PREPARED)],
-                started=[epoch_record(row) for row in line.in_state(State.STARTED)],
-                next_epoch=line.next_epoch(),
-                first_epoch=line.first_epoch() or line.next_epoch(),
+                prepared=[epoch_record(row) for row in writer.in_state(State.PREPARED)],
+                started=[epoch_record(row) for row in writer.in_state(State.STARTED)],
+                next_epoch=writer.next_epoch(),
+                first_epoch=writer.first_epoch() or writer.next_epoch(),
                 begun=begun_with(branch),
                 succession=succession_of(session, branch),
             )
@@ -87,8 +87,8 @@ class SqlCatalog(Catalog):
         return point
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        with self._transition(epoch, writes.OPEN_EPOCH) as line:
-            line.open(epoch, parent)
+        with self._transition(epoch, writes.OPEN_EPOCH) as writer:
+            writer.open(epoch, parent)
 
     def prepare_epoch(
         self,
@@ -98,16 +98,16 @@ class SqlCatalog(Catalog):
         counts: EpochCounts,
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        with self._transition(epoch, writes.PREPARE_EPOCH) as line:
-            line.prepare(epoch, parent, manifest, counts, terms)
+        with self._transition(epoch, writes.PREPARE_EPOCH) as writer:
+            writer.prepare(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
-        with self._transition(epoch, writes.COMMIT_EPOCH) as line:
-            line.commit(epoch)
+        with self._transition(epoch, writes.COMMIT_EPOCH) as writer:
+            writer.commit(epoch)
 
     def abort_epoch(self, epoch: int, failure: Failure) -> None:
-        with self._transition(epoch, writes.ABORT_EPOCH) as line:
-            line.abort(epoch, failure)
+        with self._transition(epoch, writes.ABORT_EPOCH) as writer:
+            writer.abort(epoch, failure)
 
     def epoch(self, epoch: int) -> EpochRecord | None:
         branch = self._branch
@@ -118,7 +118,7 @@ class SqlCatalog(Catalog):
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         events: list[ControlEvent] = []
         with self._writing(writes.HEARTBEAT) as session:
-            self._line(session).own()
+            self._writer(session).own()
             execution = self._row(session)
             execution.heartbeat_at = now()
             execution.status = status.model_dump(mode="json")
@@ -135,7 +135,7 @@ class SqlCatalog(Catalog):
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         events: list[ControlEvent] = []
         with self._writing(writes.COMPLETE_DIRECTIVE) as session:
-            self._line(session).own()
+            self._writer(session).own()
             row = session.get(models.Directive, directive)
             if row is None or row.execution != self._execution:
                 raise NotFound(f"Execution {self._execution} has no directive {directive!r}.")
@@ -146,15 +146,15 @@ class SqlCatalog(Catalog):
     def finish(self, failure: Failure | None) -> None:
         events: list[ControlEvent] = []
         with self._writing(writes.FINISH_ATTEMPT) as session:
-            line = self._line(session)
-            line.lock()
+            writer = self._writer(session)
+            writer.lock()
             execution = self._row(session)
             attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
             if attempt.state == "lost":
                 raise Fenced(f"Attempt {self._attempt} of execution {self._execution} was given up; this process ends.")
             if attempt.state != "running":
                 return
-            line.own()
+            writer.own()
             end_attempt(session, execution, self._attempt, "ended" if failure is None else "failed", failure)
             if failure is None:
                 events = outcomes.execution_over(session, execution, "stopped", None)
@@ -186,9 +186,9 @@ class SqlCatalog(Catalog):
         return found[0], found[1]
 
     @contextmanager
-    def _transition(self, epoch: int, write: writes.Write) -> Iterator[Line]:
+    def _transition(self, epoch: int, write: writes.Write) -> Iterator[BranchWriter]:
         with self._writing(write) as session:
-            yield self._line(session)
+            yield self._writer(session)
             session.flush()
             row = session.get_one(models.Epoch, (self._branch, epoch), populate_existing=True)
         self._announce([epoch_changed(self._application, row)])
@@ -199,8 +199,8 @@ class SqlCatalog(Catalog):
         with self._database.writing(write) as session:
             yield session
 
-    def _line(self, session: Session) -> Line:
-        return Line(session, self._branch, self._execution, self._attempt)
+    def _writer(self, session: Session) -> BranchWriter:
+        return BranchWriter(session, self._branch, self._execution, self._attempt)
 
     def _row(self, session: Session) -> models.Execution:
         return session.get_one(models.Execution, self._execution, with_for_update=True)

@@ -11,9 +11,9 @@ from epochal.contracts.catalog import Failure
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.artifacts.files import artifact_path
 from epochal.service.catalog.announcements import execution_changed
+from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import begin_attempt, end_attempt
-from epochal.service.catalog.lines import Line
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
@@ -103,10 +103,10 @@ class ExecutionLedger:
     def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
         with self._database.writing() as session:
             row = ExecutionRepository(session).get(execution)
-            line = Line(session, row.branch, row.id, row.attempt)
-            line.lock()
+            writer = BranchWriter(session, row.branch, row.id, row.attempt)
+            writer.lock()
             session.refresh(row)
-            line.give_up()
+            writer.give_up()
             events = execution_over(session, row, state, failure)
         self._publish(events)
 

@@ -14,10 +14,10 @@ from epochal.service.applications.configuration import ApplicationConfiguration,
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.artifacts.files import artifact_path
 from epochal.service.builder.wire import RekeyOf
+from epochal.service.catalog.branch_writer import following_epoch
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch
 from epochal.service.catalog.identifiers import new_branch_id
-from epochal.service.catalog.lines import following_epoch
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation, Version
 from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.records import head_of, manifest_of

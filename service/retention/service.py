@@ -16,7 +16,6 @@ from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.service import operation_answer
 from epochal.service.retention.collecting import Collection, CollectionRequest
 from epochal.service.retention.operations import StoreOperations
-from epochal.service.retention.part import Report, StoreWorker
 from epochal.service.retention.policy import horizon_of
 from epochal.service.retention.repository import RetentionRepository
 from epochal.service.retention.schemas import (
@@ -27,6 +26,7 @@ from epochal.service.retention.schemas import (
     plan_answer,
     verification_answer,
 )
+from epochal.service.retention.worker import Report, StoreWorker
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.errors import EpochalError
 from epochal.service.replicas.follower import FollowedTable
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.state.answers import point_body, point_headers
 from epochal.service.state.lookups import PointAnswer, etag

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from epochal.service.context import control_plane
 from epochal.service.pagination import Paging
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.schema import Name
 from epochal.service.security import Scope, requires
 from epochal.service.state.histories import Histories

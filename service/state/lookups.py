@@ -14,7 +14,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, NotYetCommitted
 from epochal.service.ports import Snapshots
 from epochal.service.replicas.follower import FollowedTable
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.replicas.row_format import RowFormat
 from epochal.service.snapshots.expiry import expiring
 from epochal.service.state.readers import CommittedReader, Reader, UncommittedReader

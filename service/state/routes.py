@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from epochal.service.context import control_plane
 from epochal.service.pagination import Paging, cut
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.schema import Name, Page
 from epochal.service.security import Scope, requires
 from epochal.service.state.answers import JSON, batch_body, matches, point_body, point_headers

@@ -11,7 +11,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput
 from epochal.service.pagination import PageRequest, encode
 from epochal.service.ports import Snapshots
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.replicas.row_format import RowFormat
 from epochal.service.state.history_schemas import Scan, ScannedRow
 from epochal.service.state.lookups import Lookups

@@ -9,7 +9,7 @@ from pathlib import Path
 import uvicorn
 
 from epochal.service.app import create_app
-from epochal.service.parts import FACTORIES
+from epochal.service.components import FACTORIES
 from epochal.service.settings import Settings
 from tests.service.conftest import StandInBuilder, StandInSupervisor
 

@@ -127,7 +127,7 @@ def _swept_winners() -> None:
 
 @mutant("catalog: an attempt that was fenced may still write", "tests/service/test_catalog.py")
 def _no_fence() -> None:
-    from epochal.service.catalog.lines import Line
+    from epochal.service.catalog.branch_writer import Line
 
     change(Line, "own", lambda _: lambda self: self.lock())
 

@@ -23,10 +23,10 @@ from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.app import create_app
 from epochal.service.catalog.models import Epoch
+from epochal.service.components import FACTORIES
 from epochal.service.context import ControlPlane
 from epochal.service.driver.http_catalog import HttpCatalog
 from epochal.service.health.repository import CountRepository
-from epochal.service.parts import FACTORIES
 from epochal.service.ports import ControlEvent, PortFactories
 from epochal.service.settings import Settings
 from epochal.snapshots.manifest import Manifest, SinkHandles

@@ -16,7 +16,7 @@ from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
 from epochal.service.retention.operations import GONE_AFTER, StoreOperations
-from epochal.service.retention.part import StoreWorker
+from epochal.service.retention.worker import StoreWorker
 from tests.waiting import eventually
 
 

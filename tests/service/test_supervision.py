@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
+from epochal.service.components import FACTORIES
 from epochal.service.launchers.base import ProcessReference
 from epochal.service.launchers.local import LocalLauncher
 from epochal.service.launchers.processes import LocalProcess
-from epochal.service.parts import FACTORIES
 from epochal.service.settings import Settings
 from epochal.service.supervision.settings import SupervisionSettings
 from epochal.service.supervision.supervisor import ThreadedSupervisor

@@ -18,9 +18,9 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Supervisor
 from epochal.service.catalog.supervision import SupervisorHeartbeat
+from epochal.service.components import FACTORIES
 from epochal.service.context import ControlPlane
 from epochal.service.launchers.local import LocalLauncher
-from epochal.service.parts import FACTORIES
 from epochal.service.settings import Settings
 from epochal.service.supervision.lock import SupervisionLock
 from epochal.service.supervision.right import SupervisedElsewhere

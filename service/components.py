@@ -1,4 +1,4 @@
-"""The moving parts of a real control plane, as the app factory makes them."""
+"""The components of a real control plane, as the app factory makes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from epochal.service.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.events.hub import EventHub
 from epochal.service.launchers.base import Launcher
 from epochal.service.ports import EventSink, PortFactories, Surroundings
-from epochal.service.replicas.part import Replicas
+from epochal.service.replicas.replicas import Replicas
 from epochal.service.supervision.supervisor import ThreadedSupervisor
 from epochal.snapshots.store import SnapshotStore
 

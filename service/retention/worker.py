@@ -29,7 +29,7 @@ class _Closing(Exception):
 
 
 class StoreWorker:
-    """Implements :class:`epochal.service.ports.Part`. One thread, one operation at a time.
+    """Implements :class:`epochal.service.ports.Component`. One thread, one operation at a time.
 
     An operation that a control plane did not end is begun again by the next one, or by another that shares the catalog.
     """

@@ -25,7 +25,7 @@ def changed(session: Session, statement: Any) -> int:
     return cast("CursorResult[Any]", session.execute(statement)).rowcount
 
 
-class Line:
+class BranchWriter:
     """Branch ``branch`` as attempt ``attempt`` of ``execution`` may write it."""
 
     def __init__(self, session: Session, branch: str, execution: str, attempt: int) -> None:
@@ -35,17 +35,17 @@ class Line:
         self._attempt = attempt
 
     def begin(self) -> None:
-        """R1. Own the line; fences every earlier attempt."""
+        """R1. Own the branch; fences every earlier attempt."""
         taken = update(Branch).where(Branch.id == self._branch, Branch.attempt < self._attempt)
         if changed(self._session, taken.values(attempt=self._attempt, owned=True)) == 0:
             self.own()
 
     def lock(self) -> None:
-        """Whoever the line belongs to: nobody else writes it until this transaction ends. Comes before other locks."""
+        """Whoever the branch belongs to: nobody else writes it until this transaction ends. Comes before other locks."""
         self._session.get_one(Branch, self._branch, with_for_update=True, populate_existing=True)
 
     def own(self) -> None:
-        """Lock the line for this transaction. Raises ``Fenced`` when it is not this attempt's."""
+        """Lock the branch for this transaction. Raises ``Fenced`` when it is not this attempt's."""
         owned = update(Branch).where(Branch.id == self._branch, Branch.attempt == self._attempt, Branch.owned)
         if changed(self._session, owned.values(attempt=self._attempt)) == 0:
             raise self._fenced()
@@ -137,7 +137,7 @@ class Line:
     def _has_landed(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference) -> bool:
         """Whether this very prepare is being repeated: its answer was lost.
 
-        Asked before the line's owner is: to a driver that was fenced meanwhile, "fenced" would mean that the epoch is
+        Asked before the branch's owner is: to a driver that was fenced meanwhile, "fenced" would mean that the epoch is
         not decided, and its files could go.
         """
         row = self._read(epoch)
