@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 import epochal
 from epochal.service import openapi, problem_handlers
-from epochal.service.annotations.routes import router as annotations
+from epochal.service.annotations.routes import router as snapshot_annotations
 from epochal.service.applications.routes import router as applications
 from epochal.service.artifacts.routes import router as artifacts
 from epochal.service.audit.middleware import Audit
@@ -61,7 +61,7 @@ ROUTERS = (
     rollback,
     exports,
     imports,
-    annotations,
+    snapshot_annotations,
     collections,
     versions,
     rescaling,

@@ -41,7 +41,7 @@ class BranchWriter:
             self.own()
 
     def lock(self) -> None:
-        """Whoever the branch belongs to: nobody else writes it until this transaction ends. Comes before other locks."""
+        """Whoever owns the branch: nobody else writes it until this transaction ends. Comes before other locks."""
         self._session.get_one(Branch, self._branch, with_for_update=True, populate_existing=True)
 
     def own(self) -> None:

@@ -15,7 +15,6 @@ from rich.text import Text
 from epochal import __version__
 from epochal.errors import EpochalError
 from epochal.service.cli import (
-    annotations,
     applications,
     check,
     dev,
@@ -24,6 +23,7 @@ from epochal.service.cli import (
     logs,
     migrate,
     past,
+    pins_and_tags,
     rollback,
     run,
     savepoints,
@@ -73,7 +73,7 @@ for group in (
     history,
     past,
     logs,
-    annotations,
+    pins_and_tags,
     store,
     migrate,
 ):

@@ -37,8 +37,8 @@ Wish = Callable[[Session], tuple[Application, dict[str, Any]]]
 
 
 class OperationWorker:
-    """Implements :class:`epochal.service.ports.Component`. An operation that a control plane did not end is begun again from
-    its beginning by the next one. ``tidy`` is done before each look for work."""
+    """Implements :class:`epochal.service.ports.Component`. An operation that a control plane did not end is begun again
+    from its beginning by the next one. ``tidy`` is done before each look for work."""
 
     def __init__(
         self,

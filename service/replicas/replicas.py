@@ -30,7 +30,7 @@ _CLOSE_AFTER_SECONDS = 10.0
 
 
 class Replicas:
-    """Implements :class:`epochal.service.ports.Component`; look-ups read through :meth:`table` and :meth:`application`."""
+    """A :class:`epochal.service.ports.Component`; look-ups read through :meth:`table` and :meth:`application`."""
 
     def __init__(self, directory: Path, store: SnapshotStore, snapshots: Snapshots, events: EventSink) -> None:
         self.store = store
