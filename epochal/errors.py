@@ -48,6 +48,12 @@ def fails_again(slug: str) -> bool:
     return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord))
 
 
+def ends_attempt(slug: str) -> bool:
+    """Whether the driver cannot run another epoch after this failure: it would fail again, or Spark is gone."""
+    kind = error_class(slug)
+    return fails_again(slug) or (kind is not None and issubclass(kind, SparkLost))
+
+
 # What the author or the caller got wrong.
 
 
@@ -260,6 +266,12 @@ class TooManyRequests(EpochalError):
     def __init__(self, message: str | None = None, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class SparkLost(EpochalError):
+    """Spark's JVM has ended, or does not answer any more; the next attempt starts another one."""
+
+    slug = "spark-lost"
 
 
 class CatalogUnavailable(EpochalError):

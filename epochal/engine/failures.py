@@ -19,12 +19,12 @@ from epochal.contracts.catalog import Failure
 from epochal.engine.tasks.reporting import MARKER, TRACEBACK_TITLE, as_failure, author_traceback, translated
 from epochal.errors import (
     AuthorError,
-    EnvironmentProblem,
     EpochAborted,
     EpochalError,
     MalformedRecord,
     PipelineError,
     SourceError,
+    SparkLost,
     StorageFull,
     TransientAuthorError,
 )
@@ -114,7 +114,9 @@ def _of_spark(exception: BaseException) -> Failure:
         )
     if isinstance(exception, (Py4JNetworkError, ConnectionError)):
         return _failure(
-            EnvironmentProblem, f"Spark's JVM does not answer any more: {_first_cause(text)} See the driver's log."
+            SparkLost,
+            f"Spark's JVM does not answer any more (out of memory?): {_first_cause(text)} See the driver's log; the "
+            "next attempt starts another one.",
         )
     if isinstance(exception, PySparkException) or conditions:
         return _failure(EpochAborted, _first_cause(text))

@@ -20,7 +20,7 @@ from epochal.engine.pace import Pace
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
-from epochal.errors import EpochAborted, fails_again
+from epochal.errors import EpochAborted, ends_attempt
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class EpochLoop:
             manifest = self.coordinator.run_epoch(slices)
         except EpochAborted as error:
             self._failed_in_a_row += 1
-            if fails_again(failure_of(error).type):
+            if ends_attempt(failure_of(error).type):
                 raise
             if self._failed_in_a_row > self._configuration.tolerable_failed_epochs:
                 raise

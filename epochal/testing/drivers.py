@@ -167,7 +167,7 @@ class WatchedProcess:
 
     def kill(self) -> None:
         """SIGKILL to it and to whatever it started itself. Safe to call again."""
-        started = self._children()  # its JVM has a process group of its own
+        started = self.children()  # its JVM has a process group of its own
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for process in started:
@@ -175,8 +175,8 @@ class WatchedProcess:
                 os.kill(process, signal.SIGKILL)
         self._process.wait()
 
-    def _children(self) -> list[int]:
-        """Where the system lists them; elsewhere a JVM ends when its driver's end of the pipe is closed."""
+    def children(self) -> list[int]:
+        """The ids of the processes that it started, its JVM among them, where the system lists them; else none."""
         if self._process.poll() is not None:
             return []
         lists = Path(f"/proc/{self._process.pid}/task").glob("*/children")

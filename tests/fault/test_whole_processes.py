@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +37,27 @@ def test_a_driver_killed_with_all_its_processes_in_the_middle_of_a_job(new_appli
     driver.wait_until(lambda: application.fired(slow))
     driver.kill()
     assert [record.state for record in application.epochs][-1] == "started"
+    application.finish()
+    assert application.files_left == 0
+    assert violations(application.history, application.oracles) == []
+
+
+@pytest.mark.long
+def test_a_jvm_that_dies_ends_the_attempt_and_the_next_one_goes_on(new_application: NewApplication) -> None:
+    """As the kernel ends it for want of memory: the driver stays, and cannot run another epoch."""
+    application = new_application(tolerable_failed_epochs=1000)
+    application.feed(3)
+    slow = application.fault("T3.pre-committed", "delay", epoch=2, seconds=600)
+    driver = application.start(task_faults=[slow], epochs=3, jvm=None)
+    driver.wait_until(lambda: application.fired(slow))
+    (jvm,) = (child for child in driver.children() if Path(f"/proc/{child}/comm").read_text().strip() == "java")
+    os.kill(jvm, signal.SIGKILL)
+    assert driver.wait() == 1, driver.log_end()
+
+    failed = application.epochs[-1]
+    assert failed.state == "aborted"
+    assert failed.failure is not None
+    assert failed.failure.type == "spark-lost"
     application.finish()
     assert application.files_left == 0
     assert violations(application.history, application.oracles) == []

@@ -161,7 +161,15 @@ def test_what_people_have_to_correct_first_is_not_tried_again(slug: str) -> None
 
 @pytest.mark.parametrize(
     "slug",
-    ["author-error-transient", "source-error", "sink-unavailable", "epoch-timeout", "epoch-aborted", "unheard-of"],
+    [
+        "author-error-transient",
+        "source-error",
+        "sink-unavailable",
+        "epoch-timeout",
+        "epoch-aborted",
+        "spark-lost",
+        "unheard-of",
+    ],
 )
 def test_what_may_pass_is_tried_again(slug: str) -> None:
     failure = Failure(type=slug, message="perhaps")

@@ -25,7 +25,7 @@ from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.tasks.reporting import Reporting, author_error
 from epochal.engine.transactions import TransactionOrders
-from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError
+from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError, SparkLost
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
@@ -101,6 +101,7 @@ def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
         (raised_by(LookupError("no such plane")), "author-error"),
         (MalformedRecord("A record of flights.json does not fit the declared schema."), "malformed-record"),
         (SchemaError("Operator 'delays' gave a string for 'worst'."), "invalid-schema"),
+        (SparkLost("Spark's JVM does not answer any more."), "spark-lost"),
     ],
 )
 def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: str, tmp_path: Path) -> None:
