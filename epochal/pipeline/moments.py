@@ -123,8 +123,12 @@ class Correlation(MergeableAggregate):
 
 
 def _both(x: Expression, y: Expression) -> tuple[Expression, Expression]:
-    """Both as doubles, and null where one of them is."""
-    x, y = x.cast("double"), y.cast("double")
+    """Both as doubles, and null where one of them is.
+
+    Infinities are NaN: Spark's covariance with one is infinite where it comes last, else NaN, and rows have no order.
+    """
+    x, y = (side.cast("double") for side in (x, y))
+    x, y = x + (x - x), y + (y - y)
     both = x.isNotNull() & y.isNotNull()
     return call("when", both, x), call("when", both, y)
 
