@@ -4,8 +4,8 @@
 
     flights.where(F.col("delay") > 0).key_by("origin").aggregate("delays", flights=F.count("*"), worst=F.max("delay"))
 
-Every name and argument is Spark's; see its documentation. One is added where Spark
-leaves something open: ``first`` and ``last`` take an ``order_by``. A call is recorded, and replayed when the
+Every name and argument is Spark's; see its documentation. Aggregates take two more where Spark leaves something open:
+``first`` and ``last`` an ``order_by``, those that collect values a ``limit``. A call is recorded, and replayed when the
 pipeline runs. In a function given to ``transform`` these are Spark's own functions, so that one import serves both.
 """
 

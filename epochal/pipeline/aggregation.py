@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from epochal.pipeline.graph import AggregateNode, Aggregation
 from epochal.pipeline.keys import key_columns
 from epochal.pipeline.spark_errors import at
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
-from epochal.state.type_names import type_name
+from epochal.state.type_names import nested_type, type_name
 from epochal.state.types import check_column
 
 if TYPE_CHECKING:
@@ -183,7 +183,23 @@ def plan_aggregation(node: AggregateNode, frame: DataFrame) -> AggregationPlan:
         shown=tuple(_shown(parts, columns)),
         queryable=node.queryable,
     )
-    return AggregationPlan(operator=node.name, table=table, parts=tuple(parts), columns=tuple(columns))
+    plan = AggregationPlan(operator=node.name, table=table, parts=tuple(parts), columns=tuple(columns))
+    return _without_needless_casts(plan, frame) if any(map(_is_nested, columns)) else plan
+
+
+def _is_nested(column: OutputColumn) -> bool:
+    return column.type is not None and nested_type(column.type) is not None
+
+
+def _without_needless_casts(plan: AggregationPlan, frame: DataFrame) -> AggregationPlan:
+    """A cast to ``array<int>`` says that elements may be null, where Spark's batch knows that they are not."""
+    uncast = replace(plan, columns=tuple(replace(column, type=None) for column in plan.columns))
+    types = [type_name(field.dataType) for field in uncast.finish(uncast.unmerged(frame)).schema][len(plan.keys) :]
+    columns = (
+        replace(column, type=None) if _is_nested(column) and type == column.type else column
+        for column, type in zip(plan.columns, types, strict=True)
+    )
+    return replace(plan, columns=tuple(columns))
 
 
 def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:

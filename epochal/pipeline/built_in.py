@@ -8,10 +8,18 @@ from typing import Any
 
 from epochal.errors import PipelineError
 from epochal.pipeline.aggregates import Average, Extreme, MergeableAggregate, Simple
+from epochal.pipeline.collected import (
+    LARGEST_LIMIT,
+    USUAL_LIMIT,
+    CollectedList,
+    CollectedSet,
+    DistinctSum,
+    ExactDistinctCount,
+)
 from epochal.pipeline.expressions import Expression, call
 from epochal.pipeline.merging import Merge
 from epochal.pipeline.moments import Correlation, Covariance, Variance
-from epochal.pipeline.sketches import USUAL_ACCURACY, USUAL_DEVIATION, DistinctCount, Percentile
+from epochal.pipeline.sketches import LARGEST_ACCURACY, USUAL_ACCURACY, USUAL_DEVIATION, DistinctCount, Percentile
 
 _ARRAY = re.compile(r"\s*array\s*\((.*)\)\s*", re.IGNORECASE)
 
@@ -58,8 +66,10 @@ def _percentile(col: Any, percentage: Any, accuracy: Any = USUAL_ACCURACY) -> Pe
         if not 0 <= share <= 1:
             raise PipelineError(f"the percentage {share:g} is not between 0 and 1")
     exactness = _number("accuracy", accuracy)
-    if exactness < 1:
-        raise PipelineError(f"the accuracy {exactness:g} is not at least 1: the rank's error is 1 / accuracy")
+    if not 1 <= exactness <= LARGEST_ACCURACY:
+        raise PipelineError(
+            f"the accuracy {exactness:g} is not between 1 and {LARGEST_ACCURACY}: the rank's error is 1 / accuracy"
+        )
     return Percentile(_as_column(col), tuple(shares) if several is not None else shares[0], int(exactness))
 
 
@@ -68,6 +78,18 @@ def _distinct_count(col: Any, rsd: Any = USUAL_DEVIATION) -> DistinctCount:
     if not 0.001 <= deviation <= 0.39:
         raise PipelineError(f"the relative standard deviation {deviation:g} is not between 0.001 and 0.39")
     return DistinctCount(_as_column(col), deviation)
+
+
+def _collected(kind: type[CollectedList]) -> Make:
+    def make(col: Any, *more: Any, limit: Any = USUAL_LIMIT) -> CollectedList:
+        if more:
+            raise PipelineError("takes one column: of several, collect to_json(struct(..)) where none of them is null")
+        number = _number("limit", limit)
+        if not 1 <= number <= LARGEST_LIMIT:
+            raise PipelineError(f"the limit {number:.0f} is not between 1 and {LARGEST_LIMIT}")
+        return kind(_as_column(col), int(number))
+
+    return make
 
 
 def _elements(value: Any) -> Sequence[Any] | None:
@@ -115,21 +137,30 @@ BUILT_IN: dict[str, Make] = {
     "covar_samp": _covariance(sample=True),
     "covar_pop": _covariance(sample=False),
     "corr": lambda col1, col2: Correlation(_as_column(col1), _as_column(col2)),
+    **dict.fromkeys(("collect_list", "array_agg"), _collected(CollectedList)),
+    "collect_set": _collected(CollectedSet),
+    **dict.fromkeys(("count_distinct", "countDistinct"), _collected(ExactDistinctCount)),
+    **dict.fromkeys(("sum_distinct", "sumDistinct"), _collected(DistinctSum)),
     **dict.fromkeys(("approx_count_distinct", "approxCountDistinct"), _distinct_count),
     **dict.fromkeys(("percentile_approx", "approx_percentile"), _percentile),
 }
 """Built-in aggregates by the name of the Spark function; called with its arguments. In SQL, case does not matter."""
 
-OWN_ARGUMENTS = frozenset({"order_by"})
+OWN_ARGUMENTS = frozenset({"order_by", "limit"})
 """Arguments that Spark's functions of these names do not have."""
 _BY_NAME = OWN_ARGUMENTS | {"rsd", "percentage", "accuracy", "ignorenulls"}
-DISTINCT = {name: name for name in ("min", "max", "bool_and", "bool_or", "every", "some")}
+DISTINCT = {
+    "count": "count_distinct",
+    "sum": "sum_distinct",
+    "collect_list": "collect_set",
+    "array_agg": "collect_set",
+    **{name: name for name in ("min", "max", "bool_and", "bool_or", "every", "some", "collect_set")},
+}
 """In SQL, what ``name(DISTINCT ..)`` is."""
 FILTERED_BY_FIRST = frozenset({"approx_count_distinct", "percentile_approx", "approx_percentile"})
 """Aggregates whose first argument is null in rows that do not count; of the others it is the last one."""
 
 _WHOLE = "needs all values at once, not one summary per slice"
-_SEEN = f"{_WHOLE}: use approx_count_distinct(x), or process() with a MapState of the values seen"
 _RANKS = f"{_WHOLE}: use percentile_approx(x, 0.5), or process() with a MapState of the values seen"
 _MODE = f"{_WHOLE}: use process() with a MapState of how often each value was seen"
 _LIST = "grows with every row: use process() with a ListState"
@@ -141,8 +172,6 @@ _POWERS = "is not kept: aggregate count(x), sum(x), sum(x * x), .. as decimals, 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("median", "percentile", "percentile_cont", "percentile_disc"), _RANKS),
     "mode": _MODE,
-    **dict.fromkeys(("count_distinct", "countDistinct", "sum_distinct", "sumDistinct"), _SEEN),
-    **dict.fromkeys(("collect_list", "collect_set", "array_agg"), _LIST),
     **dict.fromkeys(("listagg", "string_agg"), _LIST),
     "any_value": "is a row of chance: use min(v) or max(v), or max_by(v, time)",
     **dict.fromkeys(("skewness", "kurtosis"), _POWERS),

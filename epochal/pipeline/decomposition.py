@@ -110,9 +110,7 @@ class _Parts:
     def _add_text(self, name: str, text: str, condition: str | None) -> str:
         if _DISTINCT.match(text):
             if name not in DISTINCT:
-                raise PipelineError(
-                    f"{self.what}: {name}(DISTINCT ..) cannot be merged: it {REFUSED['count_distinct']}."
-                )
+                raise PipelineError(f"{self.what}: {name}(DISTINCT ..) cannot be merged. {_SUPPORTED}")
             return self._add_text(DISTINCT[name], _DISTINCT.sub("", text, count=1), condition)
         arguments: list[Any] = [part.strip() for part in _split(text)]
         if condition is not None:

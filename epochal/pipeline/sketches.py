@@ -25,7 +25,8 @@ USUAL_DEVIATION = 0.05
 """Spark's default for ``approx_count_distinct``."""
 USUAL_ACCURACY = 10_000
 """Spark's default for ``percentile_approx``."""
-_LARGEST_K = 65_535
+LARGEST_ACCURACY = 20_000
+"""The largest sketch of the library, with k = 65535, has a rank error of 1 / 20990."""
 _DIGITS_OF_DOUBLE = 15
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 
@@ -122,7 +123,7 @@ class Percentile(_Sketch):
     @property
     def _k(self) -> int:
         """The sketch's parameter: its rank error is 2.296 / k ** 0.9723, single-sided."""
-        return min(max(math.ceil(math.pow(2.296 * self.accuracy, 1 / 0.9723)), 8), _LARGEST_K)
+        return max(math.ceil(math.pow(2.296 * self.accuracy, 1 / 0.9723)), 8)
 
     def _sketch(self) -> Expression:
         value = self.argument
@@ -152,7 +153,8 @@ class Percentile(_Sketch):
         filled = call("when", call("kll_sketch_get_n_double", sketch) > 0, sketch)
         if isinstance(self.percentage, (list, tuple)):
             found = [self._quantile(filled, share) for share in self.percentage]
-            return call("when", filled.isNotNull(), call("array", *found))
+            # Spark, too, says that no element is null.
+            return call("when", filled.isNotNull(), call("array_compact", call("array", *found)))
         return self._quantile(filled, self.percentage)
 
     def _quantile(self, sketch: Expression, share: float) -> Expression:

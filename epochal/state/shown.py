@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.state.lists import lengths, totals
 from epochal.state.type_names import nested_type
 from epochal.state.types import arrow_type, decimal_of
 
@@ -30,7 +31,11 @@ def _same(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
 
 
 def _size(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
-    return pc.fill_null(pc.list_value_length(columns[0]), 0).cast(arrow_type(type))
+    return pa.array(lengths(columns[0]), arrow_type(type))
+
+
+def _total(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
+    return totals(columns[0], type)
 
 
 def _spread(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
@@ -99,6 +104,7 @@ def _from_double(type: str) -> Callable[[float], Any]:
 FUNCTIONS: dict[str, Function] = {
     "same": _same,
     "size": _size,
+    "total": _total,
     "spread": _spread,
     "correlation": _correlation,
     "distinct": _distinct,

@@ -73,7 +73,11 @@ def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
     columns |= {column.name: values for column, values in zip(plan.computed, plan.compute(state), strict=True)}
     for shown in plan.table.shown:  # beside the output, what look-ups show
         columns[SHOWN + shown.name] = shown.over(state)
-    rows_of_task = frame.sparkSession.createDataFrame(pa.table(columns))
+    types = {CUT: "int", "k": "string"}
+    types |= {column.name: column.type for column in (*plan.table.value, *plan.computed)}
+    types |= {SHOWN + shown.name: shown.type for shown in plan.table.shown}
+    schema = ", ".join(f"{name} {types[name]}" for name in columns)
+    rows_of_task = frame.sparkSession.createDataFrame(pa.table(columns), schema)
     first, second = plan.finishing()
     lookups = [name for name in columns if name.startswith(SHOWN)]
     return rows_of_task.select(CUT, *lookups, *first).select(CUT, *lookups, *second)

@@ -129,6 +129,8 @@ def same(left: Any, right: Any) -> bool:
     """Doubles within 1e-9; the absolute tolerance is for sums of numbers up to 1e9 that nearly cancel out."""
     if isinstance(left, float) and isinstance(right, float):
         return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-5) or (left != left and right != right)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
     return bool(left == right)
 
 

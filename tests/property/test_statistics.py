@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as SF
+from pyspark.sql.types import ArrayType, LongType
 
 from epochal import functions as F
 from tests.property.every_cut import SHOWN, SLICE, SLICES, streamed
@@ -100,6 +101,7 @@ def test_sketches_keep_to_their_errors(spark: SparkSession) -> None:
         ("day", "date"),
         ("coarse", "array<bigint>"),
     ]
+    assert got.schema["coarse"].dataType == ArrayType(LongType(), containsNull=False)
     values = {
         "few": list(range(0, 40_000, 40)),
         "many": [each for each in range(0, 40_000, 2) if each % 40],

@@ -107,6 +107,7 @@ def test_all_built_in_aggregates_equal_a_batch_query(spark: SparkSession) -> Non
         "cases": F.sum(F.when(F.col("text") == "a", F.col("n")).otherwise(1)),
         "spread": F.max("n") - F.min("n"),
         "in_text": "concat('sum(', cast(max(n) AS string), ')')",
+        "pair": "struct(sum(n), count(DISTINCT n))",
         "day_of_most": F.max_by(F.col("day"), F.struct("n", "big", "day").getField("big")),
     }
     data = rows(3, 400)
@@ -178,10 +179,10 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("expression", "part"),
     [
-        (F.count_distinct("n"), "MapState"),
-        ("count(DISTINCT n)", "approx_count_distinct"),
-        ("collect_list(n)", "ListState"),
+        (F.count_distinct("n", "big"), "collect to_json(struct(..))"),
+        ("avg(DISTINCT n)", "avg(DISTINCT ..) cannot be merged"),
         ("string_agg(text)", "ListState"),
+        (F.collect_list("n", limit=0), "the limit 0 is not between 1 and"),
         (F.first("n"), "F.first('v', order_by='time')"),
         ("last(n)", "max_by(v, time)"),
         (F.any_value("n"), "min(v)"),
@@ -189,6 +190,7 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
         ("median(n)", "percentile_approx(x, 0.5)"),
         ("percentile_approx(n, 2)", "the percentage 2 is not between 0 and 1"),
         ("percentile_approx(n, big)", "the percentage is big: give a number"),
+        ("percentile_approx(n, 0.5, 100000)", "the accuracy 100000 is not between 1 and 20000"),
         (F.approx_count_distinct("n", rsd=0.5), "relative standard deviation 0.5"),
         ("stddev(n, big)", "does not take 2 arguments"),
         ("n + 1", "Use one of approx_count_distinct"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +15,21 @@ from epochal.service.state.rows import value_object
 from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, Shown, StateKind, StateTable
 
-KEPT = {"n": "bigint", "squares": "double", "users": "binary", "days": "binary", "tags": "array<string>"}
+KEPT = {
+    "n": "bigint",
+    "squares": "double",
+    "users": "binary",
+    "days": "binary",
+    "tags": "array<string>",
+    "prices": "array<decimal(4,2)>",
+}
 FIELDS: list[dict[str, Any]] = [
     {"name": "sd", "type": "double", "function": "spread", "columns": ("n", "squares")},
     {"name": "people", "type": "bigint", "function": "distinct", "columns": ("users",)},
     {"name": "median", "type": "date", "function": "percentiles", "columns": ("days",)},
     {"name": "ends", "type": "array<date>", "function": "percentiles", "columns": ("days",)},
     {"name": "kinds", "type": "bigint", "function": "size", "columns": ("tags",)},
+    {"name": "total", "type": "decimal(14,2)", "function": "total", "columns": ("prices",)},
 ]
 OPTIONS = {"sd": {"sample": True, "root": True}, "median": {"percentages": [0.5]}, "ends": {"percentages": [0, 1]}}
 TABLE = StateTable(
@@ -39,8 +48,9 @@ def rows() -> list[dict[str, Any]]:
         users.update(number)
         days.update(float(number))
     full = {"n": 5, "squares": 16.0, "users": bytes(users.serialize_compact()), "days": bytes(days.serialize())}
-    empty = {"n": 1, "squares": 0.0, "users": None, "days": bytes(kll_doubles_sketch(200).serialize()), "tags": []}
-    return [{**full, "tags": ["a", "b"]}, empty]
+    nothing = bytes(kll_doubles_sketch(200).serialize())
+    empty = {"n": 1, "squares": 0.0, "users": None, "days": nothing, "tags": [], "prices": None}
+    return [{**full, "tags": ["a", "b"], "prices": [Decimal("99.99"), Decimal("0.02")]}, empty]
 
 
 def test_one_row_and_many_rows_show_the_same() -> None:
@@ -53,5 +63,5 @@ def test_one_row_and_many_rows_show_the_same() -> None:
     names = [field["name"] for field in FIELDS]
     first, second = ([row[name] for name in names] for row in one_by_one)
     days = [date(1970, 1, day).isoformat() for day in (1, 3, 5)]
-    assert first == [2.0, 5, days[1], [days[0], days[2]], 2]
-    assert second == [None, 0, None, None, 0]
+    assert first == [2.0, 5, days[1], [days[0], days[2]], 2, "100.01"]
+    assert second == [None, 0, None, None, 0, None]
