@@ -82,7 +82,7 @@ def _distinct_count(col: Any, rsd: Any = USUAL_DEVIATION) -> DistinctCount:
 
 def _collected(kind: type[CollectedList]) -> Make:
     def make(col: Any, *more: Any, limit: Any = USUAL_LIMIT) -> CollectedList:
-        if more:
+        if more or (isinstance(col, str) and col == "*"):
             raise PipelineError("takes one column: of several, collect to_json(struct(..)) where none of them is null")
         number = _number("limit", limit)
         if not 1 <= number <= LARGEST_LIMIT:

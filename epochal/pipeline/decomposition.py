@@ -110,7 +110,10 @@ class _Parts:
     def _add_text(self, name: str, text: str, condition: str | None) -> str:
         if _DISTINCT.match(text):
             if name not in DISTINCT:
-                raise PipelineError(f"{self.what}: {name}(DISTINCT ..) cannot be merged. {_SUPPORTED}")
+                raise PipelineError(
+                    f"{self.what}: {name}(DISTINCT ..) cannot be merged: compute it from sum(DISTINCT v) and "
+                    "count(DISTINCT v), or from collect_set(v)."
+                )
             return self._add_text(DISTINCT[name], _DISTINCT.sub("", text, count=1), condition)
         arguments: list[Any] = [part.strip() for part in _split(text)]
         if condition is not None:

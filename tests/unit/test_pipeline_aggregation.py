@@ -180,7 +180,8 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
     ("expression", "part"),
     [
         (F.count_distinct("n", "big"), "collect to_json(struct(..))"),
-        ("avg(DISTINCT n)", "avg(DISTINCT ..) cannot be merged"),
+        ("count(DISTINCT *)", "collect to_json(struct(..))"),
+        ("avg(DISTINCT n)", "avg(DISTINCT ..) cannot be merged: compute it from sum(DISTINCT v)"),
         ("string_agg(text)", "ListState"),
         (F.collect_list("n", limit=0), "the limit 0 is not between 1 and"),
         (F.first("n"), "F.first('v', order_by='time')"),
