@@ -68,5 +68,6 @@ def run(
     )
     outcome = run_locally(code_of_file(file, values), options, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"
-    ended = f"after {len(outcome.epochs)} epochs, {words.count(outcome.rows_in)} rows in{kept}."
+    number = len(outcome.epochs)
+    ended = f"after {number} {'epoch' if number == 1 else 'epochs'}, {words.count(outcome.rows_in)} rows in{kept}."
     output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}"))

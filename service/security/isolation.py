@@ -179,7 +179,7 @@ def _closed_to(user: ProcessUser, path: str) -> str:
     whole = Path(os.path.realpath(path)) if path.startswith("/") else Path(path)
     folders = [folder for folder in reversed(whole.parents) if folder.is_dir() and not _may_enter(user, folder)]
     where = f"{folders[0]} is closed to that user" if folders else "it may not be read"
-    return f"{user.name} cannot use {path} ({where})"
+    return f"user {user.name!r} cannot use {path} ({where})"
 
 
 def _may_enter(user: ProcessUser, folder: Path) -> bool:

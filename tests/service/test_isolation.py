@@ -358,7 +358,7 @@ def test_a_driver_user_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
         return
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(EnvironmentProblem, match=r"Drivers cannot run as nobody: nobody cannot use .* is closed to"):
+    with pytest.raises(EnvironmentProblem, match=r"user 'nobody' cannot use .* is closed to"):
         isolation_of(Settings(data=closed / "data", driver_user=USER))
 
 

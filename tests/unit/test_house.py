@@ -111,3 +111,20 @@ def test_a_machine_with_what_is_needed_passes_in_silence() -> None:
         [ROOT / "tools" / "check-machine", sys.executable], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+SAYS_NOTHING = {"told", "given", "wanted", "made", "looked_at"}
+"""As names of values: they tell where a value came from, not what it is (docs/glossary.md has the words)."""
+
+
+def test_names_say_what_a_value_is() -> None:
+    vague = {}
+    for path in shipped_modules():
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            names |= {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
+            names |= {node.arg} if isinstance(node, ast.arg) else set()
+            names |= {node.name} if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else set()
+        if found := {name for name in names if name.strip("_").lower() in SAYS_NOTHING}:
+            vague[str(path.relative_to(ROOT))] = found
+    assert vague == {}
