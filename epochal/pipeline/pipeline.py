@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.registry import RUNNERS, find
-from epochal.contracts.runner import Runner, RunOptions, RunOutcome
 from epochal.errors import PipelineError
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
 from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
 from epochal.pipeline.names import check_name, listed
+from epochal.pipeline.runner import Runner, RunOptions, RunOutcome
 from epochal.pipeline.stream import StaticTable, Stream
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Pipeline:
         Nothing is written to any sink, and nothing is kept. ``spark`` ``None``: the session of this process, or a local
         one that is started. Raises what the pipeline, a source or the epoch is wrong with.
         """
-        _local_runner().show(self, rows, sample, spark)
+        _local_runner().show(self.graph(), rows, sample, spark)
 
     def run(
         self,
@@ -126,7 +126,7 @@ class Pipeline:
             configuration=dict(configuration or {}),
             shadow=shadow,
         )
-        return _local_runner().run(self, options, spark)
+        return _local_runner().run(self.graph(), options, spark)
 
 
 def _local_runner() -> Runner:

@@ -44,16 +44,16 @@ from epochal.state.table import StateTable
 from epochal.testing.in_memory import CapturingSink, InMemorySource
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
-RowsGiven = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
+InputRows = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
 
 
 class Harness:
     """Runs one pipeline in this process. ``spark`` None: a local session is made (or the running one taken)."""
 
     def __init__(
-        self, pipeline: Pipeline, spark: SparkSession | None = None, configuration: Configuration | None = None
+        self, pipeline: Pipeline | Graph, spark: SparkSession | None = None, configuration: Configuration | None = None
     ) -> None:
-        self._graph: Graph = pipeline.graph()
+        self._graph = pipeline if isinstance(pipeline, Graph) else pipeline.graph()
         self._configuration = configuration or Configuration(state_backend="heap", epoch_interval_seconds=0)
         self._spark = spark or SparkSession.getActiveSession() or create_session("test", self._configuration)
         self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
@@ -107,7 +107,7 @@ class Harness:
         compaction = Compaction(self._store, position, bases, self._configuration)
         self._commits.retain = Retention(self._store, participants, compaction, self._coordinator.aborted)
 
-    def epoch(self, **inputs: RowsGiven) -> dict[str, pa.Table]:
+    def epoch(self, **inputs: InputRows) -> dict[str, pa.Table]:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.
 
         Rows are a DataFrame, dicts, or tuples in the order of the source's columns. Raises what aborted the epoch.
@@ -136,7 +136,7 @@ class Harness:
         rows = merged(self._store, declared[table], chain, 0, self._configuration.max_parallelism - 1)
         return rows.drop_columns(["_kg"])
 
-    def _frame(self, name: str, rows: RowsGiven) -> DataFrame:
+    def _frame(self, name: str, rows: InputRows) -> DataFrame:
         if isinstance(rows, DataFrame):
             return rows
         schema = self._sources[name].schema(self._spark)

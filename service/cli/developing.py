@@ -55,7 +55,7 @@ class Development:
     def _take(self) -> Sample:
         artifact = load(self.file)
         artifact.ship()
-        return take_sample(artifact.pipeline(self.parameters), self.sample, self.spark, self.configuration)
+        return take_sample(artifact.graph(self.parameters), self.sample, self.spark, self.configuration)
 
     def _ran(self, taken: Sample, seconds: float) -> None:
         if self.output.as_json:

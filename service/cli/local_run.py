@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 from rich.text import Text
 
-from epochal.contracts.runner import RunEpoch, RunOptions, RunOutcome
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
@@ -28,6 +27,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import AuthorError, EpochalError, OptionError
 from epochal.pipeline.artifact import load
 from epochal.pipeline.graph import Graph
+from epochal.pipeline.runner import RunEpoch, RunOptions, RunOutcome
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.cli.directories import held, writable
 from epochal.service.cli.local_spark import local_spark

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from epochal.contracts.runner import Runner, RunOptions, RunOutcome
 from epochal.engine.session import session_settings
 from epochal.engine.settings import Configuration
 from epochal.pipeline.description import describe
-from epochal.pipeline.pipeline import Pipeline
+from epochal.pipeline.graph import Graph
+from epochal.pipeline.runner import Runner, RunOptions, RunOutcome
 from epochal.service.cli.local_run import Code, authors_errors, run_locally
 from epochal.service.cli.local_spark import start_local_spark
 from epochal.service.cli.output import Output
@@ -24,8 +24,7 @@ QUICK = {"state_backend": "heap", "epoch_interval_seconds": 0.0}
 class NotebookRunner(Runner):
     """Spark stays, so that the next call begins at once."""
 
-    def run(self, pipeline: Pipeline, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
-        graph = pipeline.graph()
+    def run(self, graph: Graph, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
         # There is no file whose bytes would tell one version from another.
         version = hashlib.sha256(describe(graph).model_dump_json().encode()).hexdigest()
 
@@ -35,12 +34,12 @@ class NotebookRunner(Runner):
 
         return run_locally(Code(graph, version), options, Output.make(as_json=False), starting)
 
-    def show(self, pipeline: Pipeline, rows: int, sample: int, spark: SparkSession | None) -> None:
+    def show(self, graph: Graph, rows: int, sample: int, spark: SparkSession | None) -> None:
         output = Output.make(as_json=False)
         configuration = Configuration.model_validate(QUICK)
         with output.busy("Running a sample"), authors_errors():
-            session = _session(spark, pipeline.name, configuration)
-            taken = take_sample(pipeline, sample, session, configuration)
+            session = _session(spark, graph.name, configuration)
+            taken = take_sample(graph, sample, session, configuration)
         output.results.print(sample_view(taken, rows))
 
 

@@ -54,7 +54,7 @@ def run(
     output = Output.make(as_json)
     values, settings = parameters(parameter, parameters_file), configuration(setting)
     # Spark and the catalog are imported here only, so that every other command starts quickly.
-    from epochal.contracts.runner import RunOptions
+    from epochal.pipeline.runner import RunOptions
     from epochal.service.cli.local_run import code_of_file, run_locally
 
     check_java(os.environ)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.engine.settings import Configuration
-from epochal.pipeline.pipeline import Pipeline
+from epochal.pipeline.graph import Graph
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
 from epochal.state.table import StateTable
@@ -35,11 +35,11 @@ class Sample:
     waited_for: tuple[str, ...]
 
 
-def take_sample(pipeline: Pipeline, rows: int, spark: SparkSession, configuration: Configuration) -> Sample:
+def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Configuration) -> Sample:
     """At most ``rows`` of each source. Raises what the pipeline, a source or the epoch is wrong with."""
-    with Harness(pipeline, spark, configuration) as harness:
+    with Harness(graph, spark, configuration) as harness:
         inputs, without = {}, []
-        for node in pipeline.graph().sources:
+        for node in graph.sources:
             source = node.make()
             source.restore(None, [])
             if (slice := _first(source, SliceLimits(rows))) is None:

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from epochal import Pipeline
 from epochal.connectors import console, files, generator
-from epochal.contracts.runner import RunEpoch
 from epochal.engine.settings import Configuration
 from epochal.errors import Conflict, OptionError, PipelineError
+from epochal.pipeline.runner import RunEpoch
 from epochal.service.cli.developing import Development, saved
 from epochal.service.cli.directories import held
 from epochal.service.cli.notebook import QUICK

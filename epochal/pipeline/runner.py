@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from epochal.pipeline.graph import Graph
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from epochal.pipeline.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class RunOutcome(BaseModel):
     def _repr_html_(self) -> str:
         """A table, in notebooks."""
         how = "stopped" if self.interrupted else "done"
-        caption = f"{escape(self.pipeline)}: {how} after {len(self.epochs)} epochs, {self.rows_in:,} rows in"
+        epochs = "1 epoch" if len(self.epochs) == 1 else f"{len(self.epochs)} epochs"
+        caption = f"{escape(self.pipeline)}: {how} after {epochs}, {self.rows_in:,} rows in"
         heads = "".join(f"<th>{name}</th>" for name in ("epoch", "rows in", "rows out", "rows changed"))
         rows = "".join(
             f"<tr><td>{epoch.epoch}</td><td>{epoch.rows_in:,}</td><td>{epoch.rows_out:,}</td>"
@@ -75,9 +76,9 @@ class Runner(ABC):
     """What is registered as ``local`` in the entry point group ``epochal.runners``, as a class without arguments."""
 
     @abstractmethod
-    def run(self, pipeline: Pipeline, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
+    def run(self, graph: Graph, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
         """Run until the end. Raises what the pipeline or an epoch is wrong with."""
 
     @abstractmethod
-    def show(self, pipeline: Pipeline, rows: int, sample: int, spark: SparkSession | None) -> None:
+    def show(self, graph: Graph, rows: int, sample: int, spark: SparkSession | None) -> None:
         """Print what one epoch over the first ``sample`` rows of each source writes and keeps, ``rows`` of each."""
