@@ -153,6 +153,9 @@ def test_it_dies_at_every_write(life: Life) -> None:
         life.dies_next_at(point)
         life.wait_for_death(point)
         life.lives()
+    # An epoch of the last driver: one that only starts would end at once, without carrying the order out.
+    life.application.feed(1)
+    life.lives()
     # It is stopped: the order is carried out, and the attempt ends.
     life.dies_next_at(*end)
     life.plane.wait_until_ready()
