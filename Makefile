@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about four minutes)
+demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (two to four minutes)
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
@@ -38,7 +38,7 @@ lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(WORKERS)
 
-mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about eight minutes)
+mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about five minutes)
 	@$(BIN)/python -m tests.mutants
 
 lint: $(READY) ## Style, formatting, types, and who may import whom

@@ -246,7 +246,7 @@ def main() -> int:
     write_airports(folder / "airports.parquet")
     screen.chapter("Epochal", "The flights that left New York in 2013: delays per route, late streaks per aircraft.")
     screen.console.print(
-        "This takes about four minutes on two cores, longer where much else runs. Spark is started several times; "
+        "This takes two to four minutes on two cores, longer where much else runs. Spark is started several times; "
         "all 336,776 flights go through two applications, and once more through a batch that checks them."
     )
     try:

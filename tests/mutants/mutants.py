@@ -127,9 +127,9 @@ def _swept_winners() -> None:
 
 @mutant("catalog: an attempt that was fenced may still write", "tests/service/test_catalog.py")
 def _no_fence() -> None:
-    from epochal.service.catalog.branch_writer import Line
+    from epochal.service.catalog.branch_writer import BranchWriter
 
-    change(Line, "own", lambda _: lambda self: self.lock())
+    change(BranchWriter, "own", lambda _: lambda self: self.lock())
 
 
 @mutant("state: an aborted epoch's deltas stay", STATE)
