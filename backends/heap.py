@@ -7,17 +7,17 @@ another worker restores from base and deltas first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from threading import RLock
 from weakref import WeakSet
 
-from epochal.backends.by_group import look_up
 from epochal.backends.catch_up import Step, groups, steps
 from epochal.backends.delta import DeltaBackend, OpenView
+from epochal.backends.encoded_view import EncodedView, FoundRows, KeyRange
 from epochal.backends.identity import cache_identity
+from epochal.backends.sorted_keys import SortedKeys
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.state import KeyGroups, StateTaskScope
-from epochal.state.key_codec import KeyCodec
+from epochal.contracts.state import StateTaskScope
 from epochal.state.table import StateTable
 
 
@@ -37,7 +37,9 @@ class HeapBackend(DeltaBackend):
             for partition in partitions.values():
                 partition.leases.add(lease)
         return {
-            table.id: HeapView({group: partition.tables[table.id] for group, partition in partitions.items()}, lease)
+            table.id: HeapView(
+                table, {group: partition.tables[table.id] for group, partition in partitions.items()}, lease
+            )
             for table in scope.tables
         }
 
@@ -46,7 +48,7 @@ class HeapBackend(DeltaBackend):
         for group in groups(scope):
             partition = cache.get(group)
             if partition is None:
-                partition = cache[group] = _Partition((table.id, _Rows(table)) for table in scope.tables)
+                partition = cache[group] = _Partition((table.id, _Rows()) for table in scope.tables)
             if partition.mark != scope.view_at:
                 lagging.setdefault(partition.mark, []).append(group)
         for mark, behind in lagging.items():
@@ -60,20 +62,19 @@ class HeapBackend(DeltaBackend):
                     cache[group] = partition
 
 
-class HeapView(OpenView):
+class HeapView(EncodedView):
     """A view over dictionaries that nobody changes while it is open."""
 
-    def __init__(self, rows: dict[int, _Rows], lease: _Lease) -> None:
+    def __init__(self, table: StateTable, rows: dict[int, _Rows], lease: _Lease) -> None:
+        super().__init__(table)
         self._rows = rows
-        self._values = {group: of_group.values for group, of_group in rows.items()}
         self._lease = lease
 
-    def get_many(self, groups: KeyGroups, keys: Sequence[bytes]) -> list[bytes | None]:
-        values = self._values
-        return look_up(groups, keys, lambda group, of_group: map(values[group].get, of_group))
+    def values_in(self, group: int, keys: Sequence[bytes]) -> Iterable[bytes | None]:
+        return map(self._rows[group].values.get, keys)
 
-    def scan(self, group: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        return self._rows[group].scan(prefix)
+    def ranges_in(self, group: int, ranges: Iterable[KeyRange], limit: int | None) -> Iterable[FoundRows]:
+        return self._rows[group].ranges(ranges, limit)
 
     def close(self) -> None:
         self._lease.held = False
@@ -87,46 +88,36 @@ class _Lease:
 
 
 class _Rows:
-    """One key group of one state table; of list and map state also the full keys of each operator key."""
+    """One key group of one state table. Its keys are in order once a range has been asked for."""
 
-    def __init__(self, table: StateTable) -> None:
-        self._table = table
-        self._key_columns = len(table.key)
-        self._codec = KeyCodec(table.key_schema) if table.sub_key else None
+    def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
-        self._entries: dict[bytes, set[bytes]] = {}
+        self._order: SortedKeys | None = None
 
     def copy(self) -> _Rows:
-        other = _Rows(self._table)
+        other = _Rows()
         other.values = dict(self.values)
-        other._entries = {prefix: set(keys) for prefix, keys in self._entries.items()}
+        other._order = None if self._order is None else self._order.copy()
         return other
 
     def clear(self) -> None:
         self.values.clear()
-        self._entries.clear()
+        self._order = None
 
     def apply(self, keys: list[bytes], values: list[bytes | None]) -> None:
+        if self._order is not None:
+            self._order.change(self.values, keys, values)
         deleted = [key for key, value in zip(keys, values, strict=True) if value is None]
         self.values.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # what is None goes at once
         for key in deleted:
             del self.values[key]
-        if self._codec is not None:
-            self._index(keys, deleted, self._codec)
 
-    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        owner = self._codec.leading(prefix, self._key_columns) if self._codec is not None else None
-        candidates: Iterable[bytes] = self.values if owner is None else self._entries.get(owner, ())
-        return [(key, self.values[key]) for key in sorted(key for key in candidates if key.startswith(prefix))]
-
-    def _index(self, keys: list[bytes], deleted: list[bytes], codec: KeyCodec) -> None:
-        for key in keys:
-            self._entries.setdefault(codec.leading(key, self._key_columns) or key, set()).add(key)
-        for key in deleted:
-            owner = codec.leading(key, self._key_columns) or key
-            self._entries[owner].discard(key)
-            if not self._entries[owner]:
-                del self._entries[owner]
+    def ranges(self, ranges: Iterable[KeyRange], limit: int | None) -> Iterator[FoundRows]:
+        if self._order is None:
+            self._order = SortedKeys(self.values)
+        for low, high in ranges:
+            keys = self._order.between(low, high, limit)
+            yield FoundRows(keys, list(map(self.values.__getitem__, keys)))
 
 
 class _Partition:

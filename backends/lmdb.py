@@ -7,21 +7,22 @@ every other finds so. A view is an LMDB read transaction, which other workers' w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
 import lmdb
 
-from epochal.backends.by_group import look_up
 from epochal.backends.catch_up import groups, steps
 from epochal.backends.delta import DeltaBackend, OpenView
+from epochal.backends.encoded_view import EncodedView, FoundRows, KeyRange
 from epochal.backends.identity import cache_identity
 from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read, throw_away
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.state import KeyGroups, StateTaskScope
+from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError
+from epochal.state.table import StateTable
 
 _ROUNDS = 8
 """How often a view is tried for when other workers move the local store to another epoch at the same moment."""
@@ -42,7 +43,7 @@ class LmdbBackend(DeltaBackend):
                 except CacheDamaged:
                     continue
                 if reads is not None:
-                    return {table.id: LmdbView(table.id, reads) for table in scope.tables}
+                    return {table.id: LmdbView(table, reads) for table in scope.tables}
         raise SnapshotError(
             f"The local store of {self.owner!r} below {self.cache_directory} cannot be brought to {scope.view_at}: "
             "other tasks keep moving or damaging it. The epoch is run again."
@@ -74,20 +75,21 @@ class LmdbBackend(DeltaBackend):
             mark = step.key
 
 
-class LmdbView(OpenView):
+class LmdbView(EncodedView):
     """A view over one read transaction per key group."""
 
-    def __init__(self, table: str, reads: dict[int, Read]) -> None:
-        self._table = table
+    def __init__(self, table: StateTable, reads: dict[int, Read]) -> None:
+        super().__init__(table)
+        self._table = table.id
         self._reads = reads
 
-    def get_many(self, groups: KeyGroups, keys: Sequence[bytes]) -> list[bytes | None]:
+    def values_in(self, group: int, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._damage_noticed():
-            return look_up(groups, keys, lambda group, of_group: self._reads[group].get_many(self._table, of_group))
+            return list(self._reads[group].get_many(self._table, keys))
 
-    def scan(self, group: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    def ranges_in(self, group: int, ranges: Iterable[KeyRange], limit: int | None) -> list[FoundRows]:
         with self._damage_noticed():
-            return self._reads[group].scan(self._table, prefix)
+            return list(self._reads[group].ranges(self._table, ranges, limit))
 
     def close(self) -> None:
         for read in self._reads.values():

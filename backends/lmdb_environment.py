@@ -19,8 +19,10 @@ from uuid import uuid4
 import lmdb
 
 from epochal.backends.catch_up import Step
+from epochal.backends.encoded_view import FoundRows, KeyRange
 from epochal.backends.lmdb_long_keys import KEPT, any_long, is_long, joined, shortened, split
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.state import end_of_prefix
 from epochal.errors import SnapshotError, StorageFull
 
 FIRST_MAP_BYTES = 1 << 30
@@ -157,25 +159,11 @@ class Read:
             for key, value in zip(keys, stored, strict=True)
         ]
 
-    def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All keys, whole, that begin so, ascending, with their values."""
-        found: list[tuple[bytes, bytes]] = []
-        start, longer = prefix[:KEPT], False
+    def ranges(self, table: str, ranges: Iterable[KeyRange], limit: int | None) -> Iterator[FoundRows]:
+        """The rows of each range, keys whole and ascending, at most ``limit`` of each."""
         with self._transaction.cursor(self._databases[table]) as cursor:
-            if not cursor.set_range(start):
-                return []
-            for item in cursor:
-                key, value = cast(tuple[bytes, bytes], item)
-                if not key.startswith(start):
-                    break
-                if is_long(key):
-                    longer = True
-                    key, value = split(value)
-                if key.startswith(prefix):
-                    found.append((key, value))
-        if longer:  # LMDB has them in the order of their hashes
-            found.sort()
-        return found
+            for low, high in ranges:
+                yield _range(cursor, low or b"", high, limit)
 
     def throw_away(self) -> None:
         """The environment is damaged; whoever opens it next rebuilds it."""
@@ -188,6 +176,36 @@ class Read:
             self._transaction.abort()
 
     __del__ = close
+
+
+def _range(cursor: Any, low: bytes, high: bytes | None, limit: int | None) -> FoundRows:
+    """Rows in the order of their whole keys.
+
+    Stored keys are compared: up to ``KEPT`` bytes that decides as the whole keys would. Long keys that have these in
+    common lie in the order of their hashes, so they are read together, and sorted.
+    """
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    if not cursor.set_range(low[:KEPT]):
+        return FoundRows(keys, values)
+    end = high if high is None or len(high) <= KEPT else end_of_prefix(high[:KEPT])
+    unsorted, last = False, b""
+    for key, value in cursor:
+        if end is not None and key >= end:
+            break
+        if limit is not None and len(keys) >= limit and key[:KEPT] != last[:KEPT]:
+            break
+        last = key
+        if is_long(key):
+            unsorted = True
+            key, value = split(value)
+        if key >= low and (high is None or key < high):
+            keys.append(key)
+            values.append(value)
+    if unsorted:
+        rows = sorted(zip(keys, values, strict=True))
+        keys, values = [key for key, _ in rows], [value for _, value in rows]
+    return FoundRows(keys[:limit], values[:limit])
 
 
 def throw_away(folder: Path) -> None:

@@ -80,7 +80,7 @@ def _restore(url: str, cache: str, chain: Chain, subtask: int) -> int:
     transaction = backend.start(scope)
     view = transaction.view(COUNTS.id)
     groups = range(subtask, GROUPS, SUBTASKS)
-    seen = sum(len(view.scan(group, b"")) for group in groups[:1])
+    seen = sum(len(view.scan(group, b"")[0]) for group in groups[:1])
     transaction.discard()
     expected = sum(base.file.rows for base in chain.bases) // SUBTASKS
     return expected if seen else 0

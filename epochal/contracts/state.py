@@ -7,9 +7,9 @@ A task never changes state in place. ``start`` gives a stable view of the parent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from epochal.state.table import StateTable
 
 KeyGroups = npt.NDArray[np.int32]
+Found = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,70 @@ class StateTaskScope(TaskScope):
         return self.epoch.parent
 
 
+@dataclass(frozen=True)
+class StateRows:
+    """Rows of some ranges, in the order of the ranges and of the keys within each.
+
+    ``owner[i]`` is the position of the range that row i is of; ``keys`` are encoded full keys, ``values`` the value
+    columns.
+    """
+
+    owner: npt.NDArray[np.int64]
+    keys: pa.BinaryArray
+    values: pa.Table
+
+
 class StateView(ABC):
     """One state table, this subtask's key groups, at the parent epoch. Stable until the transaction ends.
 
-    Keys and values are the bytes of :mod:`epochal.state.codec`.
+    Full keys are the bytes of :class:`epochal.state.codec.KeyCodec`, which are in the order of their columns; values
+    have ``StateTable.value_schema``. Callers ask for only those key groups that are the subtask's.
     """
 
     @abstractmethod
-    def get_many(self, groups: KeyGroups, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, ``None`` where there is none. ``groups[i]`` is the key group of ``keys[i]``."""
+    def lookup(self, groups: KeyGroups, keys: pa.BinaryArray) -> tuple[Found, pa.Table]:
+        """Which keys there are, and the value columns: a row per key, in their order, null where there is no such key.
+
+        ``groups[i]`` is the key group of ``keys[i]``. A key may be asked for twice.
+        """
 
     @abstractmethod
-    def scan(self, group: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All (key, value) of one key group whose key starts with ``prefix``, in key order. For list and map state."""
+    def ranges(
+        self, groups: KeyGroups, low: pa.BinaryArray, high: pa.BinaryArray, limit: int | None = None
+    ) -> StateRows:
+        """All rows of many ranges of keys: range i has the keys of ``groups[i]`` with ``low[i] <= key < high[i]``.
+
+        A bound that is null is open. ``limit``: at most so many rows of each range, its first ones; whoever needs more
+        goes on with the last key and one zero byte more as ``low``. Ranges may overlap.
+        """
+
+    def range(
+        self, group: int, low: bytes | None = None, high: bytes | None = None, limit: int | None = None
+    ) -> tuple[pa.BinaryArray, pa.Table]:
+        """The keys of one range, ascending, and the value columns of each. As :meth:`ranges` of one."""
+        rows = self.ranges(
+            np.array([group], np.int32), pa.array([low], pa.binary()), pa.array([high], pa.binary()), limit
+        )
+        return rows.keys, rows.values
+
+    def scan(self, group: int, prefix: bytes) -> tuple[pa.BinaryArray, pa.Table]:
+        """The keys of one key group that begin with ``prefix``, ascending, and the value columns of each."""
+        return self.range(group, prefix, end_of_prefix(prefix))
+
+    def get(self, group: int, key: bytes) -> Mapping[str, Any] | None:
+        """The value columns of one key as Python values; ``None`` where there is no such key.
+
+        For keys that become known one after the other, as those that an author asks of a map. The values are those of
+        ``pyarrow.Scalar.as_py``. A backend that has something faster than a look-up of one overrides it.
+        """
+        found, values = self.lookup(np.array([group], np.int32), pa.array([key], pa.binary()))
+        return cast("Mapping[str, Any]", values.to_pylist()[0]) if found[0] else None
+
+
+def end_of_prefix(prefix: bytes) -> bytes | None:
+    """The least bytes above all that begin with ``prefix``; ``None`` where there are none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 class StateTransaction(Transaction):

@@ -1,4 +1,4 @@
-"""Bulk access to one state table as Arrow tables, over the bytes that a :class:`StateView` speaks."""
+"""Bulk access to one state table by key columns, over a :class:`StateView`, which knows keys by their bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.contracts.state import StateView
-from epochal.state.codec import KeyCodec, RowCodec
-from epochal.state.column_bytes import Columns, Mask
+from epochal.state.codec import KeyCodec
+from epochal.state.column_bytes import Columns, Mask, ends_of_prefixes
 from epochal.state.keygroups import Groups, key_groups
 from epochal.state.table import StateTable
 
@@ -35,7 +35,6 @@ class TableAccess:
         self._owner_schema = pa.schema([column.to_arrow(nullable=False) for column in table.key])
         self._keys = KeyCodec(table.key_schema)
         self._owners = KeyCodec(self._owner_schema)
-        self._values = RowCodec(table.value_schema)
         self._entry_schema = pa.schema([*list(table.key_schema)[len(table.key) :], *table.value_schema])
 
     def get(self, keys: Columns, groups: Groups | None = None) -> tuple[Mask, pa.Table]:
@@ -43,23 +42,14 @@ class TableAccess:
 
         The values of a key that is not there are all null.
         """
-        encoded = self._keys.encode(keys)
-        rows = pa.array(self._view.get_many(self._groups(keys, groups), encoded), pa.binary())
-        found: Mask = rows.is_valid().to_numpy(zero_copy_only=False)
-        return found, self._values.decode(rows)
+        return self._view.lookup(self._groups(keys, groups), self._keys.encode_array(keys))
 
     def entries(self, keys: Columns, groups: Groups | None = None) -> Entries:
         """All entries of list or map state for each of these operator keys (key columns, without sub-key)."""
-        prefixes = self._owners.encode(keys)
-        scan = self._view.scan
-        found = [
-            scan(group, prefix) for group, prefix in zip(self._groups(keys, groups).tolist(), prefixes, strict=True)
-        ]
-        owner = np.repeat(np.arange(len(found)), [len(entries) for entries in found])
-        full_keys = self._keys.decode([key for entries in found for key, _ in entries])
-        values = self._values.decode([value for entries in found for _, value in entries])
-        columns = [*full_keys.columns[len(self._owner_schema) :], *values.columns]
-        return Entries(owner, pa.table(columns, schema=self._entry_schema))
+        prefixes = self._owners.encode_array(keys)
+        found = self._view.ranges(self._groups(keys, groups), prefixes, ends_of_prefixes(prefixes))
+        sub_keys = self._keys.decode(found.keys).columns[len(self._owner_schema) :]
+        return Entries(found.owner, pa.table([*sub_keys, *found.values.columns], schema=self._entry_schema))
 
     def _groups(self, keys: Columns, groups: Groups | None) -> Groups:
         return key_groups(keys, self._owner_schema, self._max_parallelism) if groups is None else groups

@@ -146,8 +146,28 @@ def packed(array: pa.BinaryArray, dtype: np.dtype[Any]) -> Values:
     return data[offsets[0] : offsets[-1]].view(dtype)
 
 
-def as_list(array: pa.BinaryArray) -> list[bytes]:
-    """A binary array as Python bytes. NumPy's way is the fast one in every version of Arrow."""
+def ends_of_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:
+    """Of each prefix the least bytes above all that begin with it; null where there are none."""
+    data, offsets = data_and_offsets(prefixes)
+    starts, ends = offsets[:-1], offsets[1:].copy()
+    open = np.flatnonzero(ends > starts)
+    while len(open):  # what ends with ff is increased before that
+        open = open[data[ends[open] - 1] == 0xFF]
+        ends[open] -= 1
+        open = open[ends[open] > starts[open]]
+    (cut,) = pick(data, [starts, ends, offsets[1:]], [0])
+    kept, bounds = data_and_offsets(cut)
+    kept = kept.copy()
+    some = np.diff(bounds) > 0
+    kept[bounds[1:][some] - 1] += 1
+    validity = None if some.all() else pa.py_buffer(np.packbits(some, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.binary(), len(cut), [validity, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(kept)]
+    )
+
+
+def as_list(array: pa.BinaryArray) -> list[Any]:
+    """A binary array as Python bytes, ``None`` where null. NumPy's way is the fast one in every version of Arrow."""
     return cast(list[bytes], array.to_numpy(zero_copy_only=False).tolist())
 
 

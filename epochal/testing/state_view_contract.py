@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from epochal.state.access import TableAccess
@@ -143,14 +144,85 @@ class ViewContract:
             transaction.discard()
 
     def test_scans_take_any_prefix(self, world: World) -> None:
-        world.run(seen=seen(1, b"a", b"abc", b"b"))
+        places = [b"a", b"abc", b"b", b"\xff\xff"]
+        world.run(seen=seen(1, *places))
         group = int(encoded_groups(SEEN, seen(1, b"a"))[0])
-        full = KeyCodec(SEEN.key_schema).encode(changes_of(SEEN, seen(1, b"a", b"abc", b"b")))
+        full = KeyCodec(SEEN.key_schema).encode(changes_of(SEEN, seen(1, *places)))
         transaction = world.start(group % world.parallelism)
         view = transaction.view(SEEN.id)
         for cut in range(max(map(len, full)) + 1):
-            prefix = full[1][:cut]
-            assert [key for key, _ in view.scan(group, prefix)] == sorted(k for k in full if k.startswith(prefix))
+            for key in (full[1], full[3], b"\xff" * cut):
+                keys, values = view.scan(group, key[:cut])
+                assert keys.to_pylist() == sorted(k for k in full if k.startswith(key[:cut]))
+                assert values.num_rows == len(keys)
+        transaction.discard()
+
+    def test_a_look_up_answers_in_the_order_of_its_keys(self, world: World) -> None:
+        world.run(counts=[*counted(*range(0, 40, 2), count=5), {**counted(41)[0], "count": None, "last": None}])
+        world.parallelism = 1
+        rows = changes_of(COUNTS, counted(*range(43), *range(5)))
+        keys = KeyCodec(COUNTS.key_schema).encode_array(rows)
+        numbers = [*range(43), *range(5)]
+        transaction = world.start()
+        view = transaction.view(COUNTS.id)
+        groups = rows.column("_kg").to_numpy()
+        found, values = view.lookup(groups, keys)
+        there = [(number < 40 and number % 2 == 0) or number == 41 for number in numbers]
+        assert found.tolist() == there
+        assert values.schema.equals(COUNTS.value_schema)
+        expected = [
+            {"count": 5, "last": f"é{number}"} if is_there and number != 41 else {"count": None, "last": None}
+            for number, is_there in zip(numbers, there, strict=True)
+        ]
+        assert values.to_pylist() == expected
+        part = keys.slice(30)
+        found, values = view.lookup(groups[30:], part)
+        assert (found.tolist(), values.to_pylist()) == (there[30:], expected[30:])
+        for group, key, is_there, row in zip(groups.tolist(), keys.to_pylist(), there, expected, strict=True):
+            assert view.get(group, key) == (row if is_there else None)
+        transaction.discard()
+
+    def test_ranges_give_what_lies_between_their_bounds(self, world: World) -> None:
+        long = [b"l" * 470 + b"%d" % number + b"x" * (number % 3 * 60) for number in range(12)]
+        world.run(seen=seen(1, b"a", b"ab", b"b", b"gone", *long) + seen(2, b"c") + seen(3, b"", b"\xff"))
+        world.check()
+        world.run(seen=unseen(1, b"gone", long[3]) + seen(1, b"new", long[0], times=2) + seen(4, b"late"))
+        world.parallelism = 1
+        rows = changes_of(SEEN, list(world.expected[SEEN.id].values()))
+        stored: dict[int, list[tuple[bytes, int]]] = {}
+        full = KeyCodec(SEEN.key_schema).encode(rows)
+        for group, key, times in zip(
+            rows.column("_kg").to_pylist(), full, rows.column("times").to_pylist(), strict=True
+        ):
+            stored.setdefault(group, []).append((key, times))
+        bounds = [None, b"", b"\xff" * 600, *(key[:cut] for key in full for cut in (3, 12, 480, 5000))]
+        bounds += [key + b"\0" for key in full]
+        asked = [
+            (group, low, high)
+            for position, group in enumerate([*stored, 0, *reversed(stored)])
+            for low in bounds[position % 3 :: 3]
+            for high in bounds[position % 2 :: 5]
+        ]
+        groups = np.array([group for group, _, _ in asked], np.int32)
+        low_bounds = pa.array([low for _, low, _ in asked], pa.binary())
+        high_bounds = pa.array([high for _, _, high in asked], pa.binary())
+        transaction = world.start()
+        view = transaction.view(SEEN.id)
+        for limit in (None, 0, 1, 2, 7):
+            found = view.ranges(groups, low_bounds, high_bounds, limit)
+            expected = [
+                (position, *row)
+                for position, (group, low, high) in enumerate(asked)
+                for row in sorted(
+                    row
+                    for row in stored.get(group, [])
+                    if (low is None or row[0] >= low) and (high is None or row[0] < high)
+                )[:limit]
+            ]
+            times = found.values.column("times").to_pylist()
+            assert list(zip(found.owner.tolist(), found.keys.to_pylist(), times, strict=True)) == expected
+        nothing = view.ranges(groups[:0], low_bounds[:0], high_bounds[:0])
+        assert (len(nothing.owner), len(nothing.keys), nothing.values.schema) == (0, 0, SEEN.value_schema)
         transaction.discard()
 
     def test_keys_of_any_length(self, world: World) -> None:

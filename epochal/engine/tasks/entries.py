@@ -13,7 +13,7 @@ from epochal.engine.tasks.fields import Fields
 from epochal.engine.tasks.keys import KeyChunk, named_rows
 from epochal.engine.tasks.values import column_of, python_values
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 
 LONGEST_LOOK_AHEAD = 4096
@@ -34,7 +34,6 @@ class StoredEntries:
         self._view = view
         self._access = TableAccess(table, view, max_parallelism)
         self._sub_keys = KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in table.sub_key]))
-        self._rows = RowCodec(table.value_schema)
         self._keys: KeyChunk
         self._ready: dict[int, dict[bytes, Any]] = {}
         self._next = 0
@@ -54,14 +53,14 @@ class StoredEntries:
 
     def one(self, position: int, sub_key: bytes) -> Any:
         """The value of one entry, or ``ABSENT``."""
-        key = self._keys.prefixes[position] + sub_key
-        (row,) = self._view.get_many(self._keys.groups[position : position + 1], [key])
+        group, key = int(self._keys.groups[position]), self._keys.prefixes[position] + sub_key
+        if self._fields.nested:  # its values take another form in Python than Arrow gives them
+            found, values = self._view.lookup(np.array([group], np.int32), pa.array([key], pa.binary()))
+            return self._values(values)[0] if found[0] else ABSENT
+        row = self._view.get(group, key)
         if row is None:
             return ABSENT
-        if self._fields.nested:
-            return self._values(self._rows.decode([row]))[0]
-        values = self._rows.decode_one(row)
-        return values[self._fields.names[0]] if self._fields.single else self._fields.row(*values.values())
+        return row[self._fields.names[0]] if self._fields.single else self._fields.row(*row.values())
 
     def _read(self, position: int) -> None:
         in_turn = position == self._next and not self._ready
