@@ -16,4 +16,5 @@ def manifest_paths(store: SnapshotStore, key: EpochKey) -> list[str]:
 
 def manifests_of(store: SnapshotStore, key: EpochKey) -> list[Manifest]:
     """The same, read. Raises ``SnapshotError``, or ``ValueError`` for what is no manifest."""
-    return [Manifest.decode(store.read(path, f"snapshot {key}")) for path in manifest_paths(store, key)]
+    found = [(store.read(path, f"snapshot {key}"), store.location(path)) for path in manifest_paths(store, key)]
+    return [Manifest.decode(data, path) for data, path in found]

@@ -255,6 +255,12 @@ class FileMissing(SnapshotError):
     slug = "file-missing"
 
 
+class NewerFormat(SnapshotError):
+    """A snapshot was written by a later version of Epochal, in a format that this one does not know."""
+
+    slug = "newer-format"
+
+
 # The surroundings.
 
 

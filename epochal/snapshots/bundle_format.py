@@ -18,13 +18,13 @@ import re
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput
+from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT
 
-FORMAT = 1
 KIND = "epochal-bundle"
 HEADER, EPOCHS, END = "bundle.json", "epochs.jsonl", "end.json"
 MANIFESTS, ARTIFACTS, FILES = "manifests/", "artifacts/", "files/"
@@ -104,7 +104,7 @@ class BundleHeader(_Model):
     that made the snapshot; it stands in ``versions``. ``applications``: names by id, of which two may be the same."""
 
     kind: Literal["epochal-bundle"] = "epochal-bundle"
-    format: Literal[1] = 1
+    format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
     made_by: str
     origin: BundleOrigin
     snapshot: ManifestReference

@@ -20,9 +20,11 @@ from pydantic import BaseModel, ValidationError
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.errors import NewerFormat
 from epochal.snapshots import bundle_format as form
 from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_writing import named_files
+from epochal.snapshots.formats import FORMAT, newer_format
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.store import storage_errors
 
@@ -146,11 +148,8 @@ class BundleReader:
         said = _parsed(_Said, data, form.HEADER)
         if said.kind != form.KIND:
             raise BundleError("This is not a bundle of Epochal. Give what `epochal export` wrote.")
-        if said.format > form.FORMAT:
-            raise BundleError(
-                f"The bundle has format {said.format}, and this Epochal reads up to {form.FORMAT}: it was made by a "
-                "newer one. Import it with a newer one, too."
-            )
+        if said.format > FORMAT:
+            raise BundleError(newer_format("The bundle", said.format).message)
         header = _parsed(BundleHeader, data, form.HEADER)
         if header.bytes > self._limits.all:
             raise BundleError(f"The bundle unpacks to {header.bytes} bytes; at most {self._limits.all} are taken.")
@@ -184,7 +183,7 @@ class BundleReader:
         _check_size(name, size, self._limits.manifest)
         _check_path(reference.path, ("manifests",), self._branches)
         kept = self._kept(name, size, sha256)
-        manifest = _parsed(Manifest, kept.read_bytes(), name)
+        manifest = _manifest(kept.read_bytes(), name)
         if manifest.key != reference.key:
             raise _altered(name)
         self._manifests.add(manifest.key)
@@ -272,6 +271,15 @@ class _Said(BaseModel):
     format: int
 
 
+def _manifest(data: bytes, name: str) -> Manifest:
+    try:
+        return Manifest.decode(data, name)
+    except NewerFormat as error:
+        raise BundleError(error.message) from None
+    except ValueError:
+        raise _unreadable(name) from None
+
+
 def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, object]) -> None:
     """A path of a store, and one that a bundle may write to."""
     parts = path.split("/")
@@ -305,4 +313,8 @@ def _parsed(model: type[Parsed], data: bytes, name: str) -> Parsed:
     try:
         return model.model_validate_json(data)
     except (ValidationError, ValueError):
-        raise BundleError(f"The bundle's {name} cannot be read: it was altered, or is of another version.") from None
+        raise _unreadable(name) from None
+
+
+def _unreadable(name: str) -> BundleError:
+    return BundleError(f"The bundle's {name} cannot be read: it was altered, or is of another version.")

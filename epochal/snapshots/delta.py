@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, InvalidKey, SchemaError
 from epochal.snapshots import layout
+from epochal.snapshots.formats import FORMAT, check_format
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import column
@@ -72,7 +73,7 @@ def write_delta(
     store: SnapshotStore, changes: SortedChanges, at: EpochKey, subtask: int, parallelism: int
 ) -> DeltaFile:
     """Write a delta under a new name; durable when this returns."""
-    about = {"format": 1, "table": changes.table.id, "subtask": subtask, "parallelism": parallelism}
+    about = {"format": FORMAT, "table": changes.table.id, "subtask": subtask, "parallelism": parallelism}
     data = encode_parquet(changes.table, changes.rows, {**about, "branch": at.branch, "epoch": at.epoch})
     file = store.write_file(layout.delta(at, changes.table.id, subtask), data, changes.rows.num_rows)
     return DeltaFile(table=changes.table.id, subtask=subtask, parallelism=parallelism, file=file)
@@ -110,6 +111,12 @@ def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) 
     return target.getvalue()
 
 
+def described(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """What a delta or a base says of itself; nothing when it is neither."""
+    about: dict[str, Any] = json.loads((metadata.metadata or {}).get(b"epochal", b"{}"))
+    return about
+
+
 def decode_parquet(
     store: SnapshotStore, table: StateTable, data: bytes, file: FileReference, schema: pa.Schema
 ) -> pa.Table:
@@ -118,9 +125,10 @@ def decode_parquet(
     A file of an earlier declaration of the state table is read as the present one has it.
     """
     try:
-        rows = pq.ParquetFile(pa.BufferReader(data)).read()
-        return as_declared(rows, schema, table)
-    except (pa.ArrowException, KeyError, OSError) as error:
+        source = pq.ParquetFile(pa.BufferReader(data))
+        check_format(f"State file {store.location(file.path)}", described(source.metadata))
+        return as_declared(source.read(), schema, table)
+    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise FileCorrupt(
             f"{store.location(file.path)} has the right checksum, but is no Parquet of state {table.id!r}: {error}."
         ) from error

@@ -24,7 +24,8 @@ class Discovery:
 
 
 def discover(store: SnapshotStore) -> Discovery:
-    """Every snapshot of a store whose history is there, back to its last bases. Raises ``SnapshotError``."""
+    """Every snapshot of a store whose history is there, back to its last bases. Raises ``SnapshotError``; what has a
+    newer format is no damage, and nothing can be said of its store."""
     found: dict[str, tuple[ManifestReference, Manifest]] = {}
     unreadable: list[str] = []
     for path in store.list(""):
@@ -33,7 +34,7 @@ def discover(store: SnapshotStore) -> Discovery:
             continue
         data = store.read(path)
         try:
-            manifest = Manifest.decode(data)
+            manifest = Manifest.decode(data, store.location(path))
         except ValueError:
             unreadable.append(path)
             continue

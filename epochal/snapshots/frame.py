@@ -108,7 +108,8 @@ def _newest(store: SnapshotStore, branch: str) -> ManifestReference:
     path = max(by_epoch[max(by_epoch)], key=_attempt)
     data = store.read(path)
     sha256 = hashlib.sha256(data).hexdigest()
-    return ManifestReference(branch=branch, epoch=Manifest.decode(data).epoch, path=path, sha256=sha256)
+    epoch = Manifest.decode(data, store.location(path)).epoch
+    return ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
 
 
 def _attempt(path: str) -> int:

@@ -9,19 +9,33 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
+from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT, check_format_of
 from epochal.state.table import StateTable
 
 
 class _Model(BaseModel):
+    """Fields that came after format 1 have a default, stand in ``added``, and are left out of the JSON while they have
+    it: so a manifest of an earlier format is encoded as it was written."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    added: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        for name in self.added:
+            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
+                fields.pop(name, None)
+        return fields
 
 
 class FileReference(_Model):
@@ -63,7 +77,7 @@ class SinkHandles(_Model):
 class Manifest(_Model):
     """Snapshot ``(branch, epoch)``. ``watermark`` and ``extras`` are reserved for later features."""
 
-    format: Literal[1] = 1
+    format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
     application: str
     branch: str
     epoch: int
@@ -101,8 +115,13 @@ class Manifest(_Model):
         ).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Manifest:
-        return cls.model_validate_json(data)
+    def decode(cls, data: bytes, path: str) -> Manifest:
+        """The inverse of :meth:`encode`. Raises ``NewerFormat``, naming the path; ``ValueError`` for what is none."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError:
+            check_format_of(f"Manifest {path}", data)
+            raise
 
     def reference(self, path: str) -> ManifestReference:
         return ManifestReference(

@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.errors import FileCorrupt
+from epochal.snapshots.delta import described
+from epochal.snapshots.formats import check_format
 from epochal.snapshots.kept import KeptInMemory
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
@@ -149,6 +151,7 @@ def _read(store: SnapshotStore, file: FileReference, requested: Groups | None, o
     source = None
     if footer is None:
         source = _opened(store, file, of)
+        check_format(f"State file {store.location(file.path)}", described(source.metadata))
         footer = _footer(source.metadata)
         _footers.put(file.sha256, footer, 2000 + 1000 * footer.metadata.num_row_groups)
     numbers = range(footer.metadata.num_row_groups) if requested is None else _with_groups(footer, requested)

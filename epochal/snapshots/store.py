@@ -194,7 +194,7 @@ class SnapshotStore:
         of = f"snapshot {reference.key}"
         data = self.read(reference.path, of)
         self._check(reference.path, data, reference.sha256, of)
-        manifest = Manifest.decode(data)
+        manifest = Manifest.decode(data, self.location(reference.path))
         _remember(reference.sha256, manifest)
         return manifest
 

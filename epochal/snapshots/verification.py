@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import EpochalError, SnapshotError
+from epochal.errors import EpochalError, NewerFormat, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.base import merged
@@ -94,7 +94,8 @@ class Verification:
         self._found: dict[str, tuple[Trouble, str]] = {}
 
     def run(self, *, repair: bool = False) -> Report:
-        """Walk, check, and, when asked to, repair. Raises ``SnapshotError`` when the store cannot be listed."""
+        """Walk, check, and, when asked to, repair. Raises ``SnapshotError`` when the store cannot be listed,
+        ``NewerFormat`` when a manifest cannot be judged by this version."""
         files = {file.path: file for file in self._store.entries()}
         self._progress(f"{len(files)} files: reading manifests")
         for root in self._roots:
@@ -169,7 +170,9 @@ class Verification:
             if hashlib.sha256(data).hexdigest() != reference.sha256:
                 self._found[reference.path] = (Trouble.CORRUPT, "another checksum than the one that is recorded")
                 return None
-            return Manifest.decode(data)
+            return Manifest.decode(data, self._store.location(reference.path))
+        except NewerFormat:
+            raise
         except SnapshotError as error:
             self._found[reference.path] = (Trouble.MISSING, error.message)
         except ValueError as error:

@@ -6,12 +6,20 @@ import signal
 from pathlib import Path
 
 from epochal.contracts.catalog import Failure
-from epochal.errors import EnvironmentProblem, EpochalError, FileCorrupt, FileMissing, error_class, fails_again
+from epochal.errors import (
+    EnvironmentProblem,
+    EpochalError,
+    FileCorrupt,
+    FileMissing,
+    NewerFormat,
+    error_class,
+    fails_again,
+)
 from epochal.service.driver.exit_codes import ExitCode
 from epochal.service.logs.files import last_lines
 
 _LOG_LINES = 20
-_PERMANENT = (FileCorrupt, FileMissing, EnvironmentProblem)
+_PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem)
 
 
 class DriverLost(EpochalError):

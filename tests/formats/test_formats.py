@@ -26,8 +26,9 @@ from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.delta import read_delta
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.discovery import discover
+from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.lineage import read_chains
-from epochal.snapshots.manifest import DeltaFile, Manifest
+from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.references import References
 from epochal.snapshots.route import find_route
@@ -154,13 +155,7 @@ def test_an_epoch_is_run_on_it(kept: Kept, tmp_path: Path, backend: Backend) -> 
         deltas += engine.deltas(transaction.pre_commit())
     before = kept.store.read_manifest(head)
     following = before.model_copy(
-        update={
-            "epoch": 5,
-            "parent": head,
-            "deltas": tuple(deltas),
-            "bases": (),
-            "format": Manifest.model_fields["format"].default,
-        }
+        update={"epoch": 5, "parent": head, "deltas": tuple(deltas), "bases": (), "format": FORMAT}
     )
     reference = kept.store.write_manifest(following)
     expected = dict(kept.tables[head.key])

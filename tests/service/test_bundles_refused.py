@@ -52,12 +52,31 @@ def test_foreign_and_newer_files_are_refused(plane: Plane, other: Plane) -> None
     with_state(plane)
     whole = members(exported(plane))
     header, data = whole[0]
-    newer = packed([(header, data.replace(b'"format":1', b'"format":7')), *whole[1:]])
-    assert "made by a newer one" in refused(other, newer)[2]
+    newer = packed([(header, data.replace(b'"format":2', b'"format":7')), *whole[1:]])
+    reads = "The bundle has format 7; this version of Epochal reads 1 and 2: upgrade Epochal."
+    assert refused(other, newer) == (422, "invalid-bundle", reads)
     foreign = packed([(header, data.replace(b"epochal-bundle", b"another-bundle")), *whole[1:]])
     assert "not a bundle of Epochal" in refused(other, foreign)[2]
     for content in (b"PK\x03\x04 a zip", b"", b"\x28\xb5\x2f\xfd nothing"):
         assert refused(other, content or b"x")[1] == "invalid-bundle"
+
+
+def test_a_bundle_with_a_newer_manifest_is_refused(plane: Plane, other: Plane) -> None:
+    """Its checksums fit."""
+    with_state(plane, epochs=1)
+    whole = members(exported(plane))
+    place = next(number for number, part in enumerate(whole) if part[0].name.startswith("manifests/"))
+    manifest, data = whole[place]
+    later = data.replace(b'"format":2', b'"format":3')
+    before, after = manifest.name.rpartition("/")[2], hashlib.sha256(later).hexdigest()
+    manifest.name = f"manifests/{after}"
+    (header, about), (end, last) = whole[0], whole[-1]
+    signed = about.replace(before.encode(), after.encode())
+    ended = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(signed).hexdigest()}).encode()
+    whole[place], whole[0], whole[-1] = (manifest, later), (header, signed), (end, ended)
+    status, slug, detail = refused(other, packed(whole))
+    assert (status, slug) == (422, "invalid-bundle")
+    assert "has format 3; this version of Epochal reads 1 and 2: upgrade Epochal." in detail
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"])
