@@ -210,7 +210,7 @@ def _complaint(file: Column, record: Column, everything: Column) -> Column:
     """The failure as the engine reads it from the text of Spark's exception: one line of JSON."""
     import pyspark.sql.functions as F
 
-    from epochal.engine.tasks.reporting import MARKER
+    from epochal.tasks.reporting import MARKER
 
     message = F.concat(
         F.lit("A record of "),

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from epochal.aggregates.mergeable import MergeableAggregate, Partial
     from epochal.client import Client
-    from epochal.pipeline.aggregates import MergeableAggregate, Partial
-    from epochal.pipeline.keyed import BatchFunction, Context, KeyedProcess
+    from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
+    from epochal.declarations.state import ListState, MapState, ValueState
     from epochal.pipeline.pipeline import Pipeline
-    from epochal.pipeline.state import ListState, MapState, ValueState
     from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
     from epochal.secrets import Secret, secret
     from epochal.snapshots.frame import read_state
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "BatchFunction": "epochal.pipeline.keyed",
+    "BatchFunction": "epochal.declarations.keyed",
     "Client": "epochal.client",
-    "Context": "epochal.pipeline.keyed",
-    "KeyedProcess": "epochal.pipeline.keyed",
+    "Context": "epochal.declarations.keyed",
+    "KeyedProcess": "epochal.declarations.keyed",
     "KeyedStream": "epochal.pipeline.stream",
-    "ListState": "epochal.pipeline.state",
-    "MapState": "epochal.pipeline.state",
-    "MergeableAggregate": "epochal.pipeline.aggregates",
-    "Partial": "epochal.pipeline.aggregates",
+    "ListState": "epochal.declarations.state",
+    "MapState": "epochal.declarations.state",
+    "MergeableAggregate": "epochal.aggregates.mergeable",
+    "Partial": "epochal.aggregates.mergeable",
     "Pipeline": "epochal.pipeline.pipeline",
     "StaticTable": "epochal.pipeline.stream",
     "Stream": "epochal.pipeline.stream",
-    "ValueState": "epochal.pipeline.state",
+    "ValueState": "epochal.declarations.state",
     "read_state": "epochal.snapshots.frame",
     "Secret": "epochal.secrets",
     "secret": "epochal.secrets",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from epochal.pipeline.expressions import Expression, record
+from epochal.declarations.expressions import Expression, record
 
 __all__: list[str] = []
 

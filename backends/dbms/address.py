@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 
+from epochal.declarations.names import closest
 from epochal.errors import OptionError
-from epochal.pipeline.names import closest
 from epochal.secrets import Secret
 
 DIALECTS = {"postgresql": "postgresql", "sqlite": "sqlite", "mysql": "mysql", "mariadb": "mysql"}

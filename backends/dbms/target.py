@@ -11,8 +11,8 @@ from sqlalchemy import Column, Connection, Inspector, MetaData, Table
 from epochal.backends.dbms.address import DIALECTS
 from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
 from epochal.backends.dbms.writing import Writing
+from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError, SinkError
-from epochal.pipeline.names import closest, listed
 
 
 @dataclass(frozen=True)

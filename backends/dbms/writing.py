@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError
-from epochal.pipeline.names import closest, listed
 
 OPERATION, ORDER = "_epochal_operation", "_epochal_order"
 """Columns of the log that are not the table's."""

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.backends.kafka.encoding import Encoder
-from epochal.engine.tasks.values import python_values
 from epochal.errors import EnvironmentProblem, SchemaError, SinkError
 from epochal.state.types import is_variant, spark_type
+from epochal.tasks.values import python_values
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),

@@ -169,7 +169,7 @@ def _arguments(
 
 def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
     """A misspelt option of the sink itself is answered with the one that was meant, not with the client's."""
-    from epochal.pipeline.names import closest
+    from epochal.declarations.names import closest
 
     own = ("keys", "operation", "order_by", "columns", "create", "password")
     for name in options:

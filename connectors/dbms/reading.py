@@ -15,8 +15,8 @@ from sqlalchemy import Connection, MetaData, Table
 from epochal.backends.dbms import DatabaseAddress
 from epochal.backends.dbms.column_types import ColumnType, column_type
 from epochal.backends.dbms.failures import translated
+from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError, SourceError
-from epochal.pipeline.names import closest, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

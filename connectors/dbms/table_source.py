@@ -22,9 +22,9 @@ from epochal.backends.dbms.failures import translated
 from epochal.connectors.dbms.positions import Positions, Value
 from epochal.connectors.dbms.reading import Reading
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.engine.tasks.reporting import as_failure, encode
+from epochal.declarations.names import closest
 from epochal.errors import EpochalError, SchemaError, SourceChanged, SourceError
-from epochal.pipeline.names import closest
+from epochal.tasks.reporting import as_failure, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

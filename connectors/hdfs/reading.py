@@ -29,10 +29,10 @@ from epochal.connectors.file_slices import changed
 from epochal.connectors.hdfs.listing import record_of
 from epochal.connectors.hdfs.parquet import parquet_batches
 from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
-from epochal.engine.tasks.reporting import as_failure, encode
-from epochal.engine.tasks.worker import prepare_worker
 from epochal.errors import EpochalError, SourceError
 from epochal.state.type_names import quoted, type_name
+from epochal.tasks.reporting import as_failure, encode
+from epochal.tasks.worker import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

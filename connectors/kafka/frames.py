@@ -26,10 +26,10 @@ from epochal.connectors.kafka.decoding import (
 )
 from epochal.connectors.kafka.offsets import OffsetRange, grouped
 from epochal.connectors.kafka.reading import ReadRanges
-from epochal.engine.tasks.reporting import MARKER
 from epochal.errors import MalformedRecord, OptionError, SchemaError
 from epochal.pipeline.options import check_choice
 from epochal.state.type_names import quoted
+from epochal.tasks.reporting import MARKER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

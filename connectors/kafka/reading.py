@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, Connection
 from epochal.connectors.kafka.decoding import Columns
 from epochal.connectors.kafka.offsets import OffsetRange
-from epochal.engine.tasks.reporting import as_failure, encode, translated
 from epochal.errors import EpochalError, SourceChanged, SourceError
+from epochal.tasks.reporting import as_failure, encode, translated
 
 BATCH = 10_000
 POLL_SECONDS = 0.02

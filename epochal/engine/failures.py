@@ -1,7 +1,7 @@
 """Any exception of an epoch as the catalog's :class:`Failure`: what went wrong, to what, at which step.
 
 What tasks of Epochal raised in an executor is read back from the line they left in the exception's text
-(:mod:`epochal.engine.tasks.reporting`). What Spark raised by itself is recognised by its error conditions, which are
+(:mod:`epochal.tasks.reporting`). What Spark raised by itself is recognised by its error conditions, which are
 stable names (``MALFORMED_RECORD_IN_PARSING``), never by its prose, with one exception: a full disk has no condition.
 """
 
@@ -16,7 +16,6 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.errors.exceptions.base import PySparkPicklingError
 
 from epochal.contracts.catalog import Failure
-from epochal.engine.tasks.reporting import MARKER, TRACEBACK_TITLE, as_failure, author_traceback, translated
 from epochal.errors import (
     AuthorError,
     EpochAborted,
@@ -28,6 +27,7 @@ from epochal.errors import (
     StorageFull,
     TransientAuthorError,
 )
+from epochal.tasks.reporting import MARKER, TRACEBACK_TITLE, as_failure, author_traceback, translated
 
 _MARKED = re.compile(re.escape(MARKER) + r"(\{[^\n]*\})")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]*)?)\]")

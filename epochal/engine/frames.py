@@ -15,13 +15,12 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.source import Source
 from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.job import EpochPlan, Participants
-from epochal.engine.marks import rides_spark_shuffle, with_control, with_marks
-from epochal.engine.operators import OperatorPlan
 from epochal.engine.settings import Configuration
-from epochal.engine.tasks.calls import MARK, SUBTASK
-from epochal.engine.tasks.operator import OperatorTask
-from epochal.pipeline.graph import AggregateNode, OperatorNode, ProcessBatchNode, ProcessNode, SourceNode, StaticNode
-from epochal.state.type_names import quoted
+from epochal.operators.contract import OperatorPlan
+from epochal.operators.distribution import Subtasks
+from epochal.pipeline.graph import OperatorNode, SourceNode, StaticNode
+from epochal.tasks.calls import SUBTASK
+from epochal.tasks.operator import OperatorTask
 
 HANDLE = "_handle"
 
@@ -36,7 +35,7 @@ class EpochFrames:
     configuration: Configuration
     statics: Mapping[str, DataFrame]
     operators: Mapping[str, OperatorPlan]
-    marks: DataFrame
+    subtasks: Subtasks
     handle_columns: Sequence[Column]
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
@@ -56,8 +55,8 @@ class EpochFrames:
     def table(self, node: StaticNode) -> DataFrame:
         return self.statics[node.name]
 
-    def task_rows(self, node: OperatorNode, frame: DataFrame, silent: bool) -> DataFrame:
-        """The operator's task over its input: output rows (none when ``silent``), and those that carry its handles."""
+    def task_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], silent: bool) -> DataFrame:
+        """The operator's task over its inputs: output rows (none when ``silent``), and those that carry its handles."""
         plan = self.operators[node.name]
         configuration = self.configuration
         task = OperatorTask(
@@ -70,10 +69,10 @@ class EpochFrames:
             tables=plan.tables,
             chains={table.id: self.plan.chains[table.id] for table in plan.tables},
             key=plan.key,
-            output=plan.task_output,
+            output=plan.output,
             silent=silent,
         )
-        return map_in_arrow(self._shuffled(node, frame, plan), task, plan.task_schema)
+        return map_in_arrow(plan.distributed(inputs, self.subtasks), task, plan.task_schema)
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""
@@ -96,27 +95,6 @@ class EpochFrames:
         """After the job: rows read, as the sources knew before or Spark counted."""
         known = sum(slice.rows or 0 for slice in self.plan.slices.values())
         return known + sum(int(observation.get["rows"]) for observation in self.rows_in.values())
-
-    def _shuffled(self, node: OperatorNode, frame: DataFrame, plan: OperatorPlan) -> DataFrame:
-        """The input at its subtasks, with marks and control columns."""
-        parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
-        match node:
-            case AggregateNode() if rides_spark_shuffle(parallelism, maximum):
-                grouped = with_marks(frame, self.marks).groupBy(*map(quoted, node.keys), MARK).agg(*plan.partials)
-                return with_control(grouped, node.keys, parallelism, maximum)
-            case AggregateNode():
-                grouped = with_marks(frame.groupBy(*map(quoted, node.keys)).agg(*plan.partials), self.marks)
-                return self._placed(with_control(grouped, node.keys, parallelism, maximum))
-            case ProcessBatchNode():
-                return self._placed(with_control(with_marks(frame, self.marks), node.keys, parallelism, maximum))
-            case ProcessNode():
-                controlled = with_control(with_marks(frame, self.marks), node.keys, parallelism, maximum)
-                marks_first = F.expr(MARK).desc_nulls_last()
-                columns = map(quoted, (*node.keys, *node.process.order_columns()))
-                return self._placed(controlled).sortWithinPartitions(SUBTASK, marks_first, *columns)
-
-    def _placed(self, frame: DataFrame) -> DataFrame:
-        return frame.repartitionById(self.configuration.parallelism, F.col(SUBTASK))
 
 
 def handle_columns(parallelism: int) -> list[Column]:

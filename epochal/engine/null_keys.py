@@ -11,13 +11,13 @@ from operator import or_
 
 from pyspark.sql import DataFrame
 
+from epochal.declarations.expressions import column, to_column
 from epochal.engine.failures import failure_of
 from epochal.engine.overflow import over_sources
-from epochal.engine.tasks.calls import null_key
-from epochal.engine.tasks.reporting import as_failure, encode
 from epochal.errors import InvalidKey
-from epochal.pipeline.expressions import column, to_column
 from epochal.pipeline.graph import Graph, NodeId
+from epochal.tasks.calls import null_key
+from epochal.tasks.reporting import as_failure, encode
 
 _SHOWN = 2
 
@@ -29,12 +29,13 @@ def is_null_key(error: Exception) -> bool:
 
 def located(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> InvalidKey | None:
     """The error that counts and shows the rows; ``None`` where no operator reads such rows from the sources."""
-    for node, frame in over_sources(graph, frames):
-        rows = frame.where(reduce(or_, (to_column(column(name)).isNull() for name in node.keys)))
+    for node, (frame, *_) in over_sources(graph, frames):
+        keys = node.operator.inputs[0].keys
+        rows = frame.where(reduce(or_, (to_column(column(name)).isNull() for name in keys)))
         number = rows.count()
         if number:
             examples = [row.asDict() for row in rows.limit(_SHOWN).collect()]
-            name = next(name for name in node.keys if examples[0][_spelled(name, frame)] is None)
+            name = next(name for name in keys if examples[0][_spelled(name, frame)] is None)
             error = null_key(node.name, name, number, examples)
             return InvalidKey(f"{error.message}\n{encode(as_failure(error, 'T2'))}")
     return None

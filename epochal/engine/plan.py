@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from epochal.pipeline.graph import (
-    AggregateNode,
-    Graph,
-    NodeId,
-    ProcessBatchNode,
-    ProcessNode,
-    SinkNode,
-    TransformNode,
-)
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, TransformNode
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ def _uses(graph: Graph, sinks: bool) -> dict[NodeId, int]:
                     total += 1 if sinks else 0
                 case TransformNode():
                     total += uses[consumer]
-                case AggregateNode() | ProcessNode() | ProcessBatchNode():
+                case OperatorNode():
                     # A shared operator is materialised, a drained one is read once: either way it reads its input once.
                     total += 1
         uses[node.id] = total

@@ -13,7 +13,7 @@ from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.state import StateBackend
 from epochal.engine.job import Participants
-from epochal.engine.operators import PipelinePlan, plan_pipeline
+from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph

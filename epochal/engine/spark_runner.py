@@ -17,6 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from epochal.aggregates.overflow import is_overflow
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.engine import null_keys, overflow
@@ -24,19 +25,18 @@ from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.marks import marks
-from epochal.engine.operators import OperatorPlan
-from epochal.engine.overflow import is_overflow
 from epochal.engine.plan import job_shape
 from epochal.engine.session import ANSI
 from epochal.engine.settings import Configuration
-from epochal.engine.tasks.calls import SUBTASK
-from epochal.engine.tasks.drain import DrainTask
-from epochal.engine.tasks.sink import SINK_RESULT, SinkTask
 from epochal.errors import EpochalError, EpochTimeout
+from epochal.operators.contract import OperatorPlan
+from epochal.operators.distribution import Subtasks
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode
 from epochal.snapshots.manifest import DeltaFile
+from epochal.tasks.calls import SUBTASK
+from epochal.tasks.drain import DrainTask
+from epochal.tasks.sink import SINK_RESULT, SinkTask
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,9 @@ class SparkRunner(EpochRunner):
     def __post_init__(self) -> None:
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
-        self.marks = marks(self.spark, self.configuration.parallelism)
-        self.handle_columns = handle_columns(self.configuration.parallelism)
+        parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
+        self.subtasks = Subtasks.of(self.spark, parallelism, maximum)
+        self.handle_columns = handle_columns(parallelism)
         self.end_row = self.spark.range(0, 1, 1, 1).selectExpr(
             "CAST(NULL AS STRING) AS sink", "CAST(NULL AS INT) AS partition", "CAST(NULL AS BINARY) AS handle"
         )
@@ -138,7 +139,7 @@ class _EpochJob:
             runner.configuration,
             runner.statics(),
             runner.operators,
-            runner.marks,
+            runner.subtasks,
             runner.handle_columns,
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)
@@ -173,10 +174,10 @@ class _EpochJob:
             return overflow.located(self._runner.graph, frames, self._runner.operators)
         return null_keys.located(self._runner.graph, frames) if null_keys.is_null_key(error) else None
 
-    def _operator(self, node: OperatorNode, input: DataFrame) -> DataFrame:
+    def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         plan = self._runner.operators[node.name]
         drained = node.id in self._shape.drained
-        frame = self._frames.task_rows(node, input, silent=drained)
+        frame = self._frames.task_rows(node, inputs, silent=drained)
         if node.id in self._shape.shared:
             return output_rows(plan, self._materialise(node, frame))
         frame = self._frames.observed(node, frame)

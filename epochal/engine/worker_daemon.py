@@ -15,7 +15,7 @@ import sys
 
 MODULE = "epochal.engine.worker_daemon"
 SPARKS_OWN = "pyspark.daemon"
-TASKS = "epochal.engine.tasks"
+TASKS = "epochal.tasks"
 IMPORTED = ("pyspark.worker", "pyarrow.parquet", *(f"{TASKS}.{name}" for name in ("operator", "drain", "sink")))
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",  # NumPy's; Spark gives a task one core

@@ -10,25 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from epochal.contracts.source import SliceLimits
+from epochal.declarations.carried import carried_schema
+from epochal.declarations.determinism import check_expression, check_function
+from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
-from epochal.pipeline.carried import carried_schema
 from epochal.pipeline.description import GraphDescription, describe, names_place
-from epochal.pipeline.determinism import check_clock, check_expression, check_function
 from epochal.pipeline.evaluate import evaluate, place
-from epochal.pipeline.expressions import Expression
 from epochal.pipeline.graph import (
-    AggregateNode,
     Graph,
     NodeId,
     OperatorNode,
-    ProcessNode,
     SinkNode,
     SourceNode,
     StaticNode,
     TransformNode,
 )
-from epochal.pipeline.operators import check_order, output_schema, state_tables
-from epochal.pipeline.spark_errors import at, without_query_log
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -53,6 +49,8 @@ class Analysis:
 
 def analyse(graph: Graph, spark: SparkSession) -> Analysis:
     """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, fix."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     _check_targets(graph)
     tables: list[StateTable] = []
 
@@ -70,24 +68,23 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         with at(f"Table {node.name!r}"):
             return node.read(spark).limit(0)
 
-    def operator(node: OperatorNode, frame: DataFrame) -> DataFrame:
-        tables.extend(state_tables(node, frame))
-        if isinstance(node, ProcessNode):
-            check_order(node, frame)
-        return spark.createDataFrame([], output_schema(node, frame))
+    def operator(node: OperatorNode, frames: list[DataFrame]) -> DataFrame:
+        plan = node.operator.plan(frames)
+        tables.extend(plan.tables)
+        return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
     with without_query_log():
         frames = evaluate(graph, source=source, table=table, operator=operator)
-        _check_determinism(graph, frames)
+        _check_inputs(graph, frames)
         for node in graph.sinks:
             _check_sink(node, frames[node.id])
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
     return Analysis(graph=graph, columns=columns, tables=tuple(tables))
 
 
-def _check_determinism(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
-    """Of all that operators read, directly or not, and of what aggregates compute."""
-    above = graph.ancestors(node.input for node in graph.operators)
+def _check_inputs(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
+    """Of all that operators read, directly or not, and of what they compute themselves."""
+    above = graph.ancestors(id for node in graph.operators for id in node.inputs)
     for node in graph.nodes:
         if isinstance(node, TransformNode) and node.id in above:
             inputs = [frames[id] for id in node.inputs]
@@ -96,11 +93,8 @@ def _check_determinism(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
                     check_expression(expression, inputs[0])
                 if node.by_author:
                     check_function(node.function, inputs)
-        if isinstance(node, AggregateNode):
-            for aggregation in node.aggregations:
-                if isinstance(aggregation.expression, Expression):
-                    with at(f"Operator {node.name!r}, column {aggregation.name!r}"):
-                        check_clock(aggregation.expression, frames[node.input])
+        if isinstance(node, OperatorNode):
+            node.operator.check([frames[id] for id in node.inputs])
 
 
 def _check_targets(graph: Graph) -> None:

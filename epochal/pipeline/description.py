@@ -7,18 +7,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from epochal.pipeline.graph import (
-    AggregateNode,
     Graph,
     Node,
-    ProcessBatchNode,
-    ProcessNode,
+    OperatorNode,
     SinkNode,
     SourceNode,
     StaticNode,
     TransformNode,
     inputs,
 )
-from epochal.pipeline.state import declared_states
 from epochal.pipeline.warnings import warnings_of
 from epochal.state.table import StateTable
 
@@ -28,7 +25,7 @@ class _Value(BaseModel):
 
 
 class NodeDescription(_Value):
-    """``type`` is ``source``, ``static``, ``transform``, ``aggregate``, ``process``, ``process_batch`` or ``sink``;
+    """``type`` is ``source``, ``static``, ``transform``, ``sink`` or an operator's kind, such as ``aggregate``;
     ``columns`` (name -> Spark type) are known after an analysis only."""
 
     id: int
@@ -80,12 +77,8 @@ def _type(node: Node) -> str:
             return "static"
         case TransformNode():
             return "transform"
-        case AggregateNode():
-            return "aggregate"
-        case ProcessNode():
-            return "process"
-        case ProcessBatchNode():
-            return "process_batch"
+        case OperatorNode():
+            return node.operator.kind
         case SinkNode():
             return "sink"
 
@@ -96,12 +89,5 @@ def _details(node: Node) -> dict[str, Any]:
             return dict(node.description)
         case TransformNode():
             return {}
-        case AggregateNode():
-            columns = {aggregation.name: str(aggregation.expression) for aggregation in node.aggregations}
-            return {"keys": list(node.keys), "columns": columns}
-        case ProcessNode():
-            states = list(declared_states(node.process))
-            return {"keys": list(node.keys), "class": node.process.__name__, "states": states}
-        case ProcessBatchNode():
-            function = type(node.function)
-            return {"keys": list(node.keys), "class": function.__name__, "states": list(declared_states(function))}
+        case OperatorNode():
+            return node.operator.details()

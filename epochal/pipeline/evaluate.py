@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from epochal.declarations.expressions import with_spark
+from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
-from epochal.pipeline.expressions import with_spark
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, SourceNode, StaticNode, TransformNode
-from epochal.pipeline.spark_errors import at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,18 +23,17 @@ def evaluate(
     *,
     source: Callable[[SourceNode], DataFrame],
     table: Callable[[StaticNode], DataFrame],
-    operator: Callable[[OperatorNode, DataFrame], DataFrame],
+    operator: Callable[[OperatorNode, list[DataFrame]], DataFrame],
     frames: dict[NodeId, DataFrame] | None = None,
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
 
-    ``operator`` gets the node and its input. ``frames`` is filled on the way, and returned.
+    ``operator`` gets the node and its inputs. ``frames`` is filled on the way, and returned.
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
-    needed = graph.ancestors(node.id for node in (*graph.operators, *graph.sinks))
     frames = {} if frames is None else frames
     for node in graph.nodes:
-        if node.id not in needed:
+        if node.id not in graph.needed:
             continue
         match node:
             case SourceNode():
@@ -45,8 +44,8 @@ def evaluate(
                 frames[node.id] = _transformed(graph, node, [frames[id] for id in node.inputs])
             case SinkNode():
                 frames[node.id] = frames[node.input]
-            case _:
-                frames[node.id] = operator(node, frames[node.input])
+            case OperatorNode():
+                frames[node.id] = operator(node, [frames[id] for id in node.inputs])
     return frames
 
 
@@ -65,7 +64,7 @@ def place(graph: Graph, id: NodeId) -> str:
             return f"{node.label} after {place(graph, origin.id)}"
         case SinkNode():
             return f"sink {node.name!r}"
-        case _:
+        case OperatorNode():
             return f"operator {node.name!r}"
 
 

@@ -1,13 +1,14 @@
 """The graph of a pipeline: frozen nodes, in the order in which the author made them; built without a Spark session.
 
-Analysis (``pipeline.analysis``) and the engine's planner walk the same nodes; a later feature (windows, feedback,
-broadcast) is a new node type and one case in each of the two walks.
+Analysis (``pipeline.analysis``) and the engine's planner walk the same nodes. What an operator is, its node's
+:class:`~epochal.operators.contract.Operator` says: another kind of operator is no other kind of node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
@@ -16,9 +17,8 @@ from epochal.contracts.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from epochal.pipeline.aggregates import MergeableAggregate
-    from epochal.pipeline.expressions import Expression
-    from epochal.pipeline.keyed import BatchFunction, KeyedProcess
+    from epochal.declarations.expressions import Expression
+    from epochal.operators.contract import Operator
     from epochal.snapshots.store import SnapshotStore
 
 NodeId = int
@@ -58,49 +58,17 @@ class TransformNode:
     """Whether ``function`` is the author's own: what it computes is known from its plan alone."""
 
 
-@dataclass(frozen=True, eq=False)
-class Aggregation:
-    """One output column of ``aggregate``: its name, and the author's aggregate expression or own aggregate.
-
-    ``pipeline.aggregation`` turns it into partial columns, a merge per partial column, and a final expression.
-    """
-
-    name: str
-    expression: Expression | MergeableAggregate
-
-
 @dataclass(frozen=True)
-class AggregateNode:
-    """Keyed aggregate: Spark aggregates the slice, the state table merges it."""
+class OperatorNode:
+    """A stateful operator over ``inputs``, in the order of ``operator.inputs``."""
 
     id: NodeId
-    name: str
-    input: NodeId
-    keys: tuple[str, ...]
-    aggregations: tuple[Aggregation, ...]
-    queryable: bool
+    inputs: tuple[NodeId, ...]
+    operator: Operator
 
-
-@dataclass(frozen=True)
-class ProcessNode:
-    """Keyed process: the author's class, called once per key and epoch with that key's rows in order."""
-
-    id: NodeId
-    name: str
-    input: NodeId
-    keys: tuple[str, ...]
-    process: type[KeyedProcess]
-
-
-@dataclass(frozen=True)
-class ProcessBatchNode:
-    """Arrow in, Arrow out, once per subtask and epoch, with bulk access to state."""
-
-    id: NodeId
-    name: str
-    input: NodeId
-    keys: tuple[str, ...]
-    function: BatchFunction
+    @property
+    def name(self) -> str:
+        return self.operator.name
 
 
 @dataclass(frozen=True)
@@ -118,7 +86,6 @@ class SinkNode:
         return self.make(SinkPlace(self.name, store))
 
 
-OperatorNode = AggregateNode | ProcessNode | ProcessBatchNode
 Node = SourceNode | StaticNode | TransformNode | OperatorNode | SinkNode
 
 
@@ -127,9 +94,9 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case SourceNode() | StaticNode():
             return ()
-        case TransformNode():
+        case TransformNode() | OperatorNode():
             return node.inputs
-        case _:
+        case SinkNode():
             return (node.input,)
 
 
@@ -158,6 +125,11 @@ class Graph:
     @property
     def sinks(self) -> tuple[SinkNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
+
+    @cached_property
+    def needed(self) -> frozenset[NodeId]:
+        """Operators and sinks, and every node that they read: what has to be evaluated."""
+        return self.ancestors([*(node.id for node in self.operators), *(node.id for node in self.sinks)])
 
     def consumers(self, id: NodeId) -> tuple[NodeId, ...]:
         """The nodes that read node ``id``, once for each time they read it."""

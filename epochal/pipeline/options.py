@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from epochal.declarations.names import closest, listed
 from epochal.errors import OptionError
-from epochal.pipeline.names import closest, listed
 
 
 def check_options(what: str, options: Mapping[str, Any], allowed: Collection[str]) -> None:

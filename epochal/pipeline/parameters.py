@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from epochal.declarations.names import closest, listed
 from epochal.errors import ArtifactError, ParameterError
-from epochal.pipeline.names import closest, listed
 
 
 def parameters_model(build: Callable[..., Any]) -> type[BaseModel] | None:

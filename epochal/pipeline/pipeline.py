@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.registry import RUNNERS, find
+from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
 from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
-from epochal.pipeline.names import check_name, listed
 from epochal.pipeline.runner import Runner, RunOptions, RunOutcome
 from epochal.pipeline.stream import StaticTable, Stream
 
@@ -84,8 +84,7 @@ class Pipeline:
             raise PipelineError(f"Pipeline {self.name!r} has no source: begin with pipeline.read(name, source).")
         if not graph.operators and not graph.sinks:
             raise PipelineError(f"Pipeline {self.name!r} neither keeps state nor writes: end with write(name, sink).")
-        used = graph.ancestors(node.id for node in (*graph.operators, *graph.sinks))
-        unused = [node.name for node in graph.sources if node.id not in used]
+        unused = [node.name for node in graph.sources if node.id not in graph.needed]
         if unused:
             raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
         return graph

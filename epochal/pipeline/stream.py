@@ -9,23 +9,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from epochal.aggregates.decomposition import decompose
+from epochal.aggregates.mergeable import MergeableAggregate
+from epochal.aggregates.plan import Aggregation
+from epochal.declarations.expressions import Expression, as_expression
+from epochal.declarations.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
+from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError, SchemaError
+from epochal.operators.aggregate import AggregateOperator
+from epochal.operators.contract import Operator
+from epochal.operators.process import ProcessOperator
+from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import verbs
-from epochal.pipeline.aggregates import MergeableAggregate
-from epochal.pipeline.decomposition import decompose
 from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.expressions import Expression, as_expression
-from epochal.pipeline.graph import (
-    AggregateNode,
-    Aggregation,
-    NodeId,
-    ProcessBatchNode,
-    ProcessNode,
-    SinkNode,
-    TransformNode,
-)
-from epochal.pipeline.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
-from epochal.pipeline.names import check_name, listed, name_of_class
+from epochal.pipeline.graph import NodeId, OperatorNode, SinkNode, TransformNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -185,51 +182,37 @@ class KeyedStream:
                 expression = as_expression(what, expression)
             decompose(what, expression)
             aggregations.append(Aggregation(name=column, expression=expression))
-        self._builder.claim("operator", name)
-        node = self._builder.add(
-            lambda id: AggregateNode(
-                id=id,
-                name=name,
-                input=self._node,
-                keys=self._keys,
-                aggregations=tuple(aggregations),
-                queryable=queryable,
-            )
-        )
-        return Stream(self._builder, node)
+        return self._operator(AggregateOperator(name, self._keys, tuple(aggregations), queryable))
 
     def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
         """Call ``process`` once per key and epoch. State tables: ``name.state``; the name is the class's, if not given.
 
         ``settings`` replace class attributes: ``process(LateStreaks, minutes=30)``.
         """
-        operator = self._operator(name, process)
+        operator = _operator_name(name, process)
         try:
             check_process(process)
             configured = with_settings(process, settings)
         except (PipelineError, SchemaError) as error:
             raise type(error)(f"Operator {operator!r}: {error.message}") from None
-        self._builder.claim("operator", operator)
-        node = self._builder.add(
-            lambda id: ProcessNode(id=id, name=operator, input=self._node, keys=self._keys, process=configured)
-        )
-        return Stream(self._builder, node)
+        return self._operator(ProcessOperator(operator, self._keys, configured))
 
     def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
         """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""
-        operator = self._operator(name, function if isinstance(function, type) else type(function))
+        operator = _operator_name(name, function if isinstance(function, type) else type(function))
         try:
             instance = check_batch_function(function)
         except (PipelineError, SchemaError) as error:
             raise type(error)(f"Operator {operator!r}: {error.message}") from None
-        self._builder.claim("operator", operator)
-        node = self._builder.add(
-            lambda id: ProcessBatchNode(id=id, name=operator, input=self._node, keys=self._keys, function=instance)
-        )
-        return Stream(self._builder, node)
+        return self._operator(ProcessBatchOperator(operator, self._keys, instance))
 
-    def _operator(self, name: str | None, implementation: Any) -> str:
-        return check_name("an operator", name or name_of_class(getattr(implementation, "__name__", "operator")))
+    def _operator(self, operator: Operator) -> Stream:
+        self._builder.claim("operator", operator.name)
+        return Stream(self._builder, self._builder.add(lambda id: OperatorNode(id, (self._node,), operator)))
+
+
+def _operator_name(name: str | None, implementation: Any) -> str:
+    return check_name("an operator", name or name_of_class(getattr(implementation, "__name__", "operator")))
 
 
 def _check_key_names(columns: Sequence[object]) -> None:

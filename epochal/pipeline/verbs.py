@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from epochal.errors import PipelineError
-from epochal.pipeline.expressions import Expression, to_column
-from epochal.pipeline.names import closest, listed
+from epochal.declarations.expressions import Expression, to_column
+from epochal.declarations.names import require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,13 +41,3 @@ def join(columns: tuple[str, ...], how: str, frame: DataFrame, table: DataFrame)
     require_columns(columns, frame.columns)
     require_columns(columns, table.columns, "the table that is joined")
     return frame.join(table, list(columns), how)
-
-
-def require_columns(required: tuple[str, ...], there: list[str], where: str = "the input") -> None:
-    """Raises ``PipelineError`` naming the first column that is missing, and what there is."""
-    known = {name.casefold() for name in there}
-    for name in required:
-        if name.casefold() not in known:
-            raise PipelineError(
-                f"there is no column {name!r} in {where}; there are {listed(there)}.{closest(name, there)}"
-            )

@@ -29,7 +29,7 @@ from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
-from epochal.engine.operators import plan_pipeline
+from epochal.engine.pipeline_plan import plan_pipeline
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.session import create_session

@@ -28,6 +28,8 @@ from epochal import faults
 from epochal.contracts.catalog import Catalog
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice, SliceLimits
+from epochal.declarations.keyed import KeyedProcess
+from epochal.declarations.state import declared_states
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, until_available
@@ -37,17 +39,15 @@ from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.tasks.operator import HANDLE, OperatorTask
-from epochal.engine.tasks.process import ProcessWork
-from epochal.engine.tasks.sink import SinkTask
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
-from epochal.pipeline.keyed import KeyedProcess
-from epochal.pipeline.state import declared_states
+from epochal.operators.process import ProcessWork
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateTable
+from epochal.tasks.operator import HANDLE, OperatorTask
+from epochal.tasks.sink import SinkTask
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from epochal.declarations.names import alternatives
 from epochal.errors import InvalidInput, NameTaken, NotFound
-from epochal.pipeline.names import alternatives
 from epochal.service.catalog.executions import BranchOrigin, add_branch
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application, Branch, Execution

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from epochal.declarations.names import closest, listed
 from epochal.errors import OptionError
-from epochal.pipeline.names import closest, listed
 
 KINDS = ("kafka", "hdfs", "postgresql", "mariadb")
 PASSWORD = "EPOCHAL_SECRET_{}"

@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.declarations.names import alternatives
 from epochal.errors import Conflict, NameTaken, NotFound
-from epochal.pipeline.names import alternatives
 from epochal.service.catalog.models import Application, Epoch, Savepoint
 from epochal.service.catalog.records import manifest_of
 from epochal.service.pagination import PageRequest, Part, paginate

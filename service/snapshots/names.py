@@ -8,8 +8,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.declarations.names import alternatives
 from epochal.errors import InvalidInput, NotFound
-from epochal.pipeline.names import alternatives
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Savepoint, SnapshotTag

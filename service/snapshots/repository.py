@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.declarations.names import alternatives
 from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
-from epochal.pipeline.names import alternatives
 from epochal.service.catalog.lineage import Segment, committed_head, segment_of, segments
 from epochal.service.catalog.models import Application, Branch, Epoch, SnapshotTag
 from epochal.service.catalog.records import manifest_of

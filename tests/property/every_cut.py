@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as SF
 
-from epochal.pipeline.aggregation import AggregationPlan
-from epochal.pipeline.expressions import Expression, to_column
+from epochal.aggregates.plan import AggregationPlan
+from epochal.declarations.expressions import Expression, to_column
 
 SLICES = 5
 SLICE, RANGE, CUT, SHOWN = "slice", "_range", "_cut", "_shown_"

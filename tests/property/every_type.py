@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal import Pipeline
+from epochal.aggregates.plan import AggregationPlan
 from epochal.connectors import generator
-from epochal.pipeline.aggregation import AggregationPlan, plan_aggregation
-from epochal.pipeline.graph import AggregateNode
+from epochal.operators.aggregate import AggregateOperator
 from tests.property.every_cut import CUT, SHOWN, SLICE, SLICES, batch, streamed
 
 KEYS = 20
@@ -97,9 +97,9 @@ def rows(spark: SparkSession, choose: random.Random) -> DataFrame:
 def plan_of(frame: DataFrame, columns: dict[str, Any]) -> AggregationPlan:
     pipeline = Pipeline("p")
     pipeline.read("s", generator.source({"k": "id"})).key_by("k").aggregate("totals", **columns)
-    node = pipeline.graph().operators[0]
-    assert isinstance(node, AggregateNode)
-    return plan_aggregation(node, frame.limit(0))
+    operator = pipeline.graph().operators[0].operator
+    assert isinstance(operator, AggregateOperator)
+    return operator.aggregation(frame.limit(0))
 
 
 def assert_equal_to_batch(frame: DataFrame, columns: dict[str, Any], sparks: dict[str, Any] | None = None) -> None:

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline
 from epochal import functions as F
+from epochal.aggregates.collected import CollectedList, CollectedSet
 from epochal.connectors import console, generator
 from epochal.errors import EpochAborted
-from epochal.pipeline.collected import CollectedList, CollectedSet
 from epochal.pipeline.description import describe
 from tests.property.every_cut import SLICE, streamed
 from tests.property.every_type import NUMBERS, TYPES, assert_equal_to_batch, few, plan_of, rows

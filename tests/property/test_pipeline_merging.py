@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.pipeline.aggregates import Extreme
-from epochal.pipeline.expressions import column
-from epochal.pipeline.merging import Merge, merge_columns
+from epochal.aggregates.mergeable import Extreme
+from epochal.aggregates.merging import Merge, merge_columns
+from epochal.declarations.expressions import column
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "bigint": (pa.int64(), st.integers(-(2**40), 2**40)),

@@ -20,7 +20,7 @@ from epochal import errors
 from epochal.client.models import Application, Epoch, Head, Parent, StateValue
 from epochal.client.past import DiffRow, Scan
 from epochal.contracts.catalog import Failure
-from epochal.pipeline.names import alternatives
+from epochal.declarations.names import alternatives
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_page, application_table
 from epochal.service.cli.failures import ExitCode, exit_code, sentence

@@ -13,12 +13,12 @@ from pyspark.sql import functions as spark_functions
 from epochal import BatchFunction, KeyedProcess, Pipeline, ValueState
 from epochal import functions as F
 from epochal.connectors import console, generator
-from epochal.engine.tasks.read_only import read_only
+from epochal.declarations.determinism import varying_names
+from epochal.declarations.expressions import sql
 from epochal.errors import AuthorError, EpochAborted, PipelineError
 from epochal.pipeline.analysis import analyse
-from epochal.pipeline.determinism import varying_names
-from epochal.pipeline.expressions import sql
 from epochal.pipeline.stream import Stream
+from epochal.tasks.read_only import read_only
 from epochal.testing import Harness
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.tasks.reporting import Reporting, author_error
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError, SparkLost
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
+from epochal.tasks.reporting import Reporting, author_error
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.simulated import SimulatedSource, World
 

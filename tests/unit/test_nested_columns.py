@@ -17,12 +17,12 @@ from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, 
 from epochal.backends import json_lines
 from epochal.connectors import console, generator
 from epochal.engine.settings import Configuration
-from epochal.engine.tasks.values import Unconvertible, arrow_values, python_values
 from epochal.errors import PipelineError, SchemaError
 from epochal.pipeline.analysis import analyse
 from epochal.snapshots.difference import rows_difference
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.types import arrow_type
+from epochal.tasks.values import Unconvertible, arrow_values, python_values
 from epochal.testing import Harness
 
 if TYPE_CHECKING:

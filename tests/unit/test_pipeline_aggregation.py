@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from epochal import MergeableAggregate, Partial, Pipeline
 from epochal import functions as F
+from epochal.aggregates.plan import AggregationPlan
 from epochal.connectors import generator
+from epochal.declarations.expressions import Expression, to_column
 from epochal.errors import EpochAborted, PipelineError, SchemaError
-from epochal.pipeline.aggregation import AggregationPlan, plan_aggregation
-from epochal.pipeline.expressions import Expression, to_column
-from epochal.pipeline.graph import AggregateNode
+from epochal.operators.aggregate import AggregateOperator
 
 SCHEMA = (
     "k string, n int, small tinyint, big bigint, price decimal(10,2), ratio double, text string, flag boolean, day date"
@@ -31,11 +31,11 @@ SCHEMA = (
 SLICES = 4
 
 
-def node(keys: Sequence[str] = ("k",), **columns: Any) -> AggregateNode:
+def operator_of(keys: Sequence[str] = ("k",), **columns: Any) -> AggregateOperator:
     pipeline = Pipeline("p")
     pipeline.read("s", generator.source({"k": "id"})).key_by(*keys).aggregate("totals", **columns)
-    operator = pipeline.graph().operators[0]
-    assert isinstance(operator, AggregateNode)
+    operator = pipeline.graph().operators[0].operator
+    assert isinstance(operator, AggregateOperator)
     return operator
 
 
@@ -112,7 +112,7 @@ def test_all_built_in_aggregates_equal_a_batch_query(spark: SparkSession) -> Non
     }
     data = rows(3, 400)
     whole = spark.createDataFrame(data, SCHEMA)
-    plan = plan_aggregation(node(**columns), whole.limit(0))
+    plan = operator_of(**columns).aggregation(whole.limit(0))
     plan = pickle.loads(pickle.dumps(plan))
     slices = [spark.createDataFrame(data[start::SLICES], SCHEMA) for start in range(SLICES)]
     got = plan.finish(spark.createDataFrame(after_slices(plan, slices))).orderBy("k")
@@ -127,7 +127,7 @@ def test_all_built_in_aggregates_equal_a_batch_query(spark: SparkSession) -> Non
 
 def test_state_columns_have_names_that_people_can_read(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], SCHEMA)
-    plan = plan_aggregation(node(mean=F.avg("n"), n="count(*)", share="sum(n) / count(n)"), frame)
+    plan = operator_of(mean=F.avg("n"), n="count(*)", share="sum(n) / count(n)").aggregation(frame)
     assert [(column.name, column.type) for column in plan.table.value] == [
         ("mean_sum", "double"),
         ("mean_count", "bigint"),
@@ -160,7 +160,7 @@ class LargestTwo(MergeableAggregate):
 def test_an_authors_own_aggregate(spark: SparkSession) -> None:
     data = rows(5)
     whole = spark.createDataFrame(data, SCHEMA)
-    plan = plan_aggregation(node(top=LargestTwo("n")), whole.limit(0))
+    plan = operator_of(top=LargestTwo("n")).aggregation(whole.limit(0))
     slices = [spark.createDataFrame(data[start::SLICES], SCHEMA) for start in range(SLICES)]
     got = {row.k: row.top for row in plan.finish(spark.createDataFrame(after_slices(plan, slices))).collect()}
     values: dict[str, list[int]] = {row[0]: [] for row in data}
@@ -171,7 +171,7 @@ def test_an_authors_own_aggregate(spark: SparkSession) -> None:
 
 def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", 2**62)], "k string, big bigint")
-    plan = plan_aggregation(node(total=F.sum("big")), frame)
+    plan = operator_of(total=F.sum("big")).aggregation(frame)
     with pytest.raises(EpochAborted, match=r"Operator 'totals', column 'total'.*bigint|int64"):
         after_slices(plan, [frame, frame])
 
@@ -202,7 +202,7 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
 )
 def test_what_cannot_be_merged_is_refused_when_it_is_written(expression: Any, part: str) -> None:
     with pytest.raises(PipelineError) as caught:
-        node(bad=expression)
+        operator_of(bad=expression)
     assert "Operator 'totals', column 'bad'" in caught.value.message
     assert part in caught.value.message
 
@@ -221,6 +221,6 @@ def test_what_does_not_fit_the_input_is_refused_by_name(
     spark: SparkSession, columns: dict[str, Any], part: str
 ) -> None:
     with pytest.raises((PipelineError, SchemaError)) as caught:
-        plan_aggregation(node(**columns), spark.createDataFrame([], SCHEMA))
+        operator_of(**columns).aggregation(spark.createDataFrame([], SCHEMA))
     assert "Operator 'totals'" in caught.value.message
     assert part in caught.value.message

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import DecimalType, StructType
 
+from epochal.declarations.ddl import parse_columns
 from epochal.errors import SchemaError
-from epochal.pipeline.ddl import parse_columns
 
 
 def types(text: str) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal import functions as F
+from epochal.declarations.expressions import as_expression, to_column, with_spark
 from epochal.errors import PipelineError
-from epochal.pipeline.expressions import as_expression, to_column, with_spark
 
 
 def test_they_are_written_as_an_author_would() -> None:

@@ -12,8 +12,9 @@ from epochal import BatchFunction, KeyedProcess, MapState, Pipeline, Stream, Val
 from epochal import functions as F
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError, SchemaError
+from epochal.operators.process import ProcessOperator
 from epochal.pipeline.description import describe
-from epochal.pipeline.graph import AggregateNode, ProcessBatchNode, ProcessNode, SinkNode, TransformNode, inputs
+from epochal.pipeline.graph import SinkNode, TransformNode, inputs
 
 
 class LateStreaks(KeyedProcess):
@@ -55,14 +56,16 @@ def test_the_graph_has_the_authors_nodes_in_order() -> None:
     assert transform.label == "where((delay > 15))"
     assert len(graph.consumers(transform.id)) == 3
     assert all(id < node.id for node in graph.nodes for id in inputs(node))
-    kinds = {type(node) for node in graph.nodes}
-    assert kinds >= {AggregateNode, ProcessNode, ProcessBatchNode, SinkNode}
+    assert [node.operator.kind for node in graph.operators] == ["aggregate", "process", "process_batch"]
+    assert sum(isinstance(node, SinkNode) for node in graph.nodes) == 2
 
 
 def test_settings_make_a_class_of_their_own_and_leave_the_authors_alone() -> None:
     pipeline, flights = started()
     flights.key_by("tail").process(LateStreaks, minutes=30)
-    process = next(node.process for node in pipeline.graph().operators if isinstance(node, ProcessNode))
+    operator = pipeline.graph().operators[0].operator
+    assert isinstance(operator, ProcessOperator)
+    process = operator.process
     assert (process.minutes, LateStreaks.minutes) == (30, 15)  # type: ignore[attr-defined]
     assert issubclass(process, LateStreaks)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.identity import EpochKey
+from epochal.declarations.ddl import parse_columns
 from epochal.errors import FileCorrupt, SchemaError
-from epochal.pipeline.ddl import parse_columns
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare, widens

@@ -1,0 +1,211 @@
+"""Aggregates that have a merge: what Spark computes over a slice, how two such results merge, and the value people see.
+
+``count``, ``sum``, .. are found by the names that Spark gives them (:mod:`epochal.aggregates.built_in`). An author's
+own aggregate is a :class:`MergeableAggregate`, passed to ``aggregate`` in place of an expression.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.aggregates.merging import Merge, greater, merge_columns
+from epochal.declarations.expressions import Expression, call
+from epochal.errors import PipelineError
+from epochal.state.quotients import average_type, quotients
+from epochal.state.table import Column, Quotient, Shown
+from epochal.state.type_names import nested_type
+
+TypeOf = Callable[[Expression], str]
+"""The Spark type of an expression over the operator's input."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """One column that is kept in state: a Spark aggregate over the slice. ``name`` is unique within its aggregate."""
+
+    name: str
+    expression: Expression
+
+
+class MergeableAggregate(ABC):
+    """An aggregate kept as one or more partial columns. Must be serialisable: executors merge.
+
+    State names a partial column after the output column, alone when there is one, else with its own name appended:
+    ``mean = F.avg("delay")`` is kept as ``mean_sum`` and ``mean_count``.
+    """
+
+    cost: ClassVar[str | None] = None
+    """What ``epochal check`` says of it after its name, where it costs more than a number per key."""
+
+    named_apart: ClassVar[bool] = False
+    """Whether a lone partial, too, has its own name appended: it is not what people see."""
+    advice: ClassVar[str] = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
+    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute`."""
+    always_merged: ClassVar[bool] = False
+    """Whether :meth:`merge` is to see a key's first rows, too: it may refuse them."""
+
+    @abstractmethod
+    def partials(self) -> tuple[Partial, ...]:
+        """What Spark computes over the rows of a slice, per key. Any Spark aggregate expression of a flat type."""
+
+    @abstractmethod
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        """Merge, vectorised: row i of both tables belongs to one key; columns are the partials, by name, in order.
+
+        ``old`` is null in every column where the key had no state. Must be associative.
+        """
+
+    @abstractmethod
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        """The value that people see, from the merged partial columns, and then those that are :meth:`computed`."""
+
+    def computed(self) -> tuple[Column, ...]:
+        """Columns that :meth:`compute` adds for :meth:`final`: what Spark cannot work out. They are not kept."""
+        return ()
+
+    def compute(self, merged: pa.Table) -> pa.Table:
+        """The :meth:`computed` columns, vectorised, from the merged partials. ``OverflowError``: leaves its type."""
+        raise NotImplementedError(f"{type(self).__name__} declares computed columns: override compute().")
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Quotient | Shown | None:
+        """What look-ups compute from the state columns (``kept``: of each partial), where people see something else."""
+        return None
+
+    def resolved(self, type_of: TypeOf) -> MergeableAggregate:
+        """The same aggregate, once the types of its input are known. Override where the partials depend on them."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Simple(MergeableAggregate):
+    """An aggregate whose partial is itself: the merged partial is the value."""
+
+    expression: Expression
+    kind: Merge
+    counts: bool = False
+    """Never null: Spark, too, says so of a count's column."""
+
+    def resolved(self, type_of: TypeOf) -> Simple:
+        if self.kind in (Merge.MIN, Merge.MAX):
+            _check_ordered(type_of(self.expression))
+        return self
+
+    def partials(self) -> tuple[Partial, ...]:
+        return (Partial("value", self.expression),)
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        return pa.table({"value": merge_columns(self.kind, old["value"], new["value"])})
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        return call("coalesce", partials[0], call("lit", 0).cast("bigint")) if self.counts else partials[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Average(MergeableAggregate):
+    """Kept as sum and count. As in Spark, the sum of decimals is exact and any other sum is a double."""
+
+    argument: Expression
+    type: str = "double"
+
+    def resolved(self, type_of: TypeOf) -> Average:
+        type = type_of(self.argument)
+        return Average(self.argument, type if type.startswith("interval") else average_type(type))
+
+    @property
+    def exact(self) -> bool:
+        return self.type.startswith("decimal")
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Quotient | None:
+        if not self.exact and self.type != "double":
+            return None
+        return Quotient(name=name, dividend=kept["sum"], divisor=kept["count"], type=self.type)
+
+    def partials(self) -> tuple[Partial, ...]:
+        argument = self.argument.cast("double") if self.type == "double" else self.argument
+        return (Partial("sum", call("sum", argument)), Partial("count", call("count", argument)))
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        return pa.table({name: merge_columns(Merge.SUM, old[name], new[name]) for name in ("sum", "count")})
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        total, count, *average = partials
+        if self.exact:
+            return average[0]
+        return call("when", count > 0, total / (count.cast("double") if self.type == "double" else count))
+
+    def computed(self) -> tuple[Column, ...]:
+        return (Column(name="average", type=self.type),) if self.exact else ()
+
+    def compute(self, merged: pa.Table) -> pa.Table:
+        """Spark's division keeps fewer digits than its average, so the task divides."""
+        return pa.table({"average": quotients(merged["sum"], merged["count"], self.type)})
+
+
+@dataclass(frozen=True, eq=False)
+class Extreme(MergeableAggregate):
+    """``max_by(value, order)`` and ``min_by``: kept as both.
+
+    Of several rows with the extreme order, ``max_by`` takes the largest value and ``min_by`` the smallest, null below
+    all: the answer depends on nothing but the rows. Values that Arrow cannot compare are compared by a hash.
+    """
+
+    value: Expression
+    order: Expression
+    largest: bool
+    tie: Expression | None = None
+
+    def resolved(self, type_of: TypeOf) -> Extreme:
+        _check_ordered(type_of(self.order))
+        if not type_of(self.value).startswith(_NESTED):
+            return self
+        return replace(self, tie=call("xxhash64", call("to_json", call("struct", self.value.alias("value")))))
+
+    def partials(self) -> tuple[Partial, ...]:
+        by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
+        place = call("struct", self.order.alias("order"), self._decides.alias("tie"))
+        ordered = call("when", self.order.isNotNull(), place)
+        kept = (Partial("value", call(by, self.value, ordered)), Partial("order", call(extreme, self.order)))
+        return kept if self.tie is None else (*kept, Partial("tie", call(by, self.tie, ordered)))
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        tie = "value" if self.tie is None else "tie"
+        ahead = self._ahead(old["order"], new["order"])
+        behind = self._ahead(new["order"], old["order"])
+        wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), self._breaks(old[tie], new[tie])))
+        wins = pc.if_else(pc.is_null(old["order"]), True, pc.fill_null(wins, False))
+        return pa.table({name: pc.if_else(wins, new[name], old[name]) for name in old.column_names})
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        return Shown(name=name, type=type, function="same", columns=(kept["value"],))
+
+    @property
+    def _decides(self) -> Expression:
+        return self.value if self.tie is None else self.tie
+
+    def _ahead(self, old: Any, new: Any) -> Any:
+        return greater(new, old) if self.largest else greater(old, new)
+
+    def _breaks(self, old: Any, new: Any) -> Any:
+        """Whether the new value wins between equal orders."""
+        lower, higher = (old, new) if self.largest else (new, old)
+        return pc.if_else(pc.is_null(lower), pc.is_valid(higher), pc.fill_null(greater(higher, lower), False))
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        return partials[0]
+
+
+_NESTED = ("array", "map", "struct", "variant")
+
+
+def _check_ordered(type: str) -> None:
+    if nested_type(type) is not None:
+        raise PipelineError(
+            f"values of {type} cannot be merged by their order. Order by one flat column: max_by(value, column) keeps "
+            "the value that belongs to the largest, and the value may be of any type."
+        )

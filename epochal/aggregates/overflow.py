@@ -1,0 +1,68 @@
+"""Where a number left its type inside Spark, whose error names neither operator nor column.
+
+Only a failed epoch pays: the aggregates of its rows are computed once more, first all of an operator, then column by
+column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from epochal.aggregates.mergeable import MergeableAggregate
+from epochal.aggregates.plan import Aggregation, AggregationPlan
+from epochal.declarations.expressions import column, to_column
+from epochal.errors import EpochAborted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OVERFLOW = re.compile(r"\[(?:\w*ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)\b")
+
+
+def is_overflow(error: Exception) -> bool:
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and _OVERFLOW.search(str(error)) is not None
+
+
+def located(
+    plan: AggregationPlan, aggregations: Sequence[Aggregation], partials: list[Column], frame: DataFrame
+) -> EpochAborted | None:
+    """The error that names operator and column; ``None`` where no aggregate of these rows overflows."""
+    if not _overflows(plan, frame, partials):
+        return None
+    if _fails(frame):
+        return EpochAborted(
+            f"A number leaves its type in the columns that operator {plan.operator!r} reads. "
+            "Cast what they are computed from to a wider type, decimal(38,s) or double."
+        )
+    for aggregation in aggregations:
+        its_partials = [
+            to_column(kept.expression).alias(name)
+            for part in plan.parts
+            if part.column == aggregation.name
+            for kept, name in zip(part.partials, part.state_columns, strict=True)
+        ]
+        if _overflows(plan, frame, its_partials):
+            return EpochAborted(
+                f"Operator {plan.operator!r}, column {aggregation.name!r}: within one epoch, a number leaves its type "
+                f"in {aggregation.expression}. {MergeableAggregate.advice}"
+            )
+    return None
+
+
+def _overflows(plan: AggregationPlan, frame: DataFrame, partials: list[Column]) -> bool:
+    return _fails(frame.groupBy(*(to_column(column(name)) for name in plan.keys)).agg(*partials))
+
+
+def _fails(frame: DataFrame) -> bool:
+    """Whether computing all columns overflows; nothing is kept."""
+    from pyspark.errors import PySparkException
+
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        return is_overflow(error)
+    return False

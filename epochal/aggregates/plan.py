@@ -1,0 +1,291 @@
+"""From declared aggregates to a plan: partial columns for Spark, a merge for the state table, the values people see.
+
+``plan_aggregation`` looks at the operator's input once; the plan it gives is small, frozen and serialisable: the driver
+asks it for Spark columns, executors for merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from epochal.aggregates.built_in import OWN_ARGUMENTS
+from epochal.aggregates.decomposition import decompose, part_name
+from epochal.aggregates.mergeable import MergeableAggregate, Partial
+from epochal.declarations import expressions
+from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
+from epochal.declarations.spark_errors import at
+from epochal.errors import EpochAborted, PipelineError
+from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
+from epochal.state.type_names import nested_type, type_name
+from epochal.state.types import check_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation:
+    """One output column of ``aggregate``: its name, and the author's aggregate expression or own aggregate.
+
+    :func:`plan_aggregation` turns it into partial columns, a merge per partial column, and a final expression.
+    """
+
+    name: str
+    expression: Expression | MergeableAggregate
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One mergeable aggregate within an output column, and the state columns that hold its partials, in their order."""
+
+    column: str
+    aggregate: MergeableAggregate
+    partials: tuple[Partial, ...]
+    state_columns: tuple[str, ...]
+    computed: tuple[Column, ...] = ()
+    """What the task adds for the final value, under names of the plan's own."""
+
+    @property
+    def names(self) -> list[str]:
+        """The partials' own names."""
+        return [kept.name for kept in self.partials]
+
+    @property
+    def final_columns(self) -> list[str]:
+        return [*self.state_columns, *(column.name for column in self.computed)]
+
+
+@dataclass(frozen=True, eq=False)
+class OutputColumn:
+    """A column as people see it: computed from the plan's parts by ``remainder``, typed as in a Spark batch query."""
+
+    name: str
+    type: str | None
+    remainder: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class AggregationPlan:
+    """How one aggregate operator runs.
+
+    E2: Spark computes ``input.groupBy(keys).agg(*partial_columns())``; the task looks the keys up, ``merge``s, stages
+    the result and gives key and merged partials; ``finish`` turns these into output.
+    """
+
+    operator: str
+    table: StateTable
+    parts: tuple[Part, ...]
+    columns: tuple[OutputColumn, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.table.key)
+
+    def partial_columns(self) -> list[SparkColumn]:
+        """Aggregate columns over the input, one per value column of the state table, named and typed like it."""
+        return [
+            to_column(kept.expression).alias(name)
+            for part in self.parts
+            for kept, name in zip(part.partials, part.state_columns, strict=True)
+        ]
+
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
+        """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
+
+        ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Raises
+        ``EpochAborted`` naming operator and column when a value leaves its type.
+        """
+        schema = self.table.value_schema
+        old, new = old.select(schema.names).cast(schema), new.select(schema.names).cast(schema)
+        if not found.any() and not any(part.aggregate.always_merged for part in self.parts):
+            return new
+        merged = [column for part in self.parts for column in self._merge_part(part, old, new).columns]
+        return pa.table(merged, names=schema.names).cast(schema)
+
+    @property
+    def computed(self) -> tuple[Column, ...]:
+        """What the task gives beside keys and merged partials; it is not kept in state."""
+        return tuple(column for part in self.parts for column in part.computed)
+
+    def compute(self, merged: pa.Table) -> list[Any]:
+        """The :attr:`computed` columns from the merged ones. Raises ``EpochAborted`` as :meth:`merge`."""
+        columns: list[Any] = []
+        for part in self.parts:
+            if part.computed:
+                with self._within_types(part):
+                    added = part.aggregate.compute(_of_part(part, merged))
+                columns += [
+                    added[own.name].cast(column.to_arrow().type)
+                    for own, column in zip(part.aggregate.computed(), part.computed, strict=True)
+                ]
+        return columns
+
+    def _merge_part(self, part: Part, old: pa.Table, new: pa.Table) -> pa.Table:
+        with self._within_types(part):
+            return part.aggregate.merge(_of_part(part, old), _of_part(part, new)).select(part.names)
+
+    @contextmanager
+    def _within_types(self, part: Part) -> Iterator[None]:
+        try:
+            yield
+        except OverflowError as error:
+            raise EpochAborted(
+                f"Operator {self.operator!r}, column {part.column!r}: {error}. {part.aggregate.advice}"
+            ) from error
+
+    def unmerged(self, frame: DataFrame) -> DataFrame:
+        """The columns of the task's output over the operator's input, for their types: nothing is merged."""
+        keys = [to_column(expressions.column(name)) for name in self.keys]
+        computed = [to_column(expressions.null(column.type).alias(column.name)) for column in self.computed]
+        return frame.groupBy(*keys).agg(*self.partial_columns()).select("*", *computed)
+
+    def finish(self, frame: DataFrame) -> DataFrame:
+        """From key and merged partials to the operator's output: key columns, then the author's columns in order."""
+        for columns in self.finishing():
+            frame = frame.select(*columns)
+        return frame
+
+    def finishing(self) -> tuple[list[SparkColumn], list[SparkColumn]]:
+        """The two selects of :meth:`finish`. The same columns may be used in any number of epochs."""
+        keys = [to_column(expressions.column(name)) for name in self.keys]
+        finals = [
+            part.aggregate.final([*map(expressions.column, part.final_columns)]).alias(part_name(position))
+            for position, part in enumerate(self.parts)
+        ]
+        return [*keys, *map(to_column, finals)], [*keys, *map(self._output, self.columns)]
+
+    def _output(self, column: OutputColumn) -> SparkColumn:
+        value = to_column(column.remainder)
+        if column.type is not None:
+            value = value.cast(column.type)
+        return value.alias(column.name)
+
+
+def plan_aggregation(
+    operator: str, key: tuple[Column, ...], aggregations: Sequence[Aggregation], queryable: bool, frame: DataFrame
+) -> AggregationPlan:
+    """Plan ``aggregations`` by the columns ``key`` of ``frame``.
+
+    Raises ``PipelineError`` or ``SchemaError`` naming operator, column and fix.
+    """
+    parts: list[Part] = []
+    columns: list[OutputColumn] = []
+    for aggregation in aggregations:
+        where = f"Operator {operator!r}, column {aggregation.name!r}"
+        with at(where):
+            taken_apart = decompose(where, aggregation.expression, first=len(parts))
+            aggregates = [aggregate.resolved(partial(_type_of, frame)) for aggregate in taken_apart.aggregates]
+            type = _batch_type(aggregation, frame)
+            columns.append(OutputColumn(name=aggregation.name, type=type, remainder=taken_apart.remainder))
+            parts += _parts(aggregation.name, aggregates)
+    table = StateTable(
+        id=operator,
+        operator=operator,
+        kind=StateKind.AGGREGATE,
+        key=key,
+        value=_state_columns(operator, key, parts, frame),
+        shown=tuple(_shown(parts, columns)),
+        queryable=queryable,
+    )
+    plan = AggregationPlan(operator=operator, table=table, parts=tuple(parts), columns=tuple(columns))
+    return _without_needless_casts(plan, frame) if any(map(_is_nested, columns)) else plan
+
+
+def _is_nested(column: OutputColumn) -> bool:
+    return column.type is not None and nested_type(column.type) is not None
+
+
+def _without_needless_casts(plan: AggregationPlan, frame: DataFrame) -> AggregationPlan:
+    """A cast to ``array<int>`` says that elements may be null, where Spark's batch knows that they are not."""
+    uncast = replace(plan, columns=tuple(replace(column, type=None) for column in plan.columns))
+    types = [type_name(field.dataType) for field in uncast.finish(uncast.unmerged(frame)).schema][len(plan.keys) :]
+    columns = (
+        replace(column, type=None) if _is_nested(column) and type == column.type else column
+        for column, type in zip(plan.columns, types, strict=True)
+    )
+    return replace(plan, columns=tuple(columns))
+
+
+def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
+    parts = []
+    for number, aggregate in enumerate(aggregates, 1):
+        partials = aggregate.partials()
+        base = column if len(aggregates) == 1 else f"{column}_{number}"
+        lone = len(partials) == 1 and not aggregate.named_apart
+        names = (base,) if lone else tuple(f"{base}_{kept.name}" for kept in partials)
+        computed = tuple(Column(name=f"_{base}_{added.name}", type=added.type) for added in aggregate.computed())
+        parts.append(Part(column, aggregate, partials, names, computed))
+    return parts
+
+
+def _of_part(part: Part, table: pa.Table) -> pa.Table:
+    """The part's columns, under the names that its aggregate knows."""
+    return table.select(list(part.state_columns)).rename_columns(part.names)
+
+
+def _shown(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Quotient | Shown]:
+    """Of the output columns that are one aggregate and nothing else: what people see instead of what is kept."""
+    by_part = {part_name(position): part for position, part in enumerate(parts)}
+    for column in columns:
+        part = by_part.get(str(column.remainder).strip("`"))
+        if part is not None and column.type is not None:
+            kept = dict(zip(part.names, part.state_columns, strict=True))
+            shown = part.aggregate.shown(column.name, column.type, kept)
+            if isinstance(shown, Shown):
+                yield shown.model_copy(update={"kept": part.state_columns})
+            elif shown is not None:
+                yield shown
+
+
+def _state_columns(
+    operator: str, key: tuple[Column, ...], parts: Sequence[Part], frame: DataFrame
+) -> tuple[Column, ...]:
+    columns: list[Column] = []
+    for part in parts:
+        where = f"Operator {operator!r}, column {part.column!r}"
+        with at(where):
+            for kept, name in zip(part.partials, part.state_columns, strict=True):
+                column = Column(name=name, type=_aggregate_type(kept.expression, frame))
+                check_column(operator, column.name, column.type, key=False)
+                columns.append(column)
+    seen = {column.name.casefold() for column in key}
+    for column in columns:
+        if column.name.casefold() in seen:
+            raise PipelineError(
+                f"Operator {operator!r}: two columns of its state would be named {column.name!r}. Rename an aggregate."
+            )
+        seen.add(column.name.casefold())
+    return tuple(columns)
+
+
+def _batch_type(aggregation: Aggregation, frame: DataFrame) -> str | None:
+    """The type that the same aggregate has in a Spark batch query; an author's own aggregate has what it computes."""
+    if isinstance(aggregation.expression, MergeableAggregate):
+        return None
+    return _aggregate_type(rebuilt(aggregation.expression, _as_sparks), frame)
+
+
+def _as_sparks(expression: Expression) -> Expression | None:
+    """Without the arguments that Spark's function does not have."""
+    call = expression.call
+    if call.target is not None or not OWN_ARGUMENTS & call.named.keys():
+        return None
+    named = {name: value for name, value in call.named.items() if name not in OWN_ARGUMENTS}
+    return Expression(Call(call.name, call.arguments, named))
+
+
+def _aggregate_type(expression: Expression, frame: DataFrame) -> str:
+    return type_name(frame.agg(to_column(expression).alias("value")).schema["value"].dataType)
+
+
+def _type_of(frame: DataFrame, expression: Expression) -> str:
+    return type_name(frame.select(to_column(expression).alias("value")).schema["value"].dataType)

@@ -1,0 +1,199 @@
+"""What authors subclass: keyed functions in Python (`KeyedProcess`) and over Arrow tables (`BatchFunction`)."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+from epochal.declarations.names import closest, listed
+from epochal.declarations.state import declared_states
+from epochal.errors import PipelineError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an author's function may know besides its rows and its state."""
+
+    epoch: int
+    operator: str
+    subtask: int
+
+
+class KeyedProcess:
+    """A function called once per key and epoch, with that key's rows in order. Subclass it::
+
+        class LateStreaks(KeyedProcess):
+            current = ValueState("streak int")
+            output = "tail string, streak int"
+            order_by = "time"
+
+            def process(self, key, rows, ctx):
+                streak = self.current.get() or 0
+                for row in rows:
+                    streak = streak + 1 if row.delay > 15 else 0
+                self.current.set(streak)
+                yield key.tail, streak
+
+    Only keys that have rows in an epoch are called. The function must be deterministic in (state, key, rows): an epoch
+    may be computed again. Other class attributes are settings: ``process(LateStreaks, minutes=30)`` replaces them.
+    """
+
+    output: ClassVar[str | StructType]
+    """The columns of what ``process`` yields, as Spark spells schemas; key columns only if they are named here."""
+    order_by: ClassVar[str | tuple[str, ...]] = ()
+    """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is any."""
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
+        """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
+
+        ``key`` is a named tuple of the key columns, ``rows`` a sequence of named tuples of all columns of the input.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def order_columns(cls) -> tuple[str, ...]:
+        """``order_by`` as a tuple."""
+        return (cls.order_by,) if isinstance(cls.order_by, str) else tuple(cls.order_by)
+
+
+class BatchState(Protocol):
+    """One state table of one subtask, many keys at a time. The engine implements it.
+
+    Tables name their columns; their order does not matter. Reads see what was put and deleted before, in this call too.
+    """
+
+    def get(self, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table]:
+        """``(found, values)``: row i belongs to row i of ``keys`` (full key columns); null values where not found."""
+
+    def put(self, rows: pa.Table) -> None:
+        """Put values: full key columns and value columns, at most one row per key."""
+
+    def delete(self, keys: pa.Table) -> None:
+        """Delete keys (full key columns); without effect where there is no value."""
+
+
+class BatchFunction(ABC):
+    """A function called once per subtask and epoch with all of its rows, Arrow in and Arrow out. Subclass it::
+
+        class Running(BatchFunction):
+            totals = ValueState("total bigint")
+            output = "route string, total bigint"
+
+            def process_batch(self, batch, states, ctx):
+                slice = batch.group_by("route").aggregate([("delay", "sum")])
+                found, old = states["totals"].get(slice.select(["route"]))
+                ...
+
+    ``states`` holds a :class:`BatchState` per declared state. All rows of one key are in the same call. An epoch
+    without rows may call it with an empty table.
+    """
+
+    output: ClassVar[str | StructType]
+
+    @abstractmethod
+    def process_batch(self, batch: pa.Table, states: Mapping[str, BatchState], ctx: Context) -> pa.Table:
+        """The output rows: a table with the columns of ``output``, by name."""
+
+
+def with_settings(process: type[KeyedProcess], settings: Mapping[str, Any]) -> type[KeyedProcess]:
+    """``process`` with class attributes replaced.
+
+    Raises ``PipelineError`` for one that it does not have, and for a value that is not of the attribute's type.
+    """
+    if not settings:
+        return process
+    fixed = {"process", "output", "order_by", *declared_states(process)}
+    known = [name for name in dir(process) if not name.startswith("_") and not callable(getattr(process, name))]
+    for name in settings:
+        if name not in known or name in fixed:
+            raise PipelineError(
+                f"{process.__name__} has no setting {name!r}; its settings are the class attributes "
+                f"{listed(other for other in known if other not in fixed)}.{closest(name, known)}"
+            )
+    checked = {name: _setting(process, name, value) for name, value in settings.items()}
+    return type(process.__name__, (process,), {"__module__": process.__module__, **checked})
+
+
+def _setting(process: type[KeyedProcess], name: str, value: Any) -> Any:
+    """``value`` as the setting's type has it: that of its annotation, or else of the value in the class."""
+    default = getattr(process, name)
+    annotated = _annotation(process, name)
+    kind = annotated if annotated is not None else type(default) if default is not None else Any
+    try:
+        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]["msg"]
+        shown = getattr(kind, "__name__", str(kind))
+        raise PipelineError(
+            f"{process.__name__}: setting {name!r} is {shown}, and cannot be {value!r}: {wrong}."
+        ) from None
+    except PydanticUserError:  # a kind that brings a configuration of its own
+        return TypeAdapter(kind).validate_python(value, strict=True)
+
+
+def _annotation(process: type, name: str) -> Any:
+    """What the class says that an attribute is; ``None`` where it says nothing, or what cannot be read here."""
+    owner = next((kind for kind in process.__mro__ if name in vars(kind).get("__annotations__", {})), None)
+    if owner is None:
+        return None
+    holder = type("Holder", (), {"__annotations__": {name: owner.__annotations__[name]}})
+    known = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    try:
+        found = typing.get_type_hints(holder, globalns=known, localns=dict(vars(owner))).get(name)
+    except (NameError, TypeError):
+        return None
+    return typing.get_args(found)[0] if typing.get_origin(found) is ClassVar else found
+
+
+def check_process(process: Any) -> None:
+    """Can this class be an operator? Raises ``PipelineError`` with the fix."""
+    if not (isinstance(process, type) and issubclass(process, KeyedProcess)):
+        shown = f"an instance of {type(process).__name__}" if isinstance(process, KeyedProcess) else repr(process)
+        raise PipelineError(f"process() takes a subclass of KeyedProcess, not {shown}. Give the class itself.")
+    if process.process is KeyedProcess.process:
+        raise PipelineError(f"{process.__name__} does not define process(self, key, rows, ctx): define it.")
+    _check_output(process)
+    order = process.order_by
+    names: tuple[Any, ...] = order if isinstance(order, tuple) else (order,)
+    if not all(isinstance(name, str) for name in names):
+        raise PipelineError(f"{process.__name__}.order_by is {order!r}: give a column's name, or a tuple of names.")
+    check_states(process)
+
+
+def check_batch_function(function: Any) -> BatchFunction:
+    """The function as an instance. Raises ``PipelineError`` with the fix."""
+    if isinstance(function, type) and issubclass(function, BatchFunction):
+        try:
+            function = function()
+        except TypeError as error:
+            raise PipelineError(f"{function.__name__} needs arguments ({error}): give an instance.") from error
+    if not isinstance(function, BatchFunction):
+        raise PipelineError(f"process_batch() takes a BatchFunction, as a class or an instance, not {function!r}.")
+    _check_output(type(function))
+    check_states(type(function))
+    return function
+
+
+def check_states(owner: type) -> None:
+    """Are all declared states valid? Raises ``SchemaError`` naming the state."""
+    for state in declared_states(owner).values():
+        state.value_columns()
+        state.sub_key_columns()
+
+
+def _check_output(owner: type) -> None:
+    output = getattr(owner, "output", None)
+    if output is None or (isinstance(output, str) and not output.strip()):
+        raise PipelineError(f"{owner.__name__} does not say what it yields: add output = 'column type, ..' to it.")

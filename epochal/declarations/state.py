@@ -1,0 +1,235 @@
+"""State as authors declare it, and the accesses that their code reads and writes it with.
+
+A declaration is a class attribute of a :class:`~epochal.declarations.keyed.KeyedProcess`. Read on the class it is the
+declaration; read on the instance that the engine runs it is an *access* to the current key's state. The engine
+implements the three accesses and binds them with :func:`bind`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from epochal.declarations.ddl import parse_columns
+from epochal.declarations.names import check_name
+from epochal.errors import PipelineError, SchemaError
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.types import is_key_type, key_fix
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+LIST_INDEX = Column(name="_index", type="bigint")
+"""The sub-key of list state: the element's position."""
+
+_BOUND = "_epochal_state"
+
+
+class ValueAccess(ABC):
+    """The current key's value.
+
+    With one column declared a value is that column's plain Python value; with several it is a named tuple of them.
+    """
+
+    @abstractmethod
+    def get(self) -> Any:
+        """The value, or ``None`` when there is none."""
+
+    @abstractmethod
+    def set(self, *values: Any, **columns: Any) -> None:
+        """Put a value: ``set(3)``, ``set(3, since)``, ``set(streak=3, since=..)``, ``set(old._replace(streak=3))``."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove the value; without effect when there is none."""
+
+
+class ListAccess(ABC):
+    """The current key's list. An element is as the value of :class:`ValueAccess`."""
+
+    @abstractmethod
+    def get(self) -> list[Any]:
+        """All elements, oldest first; an empty list when there are none. Changing it does not change the state."""
+
+    @abstractmethod
+    def append(self, *values: Any, **columns: Any) -> None:
+        """Add one element at the end; arguments as :meth:`ValueAccess.set`."""
+
+    @abstractmethod
+    def extend(self, elements: Iterable[Any]) -> None:
+        """Add elements (plain values, or tuples where several columns are declared) at the end."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all elements."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+
+class MapAccess(ABC):
+    """The current key's map. Its own keys and its values are as the value of :class:`ValueAccess`."""
+
+    @abstractmethod
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value under ``key``, or ``default``."""
+
+    @abstractmethod
+    def put(self, key: Any, value: Any) -> None:
+        """Put ``value`` under ``key``."""
+
+    @abstractmethod
+    def remove(self, key: Any) -> None:
+        """Remove ``key``; without effect when it is not there."""
+
+    @abstractmethod
+    def contains(self, key: Any) -> bool:
+        """Whether there is a value under ``key``."""
+
+    @abstractmethod
+    def items(self) -> list[tuple[Any, Any]]:
+        """All (key, value), in the order of the keys."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all entries."""
+
+    def keys(self) -> list[Any]:
+        """All keys, in order."""
+        return [key for key, _ in self.items()]
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not self.contains(key):
+            raise KeyError(key)
+        return self.get(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+
+StateAccess = ValueAccess | ListAccess | MapAccess
+
+
+class StateDeclaration:
+    """What the three declarations share: a name (their attribute's), value columns, whether people may look it up."""
+
+    kind: ClassVar[StateKind]
+
+    def __init__(self, schema: str | StructType, *, queryable: bool = True) -> None:
+        self.schema = schema
+        self.queryable = queryable
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        check_name(f"a state of {owner.__name__}", name)
+        self.name = name
+
+    def value_columns(self) -> tuple[Column, ...]:
+        """The value columns. Raises ``SchemaError`` with the fix."""
+        return parse_columns(f"State {self.name!r}", self.schema)
+
+    def sub_key_columns(self) -> tuple[Column, ...]:
+        """The columns of the full key beyond the operator's key."""
+        return ()
+
+    def table(self, operator: str, key: tuple[Column, ...]) -> StateTable:
+        """The state table of this declaration in ``operator``, whose key columns are ``key``."""
+        return StateTable(
+            id=f"{operator}.{self.name}",
+            operator=operator,
+            kind=self.kind,
+            key=key,
+            sub_key=self.sub_key_columns(),
+            value=self.value_columns(),
+            queryable=self.queryable,
+        )
+
+
+class ValueState(StateDeclaration):
+    """One value per key: ``current = ValueState("streak int, since timestamp")``."""
+
+    kind = StateKind.VALUE
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ValueState: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ValueAccess: ...
+    def __get__(self, instance: object | None, owner: type) -> ValueState | ValueAccess:
+        return self if instance is None else _bound(instance, self.name)
+
+
+class ListState(StateDeclaration):
+    """A list per key: ``recent = ListState("delay int")``. An element is a row of the state table, under ``_index``."""
+
+    kind = StateKind.LIST
+
+    def sub_key_columns(self) -> tuple[Column, ...]:
+        return (LIST_INDEX,)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ListState: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ListAccess: ...
+    def __get__(self, instance: object | None, owner: type) -> ListState | ListAccess:
+        return self if instance is None else _bound(instance, self.name)
+
+
+class MapState(StateDeclaration):
+    """A map per key: ``carriers = MapState(key="carrier string", value="late int")``. Each entry is a row."""
+
+    kind = StateKind.MAP
+
+    def __init__(self, key: str | StructType, value: str | StructType, *, queryable: bool = True) -> None:
+        super().__init__(value, queryable=queryable)
+        self.key = key
+
+    def sub_key_columns(self) -> tuple[Column, ...]:
+        where = f"The key of state {self.name!r}"
+        columns = parse_columns(where, self.key)
+        for column in columns:
+            if not is_key_type(column.type):
+                raise SchemaError(
+                    f"{where}, column {column.name!r}: {column.type} cannot be a key. {key_fix(column.type)}"
+                )
+        return columns
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> MapState: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> MapAccess: ...
+    def __get__(self, instance: object | None, owner: type) -> MapState | MapAccess:
+        return self if instance is None else _bound(instance, self.name)
+
+
+def declared_states(owner: type) -> dict[str, StateDeclaration]:
+    """All states that a class and its bases declare, by name, in the order of declaration."""
+    states: dict[str, StateDeclaration] = {}
+    for base in reversed(owner.__mro__):
+        for name, attribute in vars(base).items():
+            if isinstance(attribute, StateDeclaration):
+                states[name] = attribute
+            else:
+                states.pop(name, None)
+    return states
+
+
+def bind(instance: object, accesses: Mapping[str, StateAccess]) -> None:
+    """For the engine: from now on ``instance``'s states read and write through ``accesses``."""
+    instance.__dict__[_BOUND] = accesses
+
+
+def _bound(instance: object, name: str) -> Any:
+    try:
+        return instance.__dict__[_BOUND][name]
+    except KeyError:
+        raise PipelineError(
+            f"State {name!r} of {type(instance).__name__} belongs to the current key, and there is none here: "
+            "use it only in process(), not in __init__."
+        ) from None

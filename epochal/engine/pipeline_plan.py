@@ -1,0 +1,45 @@
+"""What the engine knows of a graph before the first epoch: each operator's plan, each sink's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from epochal.contracts.source import Source
+from epochal.declarations.carried import carried_schema
+from epochal.operators.contract import OperatorPlan
+from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.graph import Graph, OperatorNode, SourceNode
+from epochal.state.table import StateTable
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """All operators' plans by name, and the columns that each sink will get."""
+
+    operators: dict[str, OperatorPlan]
+    sinks: dict[str, pa.Schema]
+
+    @property
+    def tables(self) -> tuple[StateTable, ...]:
+        return tuple(table for plan in self.operators.values() for table in plan.tables)
+
+
+def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Source]) -> PipelinePlan:
+    """Plan a graph by evaluating it over empty inputs. Raises ``PipelineError``, ``SchemaError``, ``SourceError``."""
+    plans: dict[str, OperatorPlan] = {}
+
+    def empty(node: SourceNode) -> DataFrame:
+        return spark.createDataFrame([], sources[node.name].schema(spark))
+
+    def planned(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
+        plan = plans[node.name] = node.operator.plan(inputs)
+        return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
+
+    frames = evaluate(graph, source=empty, table=lambda node: node.read(spark), operator=planned)
+    sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
+    return PipelinePlan(plans, sinks)

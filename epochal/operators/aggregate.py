@@ -1,0 +1,160 @@
+"""``aggregate``: Spark aggregates the epoch's rows, the task merges these partials into state. No step per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from epochal.aggregates import overflow
+from epochal.aggregates.decomposition import decompose
+from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
+from epochal.declarations.determinism import check_clock
+from epochal.declarations.expressions import Expression
+from epochal.declarations.keys import key_columns
+from epochal.declarations.names import listed
+from epochal.declarations.spark_errors import at
+from epochal.errors import EpochalError
+from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
+from epochal.state.access import TableAccess
+from epochal.state.type_names import quoted
+from epochal.tasks.calls import KEY_GROUP, MARK
+from epochal.tasks.operator import Subtask
+from epochal.tasks.reporting import author_error
+from epochal.tasks.values import column_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class AggregateOperator(Operator):
+    """Aggregates per key over all epochs so far. State table: the operator's name."""
+
+    kind: ClassVar[str] = "aggregate"
+    gives_new_values: ClassVar[bool] = True
+    name: str
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    queryable: bool
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input("rows", Distribution.BY_KEY, self.keys),)
+
+    def aggregation(self, frame: DataFrame) -> AggregationPlan:
+        """How the aggregates are computed over ``frame``. Raises ``PipelineError``, ``SchemaError``."""
+        key = key_columns(self.name, self.keys, frame.schema)
+        return plan_aggregation(self.name, key, self.aggregations, self.queryable, frame)
+
+    def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
+        aggregation = self.aggregation(frames[0])
+        table = aggregation.table
+        output = pa.schema([column.to_arrow() for column in (*table.key, *table.value, *aggregation.computed)])
+        return AggregatePlan(
+            self.name,
+            self.inputs,
+            table.key,
+            (table,),
+            AggregateWork(aggregation),
+            output,
+            aggregation,
+            self.aggregations,
+        )
+
+    def details(self) -> dict[str, Any]:
+        columns = {aggregation.name: str(aggregation.expression) for aggregation in self.aggregations}
+        return {"keys": list(self.keys), "columns": columns}
+
+    def check(self, frames: Sequence[DataFrame]) -> None:
+        for aggregation in self.aggregations:
+            if isinstance(aggregation.expression, Expression):
+                with at(f"Operator {self.name!r}, column {aggregation.name!r}"):
+                    check_clock(aggregation.expression, frames[0])
+
+    def warnings(self, above: Sequence[Operator]) -> Iterator[str]:
+        changing = sorted({other.name for other in above if other.gives_new_values})
+        if changing:
+            yield self._over_changing_values(changing)
+        for aggregation in self.aggregations:
+            where = f"Operator {self.name!r}, column {aggregation.name!r}"
+            for aggregate in decompose(where, aggregation.expression).aggregates:
+                if aggregate.cost is not None:
+                    yield f"{where}: {aggregation.expression} {aggregate.cost}"
+
+    def _over_changing_values(self, names: Sequence[str]) -> str:
+        columns = listed(f"{aggregation.name}={aggregation.expression}" for aggregation in self.aggregations)
+        return (
+            f"Operator {self.name!r} aggregates what {listed(map(repr, names))} gives: in every epoch new values of "
+            f"keys, beside those of earlier epochs, which are not taken back. So {columns} depends on how the rows "
+            f"fell into epochs. Aggregate the rows that {names[0]!r} reads, by the keys of {self.name!r}; or keep the "
+            "latest value of each key in a MapState of process(), and compute from these."
+        )
+
+
+@dataclass(frozen=True)
+class AggregatePlan(OperatorPlan):
+    """The marks ride through Spark's own aggregation shuffle where that puts every key on its subtask."""
+
+    aggregation: AggregationPlan
+    aggregations: tuple[Aggregation, ...]
+
+    @cached_property
+    def partials(self) -> list[SparkColumn]:
+        """What Spark aggregates over the epoch's rows; made once, as every column costs calls into the JVM."""
+        return self.aggregation.partial_columns()
+
+    @cached_property
+    def finishing(self) -> tuple[list[SparkColumn], ...]:
+        return self.aggregation.finishing()
+
+    def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
+        (frame,), keys = frames, self.inputs[0].keys
+        if subtasks.ride_spark_shuffle:
+            grouped = with_marks(frame, subtasks).groupBy(*map(quoted, keys), MARK).agg(*self.partials)
+            return with_control(grouped, keys, subtasks)
+        grouped = with_marks(frame.groupBy(*map(quoted, keys)).agg(*self.partials), subtasks)
+        return placed(with_control(grouped, keys, subtasks), subtasks)
+
+    def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
+        return overflow.located(self.aggregation, self.aggregations, self.partials, frames[0])
+
+
+@dataclass(frozen=True)
+class AggregateWork:
+    """Output: for each key of the slice, the key columns, the merged partials and what the plan computes from them.
+
+    Spark makes final values of these.
+
+    Raises ``EpochAborted`` for a value that leaves its type, ``AuthorError`` for what an author's own merge raises.
+    """
+
+    plan: AggregationPlan
+    needs_order: ClassVar[bool] = False
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = self.plan.table
+        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        if not slice.num_rows:
+            return
+        keys = slice.select(table.key_schema.names).cast(table.key_schema)
+        groups = column_of(slice, KEY_GROUP)
+        access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
+        found, old = access.get(keys, groups.to_numpy())
+        try:
+            merged = self.plan.merge(found, old, slice.select(table.value_schema.names))
+            computed = self.plan.compute(merged)
+        except EpochalError:
+            raise
+        except Exception as error:
+            raise author_error(f"Operator {subtask.operator!r}, merging", error) from error
+        puts = pa.repeat(pa.scalar("put"), slice.num_rows)
+        arrays = [groups, puts, *keys.columns, *merged.columns]
+        subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
+        columns = [*keys.columns, *merged.columns, *computed]
+        yield from pa.Table.from_arrays(columns, schema=subtask.output).to_batches()

@@ -1,0 +1,130 @@
+"""What an operator is to everybody else: its inputs, its state, its work in a task, its output, and what to say of it.
+
+A node of the graph carries an :class:`Operator`; over inputs of known columns that gives an :class:`OperatorPlan`. The
+walks over a graph (analysis, evaluation, planning, description) ask these two and never what kind an operator is, so
+that another kind is one more module beside this one. docs/architecture.md shows how to add one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from epochal.declarations.expressions import column, to_column
+from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
+from epochal.state.table import Column, StateTable
+from epochal.tasks.operator import CONTROL, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from epochal.errors import EpochalError
+
+
+class Distribution(StrEnum):
+    """Which subtasks get a row of an input."""
+
+    BY_KEY = "by key"
+    """The subtask that owns the key's key group."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of an operator. ``keys``: the columns that its rows are distributed by, in the key's order."""
+
+    name: str
+    distribution: Distribution
+    keys: tuple[str, ...] = ()
+
+
+class Operator(ABC):
+    """A stateful operator as its author declared it. Frozen; known without Spark."""
+
+    kind: ClassVar[str]
+    """``aggregate``, ``process``, ..: what people read in descriptions."""
+    gives_new_values: ClassVar[bool] = False
+    """Whether its output rows are new values of keys, which take the place of those of earlier epochs."""
+    name: str
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Input, ...]:
+        """In the order of the node's inputs."""
+
+    @abstractmethod
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        """Plan the operator over its inputs, whose rows do not matter.
+
+        Raises ``PipelineError`` or ``SchemaError`` that names operator, column and fix.
+        """
+
+    @abstractmethod
+    def details(self) -> dict[str, Any]:
+        """What its description says beside name and kind, as JSON."""
+
+    def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
+        """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
+
+    def warnings(self, above: Sequence[Operator]) -> Iterator[str]:
+        """What is valid and probably not meant, or costs more than it looks, with what to do.
+
+        ``above``: the operators that its rows come from, through transforms only.
+        """
+        return iter(())
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """An operator over inputs of known columns; found once in each attempt.
+
+    ``output`` is what its task gives, without control columns. Subclasses change how rows come to the task
+    (:meth:`distributed`) and what is computed from the task's rows (:attr:`finishing`).
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    key: tuple[Column, ...]
+    tables: tuple[StateTable, ...]
+    work: Work
+    output: pa.Schema
+
+    @cached_property
+    def task_schema(self) -> StructType:
+        """What the task yields, control columns included, as Spark spells it."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(pa.schema([*self.output, *CONTROL]))
+
+    @cached_property
+    def finishing(self) -> tuple[list[SparkColumn], ...]:
+        """The selects, one after the other, from the task's rows to the operator's output.
+
+        The same columns serve in any number of epochs, as each costs calls into the JVM.
+        """
+        return ([to_column(column(name)) for name in self.output.names],)
+
+    def finished(self, rows: DataFrame) -> DataFrame:
+        """The operator's output from its task's rows; control columns are left out."""
+        for columns in self.finishing:
+            rows = rows.select(*columns)
+        return rows
+
+    def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
+        """The inputs' rows at their subtasks, with marks and control columns, as ``work`` needs them."""
+        (frame,), (input,) = frames, self.inputs
+        return placed(with_control(with_marks(frame, subtasks), input.keys, subtasks), subtasks)
+
+    def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
+        """After a number left its type in Spark: the error that names the column; ``None`` when it was not here.
+
+        ``frames``: the inputs' rows of the failed epoch.
+        """
+        return None

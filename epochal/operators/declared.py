@@ -1,0 +1,76 @@
+"""What the operators of authors' own classes share: the states and the output that a class declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from epochal.declarations.carried import carried_schema
+from epochal.declarations.keys import RESERVED
+from epochal.declarations.names import require_columns
+from epochal.declarations.spark_errors import at
+from epochal.declarations.state import declared_states
+from epochal.errors import PipelineError
+from epochal.state.table import Column, StateTable
+from epochal.state.type_names import quoted
+from epochal.state.types import nullable_within
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame: DataFrame) -> tuple[StateTable, ...]:
+    """The state tables of the author's class, ``operator.state`` each, over an input.
+
+    Raises ``PipelineError`` or ``SchemaError`` with operator and fix.
+    """
+    names = {column.name.casefold() for column in key}
+    tables = []
+    with at(f"Operator {operator!r}"):
+        carried_schema(frame.schema)
+        for state in declared_states(author).values():
+            table = state.table(operator, key)
+            used = set(names)
+            for column in (*table.sub_key, *table.value):
+                if column.name.casefold() in used:
+                    raise PipelineError(
+                        f"state {state.name!r} has a column {column.name!r}, as the key or the state has already. "
+                        "Rename it."
+                    )
+                used.add(column.name.casefold())
+            tables.append(table)
+    return tuple(tables)
+
+
+def declared_output(operator: str, declared: str | StructType) -> pa.Schema:
+    """The ``output`` of the author's class, read by Spark, as its task gives it: every column may be null.
+
+    Raises ``PipelineError`` with operator and fix.
+    """
+    from pyspark.sql.types import StructType
+
+    with at(f"Operator {operator!r}, output {declared!r}"):
+        schema = StructType.fromDDL(declared) if isinstance(declared, str) else declared
+        if not isinstance(schema, StructType):
+            raise PipelineError("give 'column type, ..' or a StructType.")
+        seen: set[str] = set()
+        for name in schema.names:
+            if name.casefold() in seen:
+                raise PipelineError(f"it names column {name!r} twice.")
+            if name.casefold() in RESERVED:
+                raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
+            seen.add(name.casefold())
+        carried = carried_schema(schema)
+    return pa.schema([field.with_type(nullable_within(field.type)) for field in carried])
+
+
+def check_order(operator: str, columns: Sequence[str], frame: DataFrame) -> None:
+    """Are the columns of ``order_by`` there, and can they be sorted by? Raises ``PipelineError``."""
+    with at(f"Operator {operator!r}, order_by"):
+        require_columns(tuple(columns), frame.columns)
+        for name in columns:
+            if frame.select(quoted(name)).dtypes[0][1].startswith(("map", "variant")):
+                raise PipelineError(f"column {name!r} cannot be sorted by. Order by another, or by a field of it.")

@@ -1,0 +1,94 @@
+"""``process_batch``: the author's function once per subtask and epoch, Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from epochal.declarations.keyed import BatchFunction, Context
+from epochal.declarations.keys import key_columns
+from epochal.declarations.state import declared_states
+from epochal.errors import EpochalError, InvalidInput
+from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.declared import declared_output, declared_tables
+from epochal.state.access import TableAccess
+from epochal.tasks.batch_state import SubtaskBatchState
+from epochal.tasks.operator import Subtask
+from epochal.tasks.output import checked_table
+from epochal.tasks.read_only import read_only
+from epochal.tasks.reporting import author_error, author_traceback
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class ProcessBatchOperator(Operator):
+    """An author's :class:`~epochal.declarations.keyed.BatchFunction`. Its rows come in any order."""
+
+    kind: ClassVar[str] = "process_batch"
+    name: str
+    keys: tuple[str, ...]
+    function: BatchFunction
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input("rows", Distribution.BY_KEY, self.keys),)
+
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        (frame,) = frames
+        key = key_columns(self.name, self.keys, frame.schema)
+        tables = declared_tables(self.name, type(self.function), key, frame)
+        output = declared_output(self.name, self.function.output)
+        work = ProcessBatchWork(self.function, tuple(frame.columns))
+        return OperatorPlan(self.name, self.inputs, key, tables, work, output)
+
+    def details(self) -> dict[str, Any]:
+        function = type(self.function)
+        return {"keys": list(self.keys), "class": function.__name__, "states": list(declared_states(function))}
+
+
+@dataclass(frozen=True)
+class ProcessBatchWork:
+    """``columns`` are the names of the columns that the function sees, in the author's order.
+
+    The function is called in every epoch, also with no rows. Raises ``AuthorError`` for what it raises, ``SchemaError``
+    and ``InvalidKey`` for what it gives that does not fit.
+    """
+
+    function: BatchFunction
+    columns: tuple[str, ...]
+    needs_order: ClassVar[bool] = False
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batch = pa.Table.from_batches(list(rows)).select(self.columns).combine_chunks()
+        states = self._states(subtask)
+        context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
+        where = f"Operator {subtask.operator!r}"
+        try:
+            with read_only(self.function, where):
+                result = self.function.process_batch(batch, states, context)
+        except InvalidInput as error:
+            raise type(error)(f"{where}: {error.message}\n{author_traceback(error)}") from error
+        except EpochalError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise author_error(where, error) from error
+        output = checked_table(subtask.operator, result, subtask.output)
+        for state in states.values():
+            changes = state.changes()
+            if changes is not None:
+                subtask.transaction.stage(state.table.id, changes)
+        yield from output.to_batches()
+
+    def _states(self, subtask: Subtask) -> dict[str, SubtaskBatchState]:
+        tables = {table.id: table for table in subtask.tables}
+        states = {}
+        for name in declared_states(type(self.function)):
+            table = tables[f"{subtask.operator}.{name}"]
+            access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
+            states[name] = SubtaskBatchState(table, access, subtask.ownership)
+        return states

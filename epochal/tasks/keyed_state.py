@@ -1,0 +1,77 @@
+"""What the three accesses to keyed state share: the current key, the write set of a chunk, and its way into a delta."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from epochal.contracts.state import StateView
+from epochal.errors import SchemaError
+from epochal.state.table import StateTable
+from epochal.tasks.fields import Fields, declared
+from epochal.tasks.keys import KeyChunk
+from epochal.tasks.values import Unconvertible, arrow_values
+
+PUT, DELETE = 1, 2
+
+Positions = npt.NDArray[np.int64]
+
+
+class Cursor:
+    """The position, within the chunk, of the key that the author's function is being called for."""
+
+    __slots__ = ("position",)
+
+    def __init__(self) -> None:
+        self.position = 0
+
+
+class KeyedState(ABC):
+    """One declared state while a subtask runs, chunk after chunk of keys; no key comes twice.
+
+    ``begin`` a chunk, let the author read and write through the access at each position of the cursor, then take
+    ``changes``.
+    """
+
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+        self.table = table
+        self._cursor = cursor
+        self._fields = Fields(table.id, table.value)
+        self._keys: KeyChunk
+
+    @abstractmethod
+    def begin(self, keys: KeyChunk) -> None:
+        """Forget the last chunk and start with ``keys``."""
+
+    @abstractmethod
+    def changes(self) -> pa.Table | None:
+        """What the chunk changed, with ``StateTable.delta_schema``, one row per full key; ``None`` for nothing."""
+
+    def _delta(
+        self, positions: Positions, deleted: npt.NDArray[np.bool_], sub_key: pa.Table | None, values: Sequence[Any]
+    ) -> pa.Table:
+        """One row per change: key ``positions[i]``, row i of ``sub_key``, ``values[i]`` unless ``deleted[i]``."""
+        keys = self._keys.table.take(pa.array(positions))
+        arrays = [pa.array(self._keys.groups[positions]), pa.array(np.where(deleted, "delete", "put").tolist())]
+        arrays += [keys.column(column.name) for column in self.table.key]
+        if sub_key is not None:
+            arrays += [sub_key.column(column.name) for column in self.table.sub_key]
+        columns = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
+        for column, field in zip(columns, self.table.value_schema, strict=True):
+            arrays.append(self._column(field, column, positions))
+        return pa.Table.from_arrays(arrays, schema=self.table.delta_schema)
+
+    def _column(self, field: pa.Field, values: Sequence[Any], positions: Positions) -> pa.Array:
+        try:
+            return arrow_values(values, field.type)
+        except Unconvertible as wrong:
+            raise SchemaError(
+                f"Operator {self.table.operator!r}: state {self.table.id!r} was given {wrong.shown} ({wrong.found}) "
+                f"for column {field.name!r} at key {self._keys.shown(int(positions[wrong.position]))}: {wrong}. "
+                f"It is declared as ({declared(self.table.value)}): convert the value first."
+            ) from None

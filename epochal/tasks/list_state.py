@@ -1,0 +1,89 @@
+"""List state: each element a row of the state table, under its position ``_index``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.contracts.state import StateView
+from epochal.declarations.state import ListAccess
+from epochal.state.codec import KeyCodec
+from epochal.state.table import StateTable
+from epochal.tasks.entries import StoredEntries
+from epochal.tasks.keyed_state import Cursor, KeyedState
+from epochal.tasks.keys import KeyChunk
+
+
+@dataclass(slots=True)
+class _Elements:
+    """The list of one key: what is stored, unless it was cleared, then what was added."""
+
+    stored: dict[bytes, Any]
+    added: list[Any] = field(default_factory=list)
+    cleared: bool = False
+
+    @property
+    def kept(self) -> list[Any]:
+        return [] if self.cleared else list(self.stored.values())
+
+
+class KeyedList(KeyedState, ListAccess):
+    """The current key's list."""
+
+    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+        super().__init__(table, view, max_parallelism, cursor)
+        self._index = KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in table.sub_key]))
+        self._entries = StoredEntries(table, view, max_parallelism)
+        self._lists: dict[int, _Elements] = {}
+
+    def begin(self, keys: KeyChunk) -> None:
+        self._keys = keys
+        self._entries.begin(keys)
+        self._lists = {}
+
+    def get(self) -> list[Any]:
+        here = self._here()
+        return list(map(self._fields.copied, here.kept + here.added)) if self._fields.nested else here.kept + here.added
+
+    def append(self, *values: Any, **columns: Any) -> None:
+        self._here().added.append(self._fields.value(values, columns))
+
+    def extend(self, elements: Iterable[Any]) -> None:
+        self._here().added += [self._fields.one(element) for element in elements]
+
+    def clear(self) -> None:
+        here = self._here()
+        here.cleared, here.added = True, []
+
+    def __len__(self) -> int:
+        here = self._here()
+        return len(here.added) + (0 if here.cleared else len(here.stored))
+
+    def changes(self) -> pa.Table | None:
+        positions: list[int] = []
+        indices: list[bytes] = []
+        values: list[Any] = []
+        gone: list[bool] = []
+        for position, elements in self._lists.items():
+            # A list's indices always run from 0: elements are only added at the end, or all removed.
+            first = 0 if elements.cleared else len(elements.stored)
+            new = [self._index.encode_one([first + offset]) for offset in range(len(elements.added))]
+            left_over = list(elements.stored)[len(new) :] if elements.cleared else []
+            positions += [position] * (len(new) + len(left_over))
+            indices += new + left_over
+            values += elements.added + [None] * len(left_over)
+            gone += [False] * len(new) + [True] * len(left_over)
+        if not positions:
+            return None
+        return self._delta(np.array(positions), np.array(gone), self._index.decode(indices), values)
+
+    def _here(self) -> _Elements:
+        position = self._cursor.position
+        elements = self._lists.get(position)
+        if elements is None:
+            elements = self._lists[position] = _Elements(self._entries.all(position))
+        return elements

@@ -1,0 +1,146 @@
+"""The task of a stateful operator: (state at the parent epoch, slice) -> (output, delta), and nothing else.
+
+It never changes state in place (design decision 1), so that Spark may run it twice, speculate or lose it: each run has
+its own transaction, and only the one whose handle reaches a published manifest has ever happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Protocol
+
+import pyarrow as pa
+
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope
+from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
+from epochal.snapshots.chain import Chain
+from epochal.state.table import Column, StateTable
+from epochal.tasks import points
+from epochal.tasks.calls import Call, CallReader
+from epochal.tasks.reporting import Reporting
+from epochal.tasks.worker import prepare_worker
+
+HANDLE, SUBTASK = "_handle", "_subtask"
+CONTROL = (pa.field(HANDLE, pa.binary()), pa.field(SUBTASK, pa.int32()))
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Which keys a subtask may touch: those whose key group it owns."""
+
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+
+
+@dataclass(frozen=True)
+class Subtask:
+    """What T2 sees of one subtask: who it is, its tables, its transaction."""
+
+    operator: str
+    epoch: EpochScope
+    ownership: Ownership
+    key: tuple[Column, ...]
+    tables: tuple[StateTable, ...]
+    output: pa.Schema
+    transaction: StateTransaction
+
+    @property
+    def subtask(self) -> int:
+        return self.ownership.subtask
+
+    @property
+    def max_parallelism(self) -> int:
+        return self.ownership.max_parallelism
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.key)
+
+
+class Work(Protocol):
+    """T2 of one kind of operator. Frozen and serialisable: what belongs to a run lives in ``run``."""
+
+    needs_order: ClassVar[bool]
+    """Whether ``run`` wants the rows sorted by key; if so they stream, if not the task reads all of them first."""
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read all ``rows`` of the subtask, stage its changes, yield its output with the columns ``subtask.output``."""
+
+
+@dataclass(frozen=True)
+class OperatorTask:
+    """The function of ``mapInArrow`` for one operator in one epoch; input and output are in the package's docstring.
+
+    Raises what the backend, the author's code and the checks raise, as ``EpochalError`` marked by :class:`Reporting`.
+    Transactions that were not pre-committed by then have been discarded.
+    """
+
+    operator: str
+    work: Work
+    backend: StateBackend
+    epoch: EpochScope
+    parallelism: int
+    max_parallelism: int
+    tables: tuple[StateTable, ...]
+    chains: Mapping[str, Chain]
+    key: tuple[Column, ...]
+    output: pa.Schema
+    silent: bool = False
+    """Nobody reads the output: give only the handles."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """What the task yields."""
+        return pa.schema([*self.output, *CONTROL])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        with Reporting(f"Operator {self.operator!r}", self.epoch.epoch) as reporting:
+            for subtask, rows in self._calls(batches):
+                reporting.subtask, reporting.step = subtask, "T1"
+                yield from self._serve(subtask, rows, reporting)
+
+    def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
+        reader = CallReader(self.operator, tuple(column.name for column in self.key))
+        return reader.in_order(batches) if self.work.needs_order else reader.gathered(batches)
+
+    def _serve(self, subtask: int, rows: Iterator[pa.RecordBatch], reporting: Reporting) -> Iterator[pa.RecordBatch]:
+        epoch = self.epoch.epoch
+        transaction = self.backend.start(self._scope(subtask))
+        try:
+            points.OPENED.hit(epoch)
+            reporting.step = "T2"
+            for batch in self.work.run(self._subtask(subtask, transaction), rows):
+                if batch.num_rows and not self.silent:
+                    yield self._with_control(batch)
+            points.PROCESSED.hit(epoch)
+            reporting.step = "T3"
+            points.BEFORE_PRE_COMMIT.hit(epoch)
+            handle = transaction.pre_commit()
+        except BaseException:
+            transaction.discard()
+            raise
+        points.PRE_COMMITTED.hit(epoch)
+        yield self._handle_row(handle, subtask)
+
+    def _scope(self, subtask: int) -> StateTaskScope:
+        return StateTaskScope(
+            self.epoch, self.operator, subtask, self.parallelism, self.max_parallelism, self.tables, self.chains
+        )
+
+    def _subtask(self, subtask: int, transaction: StateTransaction) -> Subtask:
+        ownership = Ownership(subtask, self.parallelism, self.max_parallelism)
+        return Subtask(self.operator, self.epoch, ownership, self.key, self.tables, self.output, transaction)
+
+    def _with_control(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        nulls = [pa.nulls(batch.num_rows, field.type) for field in CONTROL]
+        return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=self.schema)
+
+    def _handle_row(self, handle: Handle, subtask: int) -> pa.RecordBatch:
+        nulls = [pa.nulls(1, field.type) for field in self.output]
+        control = [pa.array([handle.encode()], pa.binary()), pa.array([subtask], pa.int32())]
+        return pa.RecordBatch.from_arrays([*nulls, *control], schema=self.schema)

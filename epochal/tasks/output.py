@@ -1,0 +1,120 @@
+"""The rows that an author's function gives back, checked and turned into Arrow a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import GeneratorType
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.errors import SchemaError
+from epochal.tasks.values import Unconvertible, arrow_values
+
+
+class OutputRows:
+    """Collects output rows, tuples in the output's order or mappings by its names, until they are taken as a batch.
+
+    Every complaint is a ``SchemaError`` that names the operator and the schema that it declares.
+    """
+
+    def __init__(self, operator: str, schema: pa.Schema) -> None:
+        self._operator = operator
+        self._schema = schema
+        self._rows: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, result: Iterable[Any] | None) -> None:
+        """Take what one call of the author's function gave: rows, or nothing. Runs the author's generator."""
+        if isinstance(result, (GeneratorType, list)):
+            self._rows.extend(result)
+            return
+        if result is None:
+            return
+        if isinstance(result, (tuple, str, bytes, Mapping)) or not isinstance(result, Iterable):
+            raise SchemaError(
+                f"{self._who()} must yield its output rows, or return a list of them; it returned {_short(result)}."
+            )
+        self._rows.extend(result)
+
+    def take(self) -> pa.RecordBatch:
+        """All rows since the last call, in order, with the output schema."""
+        rows, self._rows = self._rows, []
+        columns = self._columns(rows)
+        arrays = [self._array(field, values) for field, values in zip(self._schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _columns(self, rows: list[Any]) -> Sequence[Sequence[Any]]:
+        if not rows:
+            return [()] * len(self._schema)
+        kinds = set(map(type, rows))
+        if all(issubclass(kind, (tuple, list)) for kind in kinds):
+            if set(map(len, rows)) == {len(self._schema)}:
+                return list(zip(*rows, strict=True))
+            wrong = next(row for row in rows if len(row) != len(self._schema))
+            raise SchemaError(f"{self._who()} gave a row of {len(wrong)} values, {_short(wrong)}. {self._declared()}")
+        return list(zip(*(self._by_position(row) for row in rows), strict=True))
+
+    def _by_position(self, row: Any) -> Sequence[Any]:
+        if isinstance(row, (tuple, list)) and len(row) == len(self._schema):
+            return row
+        if not isinstance(row, Mapping):
+            raise SchemaError(f"{self._who()} gave {_short(row)}, which is not an output row. {self._declared()}")
+        unknown = [name for name in row if name not in self._schema.names]
+        missing = [name for name in self._schema.names if name not in row]
+        if unknown or missing:
+            what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(str, unknown))}"] * bool(
+                unknown
+            )
+            raise SchemaError(f"{self._who()} gave a row that {' and '.join(what)}: {_short(row)}. {self._declared()}")
+        return [row[name] for name in self._schema.names]
+
+    def _array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        try:
+            return arrow_values(values, field.type)
+        except Unconvertible as wrong:
+            raise SchemaError(
+                f"{self._who()} gave {wrong.shown} ({wrong.found}) for output column {field.name!r}, which is "
+                f"{field.type}: {wrong}. {self._declared()}"
+            ) from None
+
+    def _who(self) -> str:
+        return f"Operator {self._operator!r}: its function"
+
+    def _declared(self) -> str:
+        return f"Its output is declared as: {schema_text(self._schema)}."
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """``origin string, streak int32``: the columns of a schema in a message."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def checked_table(operator: str, result: Any, schema: pa.Schema) -> pa.Table:
+    """What a ``process_batch`` function returned, as a table of exactly ``schema``. Raises ``SchemaError``."""
+    if result is None:
+        return schema.empty_table()
+    who = f"Operator {operator!r}: its function"
+    declared = f"Its output is declared as: {schema_text(schema)}."
+    if isinstance(result, pa.RecordBatch):
+        result = pa.Table.from_batches([result])
+    if not isinstance(result, pa.Table):
+        raise SchemaError(f"{who} must return a pyarrow.Table; it returned {_short(result)}. {declared}")
+    if sorted(result.column_names) != sorted(schema.names):
+        raise SchemaError(f"{who} returned the columns {', '.join(result.column_names) or '(none)'}. {declared}")
+    columns = []
+    for field in schema:
+        try:
+            columns.append(result.column(field.name).cast(field.type))
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"{who} returned column {field.name!r} as {result.column(field.name).type}: {error}. {declared}"
+            ) from None
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return f"{shown[:97]}..." if len(shown) > 100 else shown

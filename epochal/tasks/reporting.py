@@ -1,0 +1,127 @@
+"""How a failure travels from a task to the driver: as one machine-readable line in the text of the exception.
+
+Spark hands the driver the text of what a Python worker raised and nothing else. The task therefore ends that text with
+``epochal-failure: {Failure as JSON}``, and :func:`epochal.engine.failures.failure_of` looks for that line.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import traceback
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Literal
+
+from epochal.contracts.catalog import Failure
+from epochal.errors import AuthorError, EpochAborted, EpochalError, StorageFull, TransientAuthorError
+
+MARKER = "epochal-failure: "
+TRACEBACK_TITLE = "Traceback (most recent call last):"
+LONGEST_TRACEBACK = 20_000
+
+_MACHINERY = tuple(
+    f"{folder}/"
+    for package in ("epochal", "pyspark", "py4j")
+    for folder in getattr(find_spec(package), "submodule_search_locations", ())
+)
+
+
+def author_traceback(error: BaseException) -> str:
+    """The traceback of ``error`` and its causes as Python prints it, without the frames of Epochal and of Spark."""
+    report = traceback.TracebackException.from_exception(error, compact=True)
+    pending: list[traceback.TracebackException | None] = [report]
+    while pending:
+        link = pending.pop()
+        if link is None:
+            continue
+        link.stack = traceback.StackSummary.from_list(
+            [frame for frame in link.stack if not _is_machinery(frame.filename)]
+        )
+        pending += [link.__cause__, link.__context__]
+    text = "".join(report.format()).rstrip()
+    return text if len(text) <= LONGEST_TRACEBACK else f"{text[:2000]}\n...\n{text[2000 - LONGEST_TRACEBACK :]}"
+
+
+def author_error(where: str, error: BaseException) -> AuthorError:
+    """``error``, raised by the author's code at ``where`` (``Operator 'delays', key (origin='JFK')``)."""
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    kind = TransientAuthorError if _may_pass(error) else AuthorError
+    return kind(f"{where}: the author's code raised {what}\n{author_traceback(error)}")
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the operating system stands behind it, as with every client of a network, whatever it raises itself."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, (OSError, MemoryError)):
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def translated(error: Exception) -> EpochalError:
+    """``error`` as one of Epochal's own."""
+    if isinstance(error, EpochalError):
+        return error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(
+            f"No space is left where a task was writing ({error}). Free space there; the epoch is tried again."
+        )
+    return EpochAborted(f"{type(error).__name__}: {error}\n{_whole_traceback(error)}")
+
+
+def as_failure(error: EpochalError, step: str | None = None) -> Failure:
+    """What the catalog keeps of ``error``; a traceback in its message becomes the failure's traceback."""
+    message, title, rest = error.message.partition(TRACEBACK_TITLE)
+    if title:
+        return Failure(type=error.slug, message=message.strip(), step=step, traceback=(title + rest).rstrip())
+    return Failure(type=error.slug, message=message.strip(), step=step)
+
+
+def encode(failure: Failure) -> str:
+    return MARKER + json.dumps(failure.model_dump(), sort_keys=True)
+
+
+@dataclass
+class Reporting:
+    """A ``with`` block around a task: whatever leaves it is an ``EpochalError`` whose text ends with the marker line.
+
+    ``step`` is moved on by the task as it goes.
+    """
+
+    owner: str
+    """``Operator 'delays'`` or ``Sink 'out'``: how messages name the task."""
+    epoch: int
+    step: Literal["T1", "T2", "T3"] = "T1"
+    subtask: int | None = None
+
+    def __enter__(self) -> Reporting:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception):
+            return
+        known = translated(error)
+        failure = as_failure(known, self.step)
+        if self.owner not in failure.message:
+            failure = failure.model_copy(update={"message": f"{self._where()}: {failure.message}"})
+        text = f"{failure.message}\n{failure.traceback or ''}".rstrip()
+        raise type(known)(f"{text}\n{encode(failure)}") from error
+
+    def _where(self) -> str:
+        task = self.owner if self.subtask is None else f"{self.owner}, subtask {self.subtask}"
+        return f"{task}, epoch {self.epoch}, {self.step}"
+
+
+def _whole_traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith(_MACHINERY)

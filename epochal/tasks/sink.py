@@ -1,0 +1,57 @@
+"""The task of a sink: one transaction per partition of the sink's input (T1 start, T2 write, T3 pre-commit)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.tasks import points
+from epochal.tasks.reporting import Reporting
+from epochal.tasks.worker import prepare_worker
+
+SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("handle", pa.binary())])
+
+
+@dataclass(frozen=True)
+class SinkTask:
+    """Writes its partition's rows within one transaction of the sink's backend; gives one row of ``SINK_RESULT``.
+
+    A sink's subtasks are the partitions of its input, so ``partition`` is Spark's partition id within the job. Raises
+    the backend's errors, translated and marked by :class:`Reporting`; the transaction has then been discarded.
+    """
+
+    sink: str
+    backend: SinkBackend
+    epoch: EpochScope
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        subtask = current_partition()
+        with Reporting(f"Sink {self.sink!r}", self.epoch.epoch, subtask=subtask) as reporting:
+            transaction = self.backend.start(TaskScope(self.epoch, self.sink, subtask))
+            try:
+                points.OPENED.hit(self.epoch.epoch)
+                reporting.step = "T2"
+                for batch in batches:
+                    transaction.write(batch)
+                points.PROCESSED.hit(self.epoch.epoch)
+                reporting.step = "T3"
+                points.BEFORE_PRE_COMMIT.hit(self.epoch.epoch)
+                handle = transaction.pre_commit()
+            except BaseException:
+                transaction.discard()
+                raise
+            points.PRE_COMMITTED.hit(self.epoch.epoch)
+            row = {"sink": [self.sink], "partition": [subtask], "handle": [handle.encode()]}
+            yield pa.RecordBatch.from_pydict(row, schema=SINK_RESULT)
+
+
+def current_partition() -> int:
+    """The partition of the Spark task that this process is running; 0 outside Spark, as in tests."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

@@ -1,0 +1,373 @@
+"""T2 of ``process``: the author's function over rows, state and output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.backends.heap import HeapBackend
+from epochal.contracts.catalog import Failure
+from epochal.contracts.identity import TaskScope
+from epochal.contracts.state import StateTransaction
+from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.state import ListState, MapState, ValueState, declared_states
+from epochal.engine.failures import failure_of
+from epochal.errors import AuthorError, HandlesIncomplete, InvalidKey, SchemaError, SnapshotError
+from epochal.operators.process import ProcessWork
+from epochal.state.table import Column
+
+KEY = (Column(name="plane", type="string"),)
+ROW = pa.schema([("plane", pa.string()), ("delay", pa.int32())])
+OUTPUT = pa.schema([("plane", pa.string()), ("total", pa.int64())])
+
+
+class Total(KeyedProcess):
+    total = ValueState("total bigint, epochs int")
+    output = "plane string, total bigint"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+        old = self.total.get()
+        total, epochs = (old.total, old.epochs) if old else (0, 0)
+        total += sum(row.delay for row in rows)
+        if total < 0:
+            self.total.clear()
+        else:
+            self.total.set(total, epochs + 1)
+        yield key.plane, total
+
+
+def tables(process: type[KeyedProcess], key: Sequence[Column] = KEY) -> Any:
+    return tuple(state.table("operator", tuple(key)) for state in declared_states(process).values())
+
+
+@pytest.fixture
+def operator(make_operator: Any) -> Callable[..., Any]:
+    def make(process: type[KeyedProcess], **more: Any) -> Any:
+        more = {"row": ROW, "output": OUTPUT, "key": KEY, "tables": tables(process), **more}
+        return make_operator(**{"work": ProcessWork(process, tuple(more["row"].names)), **more})
+
+    return make
+
+
+def rows(**delays: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"plane": plane, "delay": delay} for plane, of_plane in delays.items() for delay in of_plane]
+
+
+def totals(output: list[dict[str, Any]]) -> dict[str, int]:
+    found = {row["plane"]: row["total"] for row in output}
+    assert len(found) == len(output)
+    return found
+
+
+def failure(operator: Any, input: list[dict[str, Any]], error: type[Exception]) -> Failure:
+    with pytest.raises(error) as raised:
+        operator.attempt(input)
+    return failure_of(raised.value)
+
+
+def test_state_goes_from_epoch_to_epoch(operator: Any) -> None:
+    total = operator(Total)
+    assert totals(total.run(rows(a=[1, 2], b=[5]))) == {"a": 3, "b": 5}
+    assert total.run(rows(a=[10])) == [{"plane": "a", "total": 13}]
+    assert total.run([]) == []
+    assert total.state(total.tables[0]) == {("a",): (13, 2), ("b",): (5, 1)}
+
+
+def test_cleared_state_is_gone(operator: Any) -> None:
+    total = operator(Total)
+    total.run(rows(a=[1], b=[1]))
+    total.run(rows(a=[-2], c=[-1]))
+    assert total.state(total.tables[0]) == {("b",): (1, 1)}
+    assert total.run(rows(a=[4])) == [{"plane": "a", "total": 4}]
+
+
+def test_a_task_that_is_run_twice_gives_the_same_and_harms_nothing(operator: Any) -> None:
+    total = operator(Total)
+    total.run(rows(a=[1], b=[2]))
+    first, _ = total.attempt(rows(a=[1], c=[1]))
+    second, handles = total.attempt(rows(a=[1], c=[1]))
+    assert first == second
+    total.commit(handles)
+    assert total.state(total.tables[0]) == {("a",): (2, 2), ("b",): (2, 1), ("c",): (1, 1)}
+
+
+def test_every_subtask_answers_and_one_without_changes_writes_nothing(operator: Any) -> None:
+    total = operator(Total)
+    _, handles = total.attempt([])
+    assert sorted(handle.subtask for handle in handles) == [0, 1, 2, 3]
+    assert [handle.rows for handle in handles] == [0, 0, 0, 0]
+    assert all(handle.payload["deltas"] == [] for handle in handles)
+
+
+def test_the_handle_row_is_the_last_of_its_subtask(operator: Any) -> None:
+    total = operator(Total, subtasks_of_task=4)
+    input = rows(**{plane: [1] for plane in "abcdefgh"})
+    subtasks = {row["plane"]: row["_subtask"] for row in total.table(input).to_pylist()}
+    (batches,) = total.batches(input)
+    answered: list[int] = []
+    for row in pa.Table.from_batches(total.task()(iter(batches))).to_pylist():
+        if row["_handle"] is None:
+            assert subtasks[row["plane"]] == len(answered)
+        else:
+            answered.append(row["_subtask"])
+    assert answered == [0, 1, 2, 3]
+
+
+def test_rows_come_in_order_and_whole_however_they_are_cut(operator: Any) -> None:
+    class Seen(KeyedProcess):
+        output = "plane string, delays string"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            yield {"delays": ",".join(str(row.delay) for row in rows), "plane": key.plane}
+
+    output = pa.schema([("plane", pa.string()), ("delays", pa.string())])
+    input = rows(a=[3, 1, 2, 9, 8, 7, 6], b=[2, 1], c=[5])
+    for batch_rows in (1, 2, 3, 100):
+        seen = operator(Seen, output=output, order_by=("delay",), batch_rows=batch_rows)
+        given = {row["plane"]: row["delays"] for row in seen.attempt(input)[0]}
+        assert given == {"a": "1,2,3,6,7,8,9", "b": "1,2", "c": "5"}
+
+
+def test_list_and_map_state(operator: Any) -> None:
+    class Recent(KeyedProcess):
+        recent = ListState("delay int")
+        counts = MapState(key="delay int", value="times int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            for row in rows:
+                if row.delay == 0:
+                    self.recent.clear()
+                    self.counts.clear()
+                elif row.delay < 0:
+                    self.counts.remove(-row.delay)
+                    assert -row.delay not in self.counts
+                else:
+                    self.recent.append(row.delay)
+                    self.counts[row.delay] = self.counts.get(row.delay, 0) + 1
+            assert len(self.recent) == len(self.recent.get())
+
+    recent = operator(Recent, order_by=())
+    elements, counts = recent.tables
+    recent.run(rows(a=[1, 1, 2], b=[7]))
+    recent.run(rows(a=[3], b=[8]))
+    assert recent.state(elements) == {
+        **{("a", index): (delay,) for index, delay in enumerate([1, 1, 2, 3])},
+        ("b", 0): (7,),
+        ("b", 1): (8,),
+    }
+    assert recent.state(counts) == {("a", 1): (2,), ("a", 2): (1,), ("a", 3): (1,), ("b", 7): (1,), ("b", 8): (1,)}
+    recent.run(rows(a=[0, 5], b=[-7, -100]))
+    assert recent.state(elements) == {("a", 0): (5,), ("b", 0): (7,), ("b", 1): (8,)}
+    assert recent.state(counts) == {("a", 5): (1,), ("b", 8): (1,)}
+
+
+def test_the_whole_map_and_its_order(operator: Any) -> None:
+    class Words(KeyedProcess):
+        words = MapState(key="language string, word string", value="times int, last timestamp")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            stored = self.words.items()
+            assert [entry for entry, _ in stored] == sorted(entry for entry, _ in stored)
+            assert all(entry.language == "en" and value.last.tzinfo is not None for entry, value in stored)
+            for row in rows:
+                self.words[("en", f"w{row.delay}")] = (row.delay, datetime(2013, 1, 1, tzinfo=UTC))
+            assert self.words.keys() == sorted(self.words.keys())
+            yield key.plane, len(self.words.items())
+
+    words = operator(Words)
+    assert totals(words.run(rows(a=[3, 1], b=[2]))) == {"a": 2, "b": 1}
+    assert totals(words.run(rows(a=[2, 1], b=[2]))) == {"a": 3, "b": 1}
+
+
+def test_an_author_s_exception_names_operator_and_key_and_shows_only_his_own_frames(operator: Any) -> None:
+    class Broken(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            yield key.plane, 1 // (rows[0].delay - 7)
+
+    found = failure(operator(Broken), rows(a=[1], b=[7]), AuthorError)
+    assert found.type == "author-error"
+    assert found.step == "T2"
+    assert found.message == (
+        "Operator 'operator', key (plane='b'): the author's code raised ZeroDivisionError: "
+        "integer division or modulo by zero"
+    )
+    assert found.traceback is not None
+    assert "yield key.plane, 1 // (rows[0].delay - 7)" in found.traceback
+    assert "epochal/engine" not in found.traceback
+    assert found.traceback.endswith("ZeroDivisionError: integer division or modulo by zero")
+
+
+def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
+    class Broken(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def __init__(self) -> None:
+            raise LookupError("no such file")
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None: ...
+
+    found = failure(operator(Broken), [], AuthorError)
+    assert "making Broken" in found.message and "no such file" in found.message
+
+
+GIVEN = {
+    "arity": ([("a", 1, 2)], "a row of 3 values"),
+    "type": ([("a", "x")], "'x' (str) for output column 'total'"),
+    "fraction": ([("a", 1.5)], "1.5 (float) for output column 'total'"),
+    "range": ([("a", 1 << 70)], "output column 'total'"),
+    "missing": ([{"plane": "a"}], "lacks total"),
+    "unknown": ([{"plane": "a", "total": 1, "when": 2}], "has when"),
+    "scalar": ([3], "gave 3, which is not an output row"),
+    "text": ("abc", "must yield its output rows"),
+    "tuple": (("a", 1), "must yield its output rows"),
+    "number": (7, "must yield its output rows"),
+}
+
+
+@pytest.mark.parametrize(("given", "complaint"), GIVEN.values(), ids=GIVEN.keys())
+def test_output_that_does_not_fit_is_refused_with_the_declared_schema(
+    operator: Any, given: Any, complaint: str
+) -> None:
+    class Wrong(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Any:
+            return given
+
+    found = failure(operator(Wrong), rows(a=[1]), SchemaError)
+    assert found.type == "invalid-schema"
+    assert complaint in found.message
+    assert "operator" in found.message
+    if "must yield" not in complaint:
+        assert "Its output is declared as: plane string, total int64." in found.message
+
+
+STATE_MISUSE: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "set arity": (lambda p: p.value.set(1, 2, 3), "declared as (count int, word string)"),
+    "set unknown name": (lambda p: p.value.set(count=1, what=2), "declared as (count int, word string)"),
+    "set type": (lambda p: p.value.set("x", "y"), "'x' (str) for column 'count' at key (plane='a')"),
+    "append type": (lambda p: p.list.append("x"), "'x' (str) for column 'element' at key (plane='a')"),
+    "map value": (lambda p: p.map.put("k", "v"), "'v' (str) for column 'number' at key (plane='a')"),
+    "map key": (lambda p: p.map.put(1, 1), "1 cannot be a key of this map, whose key is (word string)"),
+    "map null key": (lambda p: p.map.get(None), "None cannot be a key of this map"),
+}
+
+
+@pytest.mark.parametrize(("misuse", "complaint"), STATE_MISUSE.values(), ids=STATE_MISUSE.keys())
+def test_state_that_does_not_fit_is_refused_by_name(
+    operator: Any, misuse: Callable[[Any], Any], complaint: str
+) -> None:
+    class Wrong(KeyedProcess):
+        value = ValueState("count int, word string")
+        list = ListState("element int")
+        map = MapState(key="word string", value="number int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            misuse(self)
+
+    found = failure(operator(Wrong), rows(a=[1]), SchemaError)
+    assert complaint in found.message
+    assert "operator." in found.message
+
+
+def test_null_keys_are_refused_with_the_fix(operator: Any) -> None:
+    found = failure(operator(Total), [{"plane": None, "delay": 1}, *rows(a=[1])], InvalidKey)
+    assert found.type == "invalid-key"
+    assert "'plane'" in found.message and 'where("`plane` IS NOT NULL")' in found.message
+    assert "at least 1 row of its input has null" in found.message and "(plane=null)" in found.message
+
+
+def test_rows_without_their_mark_are_refused(operator: Any) -> None:
+    total = operator(Total)
+    table = total.table(rows(a=[1]))
+    orphans = table.filter(pa.compute.is_null(table["_mark"]))
+    with pytest.raises(HandlesIncomplete, match="without its mark"):
+        list(total.task()(iter(orphans.to_batches())))
+
+
+def test_a_mark_that_comes_twice_is_refused(operator: Any) -> None:
+    total = operator(Total)
+    with pytest.raises(HandlesIncomplete, match="called twice"):
+        list(total.task()(iter(total.table([]).to_batches() * 2)))
+
+
+def test_several_key_columns_of_several_types(operator: Any) -> None:
+    class Count(KeyedProcess):
+        count = ValueState("count int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            self.count.set((self.count.get() or 0) + len(rows))
+            yield f"{key.day:%d}/{key.number}/{key.time:%H%z}", self.count.get()
+
+    types = {"day": "date", "number": "bigint", "time": "timestamp"}
+    key = [Column(name=name, type=type) for name, type in types.items()]
+    row = pa.schema([("day", pa.date32()), ("number", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
+    count = operator(Count, key=key, row=row, tables=tables(Count, key))
+    time = datetime(2013, 1, 2, 5, tzinfo=UTC)
+    input = [{"day": time.date(), "number": number, "time": time} for number in (1, 1, 2)]
+    for epoch in (1, 2):
+        assert totals(count.run(input)) == {"02/1/05+0000": 2 * epoch, "02/2/05+0000": epoch}
+
+
+@pytest.mark.parametrize("look", [1, 2, 3, 7])
+def test_entries_that_are_read_ahead_are_those_of_the_right_key(operator: Any, look: int) -> None:
+    class Sometimes(KeyedProcess):
+        delays = ListState("delay int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            if ctx.epoch == 1:
+                self.delays.extend(row.delay for row in rows)
+            elif rows[0].delay % look == 0:
+                yield key.plane, sum(self.delays.get())
+
+    work = ProcessWork(Sometimes, tuple(ROW.names), chunk_rows=11)
+    sometimes = operator(Sometimes, parallelism=1, work=work)
+    input = rows(**{f"plane{number:03}": [number] * (number % 3 + 1) for number in range(60)})
+    sometimes.run(input)
+    wanted = {f"plane{number:03}": number * (number % 3 + 1) for number in range(0, 60, look)}
+    assert totals(sometimes.run(input)) == wanted
+
+
+def test_a_key_with_more_rows_than_a_chunk_is_called_once(operator: Any) -> None:
+    total = operator(Total, work=ProcessWork(Total, tuple(ROW.names), chunk_rows=4), batch_rows=2)
+    assert totals(total.run(rows(a=range(50), b=range(3), c=[1]))) == {"a": 1225, "b": 3, "c": 1}
+    assert total.state(total.tables[0])[("a",)] == (1225, 1)
+
+
+@dataclass(frozen=True)
+class WatchedBackend:
+    """A heap backend that remembers its transactions."""
+
+    backend: HeapBackend
+    started: list[StateTransaction]
+
+    def start(self, task: TaskScope) -> StateTransaction:
+        self.started.append(self.backend.start(task))
+        return self.started[-1]
+
+
+def test_a_task_that_is_given_up_discards(operator: Any) -> None:
+    total = operator(Total)
+    watched = WatchedBackend(total.backend, [])
+    total.backend = watched
+    batches = total.batches(rows(**{plane: [1] for plane in "abcdefgh"}))[0]
+    output = total.task()(iter(batches))
+    next(output)
+    output.close()
+    (transaction,) = watched.started
+    with pytest.raises(SnapshotError, match="ended"):
+        transaction.pre_commit()
+    assert list(Path(total.store.url).rglob("*.parquet")) == []
