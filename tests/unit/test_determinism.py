@@ -219,5 +219,5 @@ def test_settings_that_fit() -> None:
     keyed = made.read("rows", generator.source(COLUMNS)).key_by("user")
     keyed.process(Typed, seen=7, share=1, names=("a",), nothing="anything")
     (node,) = made.graph().operators
-    found: Any = node.process  # type: ignore[union-attr]
+    found: Any = node.operator.process  # type: ignore[attr-defined]
     assert (found.seen, found.share, found.names, found.nothing) == (7, 1.0, ("a",), "anything")
