@@ -57,7 +57,7 @@ def run(folder: Path) -> list[Result]:
     settings = engine.configuration(folder / "epochal")
     with (
         engine.engine_session(settings) as spark,
-        patch("epochal.engine.program.find", lambda group, name: partial(TimedBackend, times)),
+        patch("epochal.engine.assembly.find", lambda group, name: partial(TimedBackend, times)),
     ):
         epochs = engine.run_epochs(pipelines.aggregate(source), spark, folder / "epochal", settings, FILES)
     slowest: dict[int, float] = {}

@@ -21,6 +21,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.engine import points
 from epochal.engine.job import Participants
+from epochal.engine.program import CurrentProgram
 from epochal.errors import Fenced, SinkUnavailable
 from epochal.snapshots.manifest import Manifest
 
@@ -59,8 +60,7 @@ class CommitQueue:
     """Prepared epochs on their way to committed. ``retain`` is E7, called once for each published epoch."""
 
     catalog: Catalog
-    participants: Participants
-    limit: int
+    current: CurrentProgram
     retain: Retain = lambda epoch: None
     epochs: list[PreparedEpoch] = field(default_factory=list)
     waiting: dict[str, Waiting] = field(default_factory=dict)
@@ -69,12 +69,12 @@ class CommitQueue:
     hurried: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
     retaining: threading.Lock = field(default_factory=threading.Lock)
-    """Held while an epoch is retained: E7 looks at the participants, which a reconfiguration changes."""
+    """Held while an epoch is retained: a reconfiguration may not put another program in place meanwhile."""
 
     def submit(self, scope: EpochScope, manifest: Manifest) -> None:
         """Queue an epoch that has been prepared; epochs come in order."""
         with self.changed:
-            self.epochs.append(PreparedEpoch(scope, manifest, set(self.participants.sinks)))
+            self.epochs.append(PreparedEpoch(scope, manifest, set(self._participants.sinks)))
             self.changed.notify_all()
 
     def is_open(self, sink: str, epoch: int) -> bool:
@@ -103,17 +103,21 @@ class CommitQueue:
 
     @property
     def has_room(self) -> bool:
-        """False while ``limit`` epochs are prepared and not committed: then no further epoch may be opened."""
-        return len(self.epochs) < self.limit
+        """False while ``max_uncommitted_epochs`` are prepared and not committed: then no further one may be opened."""
+        return len(self.epochs) < self.current.program.configuration.max_uncommitted_epochs
 
     @property
     def empty(self) -> bool:
         return not self.epochs
 
+    @property
+    def _participants(self) -> Participants:
+        return self.current.program.participants
+
     def step(self) -> bool:
         """One round over all sinks and epochs. True when something was done. Raises ``Fenced``."""
         progress = False
-        for sink in self.participants.sinks:
+        for sink in self._participants.sinks:
             progress |= self._commit_sink(sink)
         while self.epochs and not self.epochs[0].open_sinks:
             self._publish(self.epochs[0])
@@ -122,7 +126,7 @@ class CommitQueue:
 
     def _commit_sink(self, sink: str) -> bool:
         progress = False
-        backend = self.participants.sinks[sink]
+        backend = self._participants.sinks[sink]
         for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
             points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
             try:
@@ -173,7 +177,7 @@ class CommitQueue:
         self.catalog.commit_epoch(number)
         points.E6_PUBLISHED.hit(number)
         for name, slice in epoch.manifest.slices.items():
-            self.participants.sources[name].acknowledge(slice)
+            self._participants.sources[name].acknowledge(slice)
         points.E6_ACKNOWLEDGED.hit(number)
         log.info("E6 publish: epoch %s is committed", epoch.scope.key)
         with self.changed:

@@ -15,6 +15,7 @@ from epochal.engine import points
 from epochal.engine.background import Background, Work
 from epochal.engine.bases import PendingBases
 from epochal.engine.position import Position
+from epochal.engine.program import CurrentProgram
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.snapshots.chain import Chain
@@ -42,14 +43,14 @@ RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
 class Compaction:
     """Considered once after each published epoch. Without a ``background`` the work is done in the call itself.
 
-    ``configuration``: of the version in place; a reconfiguration replaces it. ``on_spark`` makes the writer for large
+    ``on_spark`` makes the writer for large
     state; without it everything is written in the driver.
     """
 
     store: SnapshotStore
     position: Position
     bases: PendingBases
-    configuration: Configuration
+    current: CurrentProgram
     background: Background | None = None
     on_spark: Callable[[Configuration], RangeWriter] | None = None
     clock: Callable[[], float] = time.monotonic
@@ -82,7 +83,7 @@ class Compaction:
 
     @property
     def _policy(self) -> CompactionPolicy:
-        configuration = self.configuration
+        configuration = self.current.program.configuration
         return CompactionPolicy(
             configuration.compact_after_epochs, configuration.compact_after_share, configuration.compact_after_bytes
         )
@@ -121,13 +122,13 @@ class Compaction:
         self.bases.offer(tuple(written))
 
     def _writer(self, chains: Sequence[Chain]) -> RangeWriter:
-        configuration, size = self.configuration, bytes_of_bases(chains) + bytes_of_deltas(chains)
+        configuration, size = self.current.program.configuration, bytes_of_bases(chains) + bytes_of_deltas(chains)
         if self.on_spark is not None and size >= configuration.compact_on_spark_bytes:
             return self.on_spark(configuration)
         return lambda jobs: write_bases(self.store, jobs)
 
     def _ask_for_checkpoints(self) -> None:
         """Without state there are no bases, and recovery would walk back to the first epoch."""
-        if self._published % self.configuration.compact_after_epochs == 0:
+        if self._published % self.current.program.configuration.compact_after_epochs == 0:
             self.bases.want_checkpoint()
         self._published += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from epochal.contracts.catalog import Catalog, Change, EpochCounts, EpochState, EpochTerms, Failure, ManifestReference
+from epochal.contracts.catalog import Catalog, Change, EpochState, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine import points
@@ -20,12 +20,13 @@ from epochal.engine.answers import Collected, collect
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
 from epochal.engine.failures import failure_of
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
+from epochal.engine.job import EpochPlan, Participants
+from epochal.engine.manifests import manifest_of
 from epochal.engine.position import Position
-from epochal.engine.settings import ExecutionOrders
+from epochal.engine.program import CurrentProgram, Program
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots import layout
-from epochal.snapshots.manifest import Manifest, SinkHandles
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,9 @@ log = logging.getLogger(__name__)
 class Coordinator:
     """Runs epochs one after the other for one attempt. Not thread-safe; the commit queue is the only shared thing."""
 
-    orders: ExecutionOrders
+    current: CurrentProgram
     catalog: Catalog
     store: SnapshotStore
-    runner: EpochRunner
-    participants: Participants
     commits: CommitQueue
     position: Position
     bases: PendingBases
@@ -49,10 +48,18 @@ class Coordinator:
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
 
+    @property
+    def _program(self) -> Program:
+        return self.current.program
+
+    @property
+    def _participants(self) -> Participants:
+        return self.current.program.participants
+
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
         """E1, first half: the next slice of each source that has new input."""
         points.E1_BEFORE.hit(self.position.next_epoch)
-        planned = {name: source.plan(limits) for name, source in self.participants.sources.items()}
+        planned = {name: source.plan(limits) for name, source in self._participants.sources.items()}
         return {name: slice for name, slice in planned.items() if slice is not None}
 
     def run_epoch(self, slices: Mapping[str, Slice]) -> Manifest:
@@ -63,9 +70,9 @@ class Coordinator:
         """
         number = self.position.next_epoch
         scope = EpochScope(
-            application=self.orders.application,
+            application=self._program.orders.application,
             key=EpochKey(self.position.branch, number),
-            attempt=self.orders.attempt,
+            attempt=self._program.orders.attempt,
             parent=self.position.parent,
         )
         points.E1_SLICES_CHOSEN.hit(number)
@@ -76,8 +83,9 @@ class Coordinator:
         reference: ManifestReference | None = None
         try:
             points.E1_OPENED.hit(number)
-            collected = self._run_and_collect(scope, slices)
-            manifest = self._manifest(scope, slices, collected)
+            plan = EpochPlan(scope, slices, dict(self.position.chains))
+            collected = self._run_and_collect(plan)
+            manifest = self._manifest(plan, collected)
             with storage_errors(self.store.location(layout.manifests(scope.branch))):
                 points.E4_BEFORE_MANIFEST.hit(number)
             reference = self.store.write_manifest(manifest)
@@ -93,61 +101,40 @@ class Coordinator:
         self._accept(scope, manifest, reference)
         return manifest
 
-    def _run_and_collect(self, scope: EpochScope, slices: Mapping[str, Slice]) -> Collected:
-        points.E2_BEFORE.hit(scope.epoch)
-        plan = EpochPlan(scope, slices, dict(self.position.chains))
-        answers = self.runner.run(plan, self.orders.configuration.epoch_timeout_seconds)
-        points.E2_RAN.hit(scope.epoch)
+    def _run_and_collect(self, plan: EpochPlan) -> Collected:
+        epoch, program = plan.scope.epoch, self._program
+        points.E2_BEFORE.hit(epoch)
+        answers = program.runner.run(plan, program.configuration.epoch_timeout_seconds)
+        points.E2_RAN.hit(epoch)
         collected = collect(
             answers,
-            operators=list(self.participants.operators),
-            sinks=list(self.participants.sinks),
-            parallelism=self.orders.configuration.parallelism,
+            operators=list(program.participants.operators),
+            sinks=list(program.participants.sinks),
+            parallelism=program.configuration.parallelism,
         )
-        log.info("E3 collect: epoch %s, %d handles", scope.key, len(collected.all))
-        points.E3_COLLECTED.hit(scope.epoch)
+        log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
+        points.E3_COLLECTED.hit(epoch)
         return collected
 
-    def _manifest(self, scope: EpochScope, slices: Mapping[str, Slice], collected: Collected) -> Manifest:
-        state_handles = [handle for handles in collected.operators.values() for handle in handles]
-        sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
+    def _manifest(self, plan: EpochPlan, collected: Collected) -> Manifest:
         bases = self.bases.take()
         checkpoints: dict[str, dict[str, Any]] = {}
         if bases or self.bases.checkpoint_requested:
-            checkpoints = {name: source.checkpoint() for name, source in self.participants.sources.items()}
-        return Manifest(
-            application=self.orders.application,
-            branch=scope.branch,
-            epoch=scope.epoch,
-            parent=self.position.head,
-            execution=self.orders.execution,
-            attempt=scope.attempt,
-            artifact=self.orders.artifact,
-            parameters=self.orders.parameters,
-            parallelism=self.orders.configuration.parallelism,
-            max_parallelism=self.orders.configuration.max_parallelism,
-            slices=dict(slices),
-            tables=self.participants.tables,
-            deltas=tuple(delta for handle in state_handles for delta in self.runner.deltas(handle)),
+            checkpoints = {name: source.checkpoint() for name, source in self._participants.sources.items()}
+        return manifest_of(
+            self._program,
+            self.position.head,
+            plan,
+            self.now(),
+            collected,
             bases=bases,
             source_checkpoints=checkpoints,
-            sinks={
-                name: SinkHandles(kind=backend.kind, target=backend.target, handles=collected.sinks.get(name, ()))
-                for name, backend in self.participants.sinks.items()
-            },
-            changes=tuple(self.changes),
-            counts=EpochCounts(
-                rows_in=collected.rows_in,
-                rows_out=sum(handle.rows for handle in sink_handles),
-                state_rows=sum(handle.rows for handle in state_handles),
-                state_bytes=sum(handle.bytes for handle in state_handles),
-            ),
-            created_at=self.now(),
+            changes=self.changes,
         )
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
-        terms = EpochTerms(version=self.orders.version, changes=manifest.changes)
+        terms = EpochTerms(version=self._program.orders.version, changes=manifest.changes)
         while True:
             try:
                 self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts, terms)
@@ -166,7 +153,7 @@ class Coordinator:
     def _accept(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         points.E4_PREPARED.hit(scope.epoch)
         for name, slice in manifest.slices.items():
-            self.participants.sources[name].accept(slice)
+            self._participants.sources[name].accept(slice)
         self.position.advance(manifest, reference)
         self.bases.published(manifest)
         self.changes.clear()
@@ -217,10 +204,10 @@ class Coordinator:
         """Undo what this attempt alone wrote for the epoch. Also right for a zombie: these files are only its own."""
         if collected is not None:
             for operator, handles in collected.operators.items():
-                self.participants.operators[operator].abort(scope, handles)
+                self._participants.operators[operator].abort(scope, handles)
             for sink, handles in collected.sinks.items():
-                self.participants.sinks[sink].abort(scope, handles)
+                self._participants.sinks[sink].abort(scope, handles)
         if reference is not None:
             self.store.delete(reference.path)
-        for backend in self.participants.backends:
+        for backend in self._participants.backends:
             backend.sweep(scope, keep=())

@@ -14,6 +14,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
+from epochal.engine.assembly import assemble
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
@@ -22,14 +23,12 @@ from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop
-from epochal.engine.pace import Pace
 from epochal.engine.position import Position
-from epochal.engine.program import Program, assemble, changes_since
+from epochal.engine.program import CurrentProgram, Program, changes_since
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.spark_runner import SparkRunner
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
@@ -77,36 +76,28 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     catalog.heartbeat(DriverStatus(phase="starting"))
     store = SnapshotStore(orders.store)
     program = assemble(orders, graph, spark, store)
-    participants, configuration = program.participants, orders.configuration
-    queue = CommitQueue(catalog, participants, configuration.max_uncommitted_epochs)
+    current = CurrentProgram(program)
+    queue = CommitQueue(catalog, current)
     changes: list[Change] = []
     transactions = TransactionOrders(catalog, queue, changes)
 
     def note(waiting: Sequence[Waiting]) -> None:
         transactions.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
 
-    for name, sink in participants.sinks.items():
+    for name, sink in program.participants.sinks.items():
         until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, note)
     catalog.heartbeat(DriverStatus(phase="recovering"))
-    recovery = Recovery(orders, catalog, store, participants, queue, time.sleep, note)
+    recovery = Recovery(program, catalog, store, queue, time.sleep, note)
     position = recovery.run()
     changes += _first_changes(position, recovery.begun)
     if position.head is not None:
-        changes += changes_since(store, position.head, orders, participants)
+        changes += changes_since(store, position.head, program)
     bases = PendingBases()
 
-    def runner(program: Program) -> SparkRunner:
-        operators = program.plan.operators
-        return SparkRunner(
-            spark, program.graph, program.participants, operators, program.orders.configuration, orders.shadow
-        )
-
     coordinator = Coordinator(
-        orders=orders,
+        current=current,
         catalog=catalog,
         store=store,
-        runner=runner(program),
-        participants=participants,
         commits=queue,
         position=position,
         bases=bases,
@@ -116,15 +107,8 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     def on_spark(configuration: Configuration) -> RangeWriter:
         return SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2))
 
-    compaction = Compaction(
-        store,
-        position,
-        bases,
-        configuration,
-        Background("epochal-compaction"),
-        on_spark,
-    )
-    retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
+    compaction = Compaction(store, position, bases, current, Background("epochal-compaction"), on_spark)
+    retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
 
     def other_version(order: VersionOrder) -> Program:
         program = assemble(ordered(orders, order), hooks.load(order), spark, store)
@@ -144,10 +128,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
             commits=commits,
             catalog=catalog,
             transactions=transactions,
-            reconfigurations=Reconfigurations(
-                coordinator, queue, retention, catalog, program, other_version, runner, taken_over
-            ),
-            pace=Pace(configuration.max_records_per_epoch, configuration.target_epoch_seconds),
+            reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, other_version, taken_over),
             epochs_limit=hooks.epochs_limit,
             on_epoch=hooks.on_epoch,
             stop_requested=hooks.stop_requested,

@@ -29,6 +29,10 @@ class EpochPlan:
 class EpochRunner(ABC):
     """Runs E2 on some cluster. Pure: the same plan may be run again after a failure."""
 
+    def activate(self) -> None:  # noqa: B027 most rely on nothing
+        """The epochs from here on are this runner's, until another is activated: what it relies on in a session that
+        they share is set now."""
+
     @abstractmethod
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         """Run the job and return what every subtask answered. Raises ``EpochTimeout``, ``EpochAborted``."""

@@ -17,6 +17,7 @@ from epochal.engine.commits import BackgroundCommits
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.pace import Pace
+from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
@@ -38,7 +39,7 @@ class EpochLoop:
     catalog: Catalog
     transactions: TransactionOrders
     reconfigurations: Reconfigurations
-    pace: Pace
+    pace: Pace = field(default_factory=Pace)
     epochs_limit: int | None = None
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
     stop_requested: Callable[[], bool] = lambda: False
@@ -58,7 +59,6 @@ class EpochLoop:
                 return
             if self.reconfigurations.ready:
                 self.reconfigurations.carry_out(self._commit_all, self._first_epoch)
-                self.pace = self.pace.limited(self._configuration)
             if not self.commits.queue.has_room:
                 self.commits.wait(lambda: self.commits.queue.has_room, POLL_SECONDS)
                 continue
@@ -67,7 +67,7 @@ class EpochLoop:
 
     def _run_epoch(self) -> bool:
         """One epoch, if there is input. False when there was none."""
-        slices = self.coordinator.plan_slices(self.pace.limits())
+        slices = self.coordinator.plan_slices(self.pace.limits(self._configuration))
         if not slices:
             return False
         self.pace.started(self.clock())
@@ -85,7 +85,7 @@ class EpochLoop:
 
     def _first_epoch(self) -> None:
         """Of another version: with the input that is there, also with none, so that it is decided now."""
-        slices = self.coordinator.plan_slices(self.pace.limits())
+        slices = self.coordinator.plan_slices(self.pace.limits(self._configuration))
         self.pace.started(self.clock())
         self._ran(self.coordinator.run_epoch(slices))
 
@@ -96,16 +96,19 @@ class EpochLoop:
         self.on_epoch(manifest)
 
     @property
+    def _program(self) -> Program:
+        return self.coordinator.current.program
+
+    @property
     def _configuration(self) -> Configuration:
-        """Of the version in place."""
-        return self.coordinator.orders.configuration
+        return self._program.configuration
 
     def _due(self) -> bool:
         return self._until_due() <= 0
 
     def _until_due(self) -> float:
         started = self.pace.last_start
-        if started is None or self.coordinator.orders.available_now:
+        if started is None or self._program.orders.available_now:
             return 0.0
         return max(0.0, started + self._configuration.epoch_interval_seconds - self.clock())
 
@@ -113,7 +116,7 @@ class EpochLoop:
         """All sources have ended, or as many epochs were run as were asked for."""
         if self.stop_requested() or (self.epochs_limit is not None and self._epochs_run >= self.epochs_limit):
             return True
-        sources = self.coordinator.participants.sources.values()
+        sources = self._program.participants.sources.values()
         return all(source.ended for source in sources)
 
     def _carry_out(self, directives: Sequence[Directive]) -> bool:

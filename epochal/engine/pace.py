@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from epochal.contracts.source import SliceLimits
 from epochal.engine.settings import Configuration
@@ -13,27 +13,21 @@ LARGEST_STEP = 4.0
 
 @dataclass
 class Pace:
-    """``target_seconds`` None: no adaptation. Times are seconds of one monotonic clock."""
+    """What was measured of earlier epochs, whatever their version. Times are seconds of one monotonic clock."""
 
-    max_records: int | None
-    target_seconds: float | None
     last_start: float | None = None
     _records_per_second: float | None = None
     _last_records: int = 0
 
-    def limited(self, configuration: Configuration) -> Pace:
-        """With the bounds of another configuration, and the rate measured so far."""
-        return replace(
-            self, max_records=configuration.max_records_per_epoch, target_seconds=configuration.target_epoch_seconds
-        )
-
-    def limits(self) -> SliceLimits:
-        """At most ``max_records``; with a target, what the measured rate gets done in that time, changed gradually."""
-        if self.target_seconds is None or self._records_per_second is None:
-            return SliceLimits(max_records=self.max_records)
-        target = max(1, int(self._records_per_second * self.target_seconds))
+    def limits(self, configuration: Configuration) -> SliceLimits:
+        """At most ``max_records_per_epoch``; with ``target_epoch_seconds``, what the measured rate gets done in that
+        time, changed gradually."""
+        bound, seconds = configuration.max_records_per_epoch, configuration.target_epoch_seconds
+        if seconds is None or self._records_per_second is None:
+            return SliceLimits(max_records=bound)
+        target = max(1, int(self._records_per_second * seconds))
         target = min(target, max(1, int(self._last_records * LARGEST_STEP)))
-        return SliceLimits(max_records=min(target, self.max_records) if self.max_records else target)
+        return SliceLimits(max_records=min(target, bound) if bound else target)
 
     def started(self, now: float) -> None:
         self.last_start = now

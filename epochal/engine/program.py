@@ -1,20 +1,20 @@
-"""One application version, ready to run: its graph planned, its sources and backends made, nothing written yet."""
+"""One application version, ready to run, and the one reference to the version in place.
+
+Everybody who needs something of the version in place (coordinator, commit queue, retention, compaction, the loop) holds
+the same :class:`CurrentProgram` and asks it each time: recovery, upgrade, rescale and the return from a first epoch
+that failed replace one value, and nothing of the version before can stay behind somewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import Change, ManifestReference
-from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.contracts.state import StateBackend
-from epochal.engine.job import Participants
-from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
-from epochal.engine.settings import ExecutionOrders
+from epochal.engine.job import EpochRunner, Participants
+from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.continuation import continuation
@@ -25,51 +25,55 @@ from epochal.state.evolution import compare
 
 @dataclass(frozen=True)
 class Program:
-    """What an attempt runs, until a reconfiguration puts another in its place."""
+    """A version with all that its epochs take: its graph planned, its sources, backends and runner made.
+
+    Version, artifact, parameters and configuration stand in ``orders``. Nothing was written for it yet.
+    """
 
     orders: ExecutionOrders
     graph: Graph
     plan: PipelinePlan
     participants: Participants
+    runner: EpochRunner
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.orders.configuration
 
 
-def assemble(orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: SnapshotStore) -> Program:
-    """Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``: what cannot be run, and the fix."""
-    sources = {node.name: node.make() for node in graph.sources}
-    plan = plan_pipeline(graph, spark, sources)
-    make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
-    sinks: dict[str, SinkBackend] = {}
-    if not orders.shadow:
-        sinks = {node.name: node.backend(store) for node in graph.sinks}
-    participants = Participants(
-        sources=sources,
-        operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},
-        sinks=sinks,
-        tables=plan.tables,
-    )
-    return Program(orders, graph, plan, participants)
+class CurrentProgram:
+    """What an attempt runs, until :meth:`replace` puts another program in its place."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        program.runner.activate()
+
+    @property
+    def program(self) -> Program:
+        return self._program
+
+    def replace(self, program: Program) -> None:
+        """From here on all epochs are those of ``program``. Only between epochs, with everything decided committed."""
+        self._program = program
+        program.runner.activate()
 
 
-def check_continues(
-    store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
-) -> None:
-    """Raises ``IncompatibleState`` when these orders cannot go on from a snapshot."""
-    head, configured = store.read_manifest(reference), orders.configuration.max_parallelism
+def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> None:
+    """Raises ``IncompatibleState`` when the program cannot go on from a snapshot."""
+    head, configured = store.read_manifest(reference), program.configuration.max_parallelism
     if head.max_parallelism != configured:
         raise IncompatibleState(
             f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {configured}; it "
             f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
-    found = continuation(store, reference, participants.tables, orders.configuration.allow_dropped_state)
+    found = continuation(store, reference, program.participants.tables, program.configuration.allow_dropped_state)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
 
 
-def changes_since(
-    store: SnapshotStore, reference: ManifestReference, orders: ExecutionOrders, participants: Participants
-) -> list[Change]:
+def changes_since(store: SnapshotStore, reference: ManifestReference, program: Program) -> list[Change]:
     """What the first epoch after a snapshot says of how it was made otherwise: design/epochs.md, reconfiguration."""
-    head = store.read_manifest(reference)
+    head, orders, participants = store.read_manifest(reference), program.orders, program.participants
     said: dict[str, Any] = {"version": orders.version, "by": orders.by, "message": orders.message}
     said = {name: value for name, value in said.items() if value is not None}
     found: list[Change] = []

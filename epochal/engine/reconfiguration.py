@@ -17,7 +17,6 @@ from epochal.engine import points
 from epochal.engine.commits import CommitQueue
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
-from epochal.engine.job import EpochRunner
 from epochal.engine.program import Program, changes_since, check_continues
 from epochal.engine.recovery import limit_to_available, restore_sources
 from epochal.engine.retention import Retention
@@ -33,17 +32,14 @@ log = logging.getLogger(__name__)
 class Reconfigurations:
     """Takes orders for other versions, and puts them in place. All calls but the assembly are the loop's thread's.
 
-    ``assemble`` makes a program of an order; ``runner`` makes what runs its epochs; ``take_over`` is R1 for its
-    operators and sinks.
+    ``assemble`` makes a program of an order; ``take_over`` is R1 for its operators and sinks.
     """
 
     coordinator: Coordinator
     queue: CommitQueue
     retention: Retention
     catalog: Catalog
-    program: Program
     assemble: Callable[[VersionOrder], Program]
-    runner: Callable[[Program], EpochRunner]
     take_over: Callable[[Program], None]
     _taken: str | None = None
     _ready: Program | None = None
@@ -55,7 +51,7 @@ class Reconfigurations:
         if self._taken is not None:
             return
         order = VersionOrder.model_validate(directive.arguments, extra="ignore")
-        if order.version == self.coordinator.orders.version:
+        if order.version == self.coordinator.current.program.orders.version:
             # It was decided by an attempt that could not say so any more.
             self.catalog.complete(directive.id, self.coordinator.position.head)
             return
@@ -83,7 +79,8 @@ class Reconfigurations:
             return
         commit_all()
         points.E1_DRAINED.hit()
-        before, chains, noted = self.program, self.coordinator.position.chains, list(self.coordinator.changes)
+        before, chains = self.coordinator.current.program, self.coordinator.position.chains
+        noted = list(self.coordinator.changes)
         try:
             self._go_on_with(successor)
             points.E1_SWITCHED.hit()
@@ -116,9 +113,9 @@ class Reconfigurations:
         """Sources at the head, sinks taken over, chains of what is declared now; what changes is noted."""
         store, head = self.coordinator.store, self.coordinator.position.head
         if head is not None:
-            check_continues(store, head, program.orders, program.participants)
-            self.coordinator.changes += changes_since(store, head, program.orders, program.participants)
-        self.coordinator.changes += configured(self.program.orders, program.orders)
+            check_continues(store, head, program)
+            self.coordinator.changes += changes_since(store, head, program)
+        self.coordinator.changes += configured(self.coordinator.current.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)
         restore_sources(store, head, program.participants.sources, begun)
         if program.orders.available_now:
@@ -130,15 +127,8 @@ class Reconfigurations:
     def _install(self, program: Program, chains: dict[str, Chain]) -> None:
         with self.queue.retaining:
             self.retention.finish()
-            self.retention.participants = program.participants
-            self.retention.compaction.configuration = program.orders.configuration
-        self.queue.participants = program.participants
-        self.queue.limit = program.orders.configuration.max_uncommitted_epochs
-        self.coordinator.orders = program.orders
-        self.coordinator.participants = program.participants
-        self.coordinator.runner = self.runner(program)
-        self.coordinator.position.chains = chains
-        self.program = program
+            self.coordinator.current.replace(program)
+            self.coordinator.position.chains = chains
 
 
 def configured(before: ExecutionOrders, after: ExecutionOrders) -> list[Change]:

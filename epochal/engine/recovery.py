@@ -19,7 +19,7 @@ from epochal.engine import points
 from epochal.engine.commits import CommitQueue, Waiting, drain, until_available
 from epochal.engine.job import Participants
 from epochal.engine.position import Position
-from epochal.engine.program import check_continues
+from epochal.engine.program import Program, check_continues
 from epochal.engine.retention import sweep_losers
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochalError, FileMissing, SnapshotError
@@ -35,10 +35,9 @@ log = logging.getLogger(__name__)
 class Recovery:
     """One attempt's recovery. ``pause`` and ``note`` are how R3 waits for a sink that is down, and tells people."""
 
-    orders: ExecutionOrders
+    program: Program
     catalog: Catalog
     store: SnapshotStore
-    participants: Participants
     commits: CommitQueue
     pause: Callable[[float], None]
     note: Callable[[Sequence[Waiting]], None]
@@ -62,8 +61,8 @@ class Recovery:
         """R1: fence earlier attempts, in the catalog first, then in every sink."""
         point = self.catalog.begin_attempt()
         points.R1_BEGUN.hit()
-        scope = decided_scope(self.orders, point.branch, point.head)
-        take_over(self.participants, scope, point.succession, self.pause, self.note)
+        scope = decided_scope(self.program.orders, point.branch, point.head)
+        take_over(self.program.participants, scope, point.succession, self.pause, self.note)
         points.R1_FENCED.hit()
         log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
         return point
@@ -71,12 +70,13 @@ class Recovery:
     def _find(self, point: RecoveryPoint) -> Position:
         """R2: the latest prepared snapshot, its chains, and the sources' positions."""
         if point.head is not None:
-            check_continues(self.store, point.head, self.orders, self.participants)
+            check_continues(self.store, point.head, self.program)
         begun = point.begun if point.head and point.head.branch != point.branch else None
-        restore_sources(self.store, point.head, self.participants.sources, begun)
-        if self.orders.available_now:
-            limit_to_available(self.participants.sources)
-        position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, self.participants.tables)
+        restore_sources(self.store, point.head, self.program.participants.sources, begun)
+        if self.program.orders.available_now:
+            limit_to_available(self.program.participants.sources)
+        tables = self.program.participants.tables
+        position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, tables)
         points.R2_FOUND.hit()
         log.info("R2 found: latest prepared snapshot is %s", position.parent)
         return position
@@ -96,7 +96,7 @@ class Recovery:
     def _check_sinks(self, manifest: Manifest) -> None:
         """A prepared epoch's sink must still be there: its output is decided and nowhere else."""
         for name, sink in manifest.sinks.items():
-            backend = self.participants.sinks.get(name)
+            backend = self.program.participants.sinks.get(name)
             if any(handle.rows for handle in sink.handles) and (backend is None or backend.target != sink.target):
                 now = "is gone" if backend is None else f"writes to {backend.target}"
                 raise SnapshotError(
@@ -151,9 +151,9 @@ class Recovery:
 
     def _sweep(self, scope: EpochScope, decided: ManifestReference | None) -> None:
         if decided is not None:
-            sweep_losers(self.store, self.participants, scope, self.store.read_manifest(decided))
+            sweep_losers(self.store, self.program.participants, scope, self.store.read_manifest(decided))
             return
-        for backend in self.participants.backends:
+        for backend in self.program.participants.backends:
             backend.sweep(scope, ())
 
 

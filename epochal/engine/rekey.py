@@ -8,7 +8,7 @@ which stands on the old one and has neither input nor output.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,10 +19,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.catalog import Change, ManifestReference
-from epochal.contracts.identity import EpochKey
+from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.engine.arrow_tasks import map_in_arrow
+from epochal.engine.assembly import assemble
 from epochal.engine.compaction_job import base_row, written_bases
-from epochal.engine.program import assemble
+from epochal.engine.job import EpochPlan
+from epochal.engine.manifests import manifest_of
+from epochal.engine.program import Program
 from epochal.engine.recovery import restore_sources
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import IncompatibleState
@@ -66,24 +69,22 @@ def rekey(
     ]
     detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
     return store.write_manifest(
-        Manifest(
-            application=orders.application,
-            branch=at.branch,
-            epoch=at.epoch,
-            parent=head,
-            execution=orders.execution,
-            attempt=orders.attempt,
-            artifact=before.artifact,
-            parameters=before.parameters,
-            parallelism=orders.configuration.parallelism,
-            max_parallelism=maximum,
-            tables=before.tables,
-            bases=tuple(bases),
+        manifest_of(
+            _as_before(program, before),
+            head,
+            EpochPlan(EpochScope(orders.application, at, orders.attempt, head.key), slices={}, chains=chains),
+            datetime.now(UTC),
+            bases=bases,
             source_checkpoints={name: source.checkpoint() for name, source in program.participants.sources.items()},
-            changes=(Change(kind="rekey", detail={name: value for name, value in detail.items() if value}),),
-            created_at=datetime.now(UTC),
+            changes=[Change(kind="rekey", detail={name: value for name, value in detail.items() if value})],
         )
     )
+
+
+def _as_before(program: Program, before: Manifest) -> Program:
+    """The code and the tables are those of the snapshot: what a newer version has of them takes effect later."""
+    orders = program.orders.model_copy(update={"artifact": before.artifact, "parameters": before.parameters})
+    return replace(program, orders=orders, participants=replace(program.participants, tables=before.tables))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from epochal.engine import points
 from epochal.engine.commits import PreparedEpoch
 from epochal.engine.compaction import Compaction
 from epochal.engine.job import Participants
+from epochal.engine.program import CurrentProgram
 from epochal.errors import EpochalError
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
@@ -43,7 +44,7 @@ class Retention:
     """Called once for each published epoch. A failure here is logged and never harms an epoch."""
 
     store: SnapshotStore
-    participants: Participants
+    current: CurrentProgram
     compaction: Compaction
     aborted: list[EpochScope] = field(default_factory=list)
     _swept_once: deque[PreparedEpoch] = field(default_factory=deque)
@@ -58,13 +59,13 @@ class Retention:
 
     def _sweep(self, epoch: PreparedEpoch) -> None:
         """The epoch's own losers, then what late tasks of earlier epochs wrote after those were swept."""
-        sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
+        sweep_losers(self.store, self.current.program.participants, epoch.scope, epoch.manifest)
         self._swept_once.append(epoch)
         if len(self._swept_once) > SWEPT_AGAIN_AFTER_EPOCHS:
             earlier = self._swept_once.popleft()
-            sweep_losers(self.store, self.participants, earlier.scope, earlier.manifest)
+            sweep_losers(self.store, self.current.program.participants, earlier.scope, earlier.manifest)
         for scope in [scope for scope in self.aborted if scope.epoch < epoch.scope.epoch]:
-            for backend in self.participants.backends:
+            for backend in self.current.program.participants.backends:
                 backend.sweep(scope, ())
             self.aborted.remove(scope)
 
@@ -72,6 +73,6 @@ class Retention:
         """Nothing of what was published can be written any more: sweep what would have been swept again later."""
         try:
             for epoch in self._swept_once:
-                sweep_losers(self.store, self.participants, epoch.scope, epoch.manifest)
+                sweep_losers(self.store, self.current.program.participants, epoch.scope, epoch.manifest)
         except EpochalError as error:
             log.warning("E7 retain: %s", error)

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.aggregates.overflow import is_overflow
@@ -58,7 +58,7 @@ def session_settings(parallelism: int) -> dict[str, str]:
 
 @dataclass
 class SparkRunner(EpochRunner):
-    """Runs the epochs of one attempt. ``shadow``: without sinks."""
+    """Runs the epochs of one program. ``shadow``: without sinks. Nothing is asked of Spark before it is activated."""
 
     spark: SparkSession
     graph: Graph
@@ -68,13 +68,21 @@ class SparkRunner(EpochRunner):
     shadow: bool = False
     _statics: dict[str, DataFrame] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def activate(self) -> None:
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
-        parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
-        self.subtasks = Subtasks.of(self.spark, parallelism, maximum)
-        self.handle_columns = handle_columns(parallelism)
-        self.end_row = self.spark.range(0, 1, 1, 1).selectExpr(
+
+    @cached_property
+    def subtasks(self) -> Subtasks:
+        return Subtasks.of(self.spark, self.configuration.parallelism, self.configuration.max_parallelism)
+
+    @cached_property
+    def handle_columns(self) -> list[Column]:
+        return handle_columns(self.configuration.parallelism)
+
+    @cached_property
+    def end_row(self) -> DataFrame:
+        return self.spark.range(0, 1, 1, 1).selectExpr(
             "CAST(NULL AS STRING) AS sink", "CAST(NULL AS INT) AS partition", "CAST(NULL AS BINARY) AS handle"
         )
 

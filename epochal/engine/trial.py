@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from uuid import uuid4
@@ -18,16 +18,16 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
-from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
-from epochal.engine.answers import Collected, collect
+from epochal.engine.answers import collect
+from epochal.engine.assembly import assemble
 from epochal.engine.comparison import TableComparison, compare_states
 from epochal.engine.job import EpochPlan
-from epochal.engine.program import Program, assemble, check_continues
+from epochal.engine.manifests import manifest_of
+from epochal.engine.program import Program, check_continues
 from epochal.engine.settings import ExecutionOrders
-from epochal.engine.spark_runner import SparkRunner
 from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_outputs
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
@@ -76,12 +76,11 @@ def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestRe
     branch = f"{BRANCHES}{uuid4().hex[:12]}"
     try:
         trials = {
-            name: _Trial(_keeping(tried, spark, store, name), spark, f"{branch}-{name}", store, base)
+            name: _Trial(_keeping(tried, spark, store, name), f"{branch}-{name}", store, base)
             for name, tried in (("after", after), ("before", before))
         }
         for trial in trials.values():
-            for manifest in replayed:
-                trial.run(manifest)
+            trial.run(replayed)
         tables = compare_states(store, head, trials["after"].tables, trials["after"].chains)
         sinks = tuple(_compared_sinks(spark, replayed, trials["before"].handles, trials["after"].handles))
     finally:
@@ -101,15 +100,10 @@ def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestRe
 class _Trial:
     """Runs one epoch after the other on a branch that nobody decides."""
 
-    def __init__(
-        self, program: Program, spark: SparkSession, branch: str, store: SnapshotStore, base: ManifestReference | None
-    ) -> None:
+    def __init__(self, program: Program, branch: str, store: SnapshotStore, base: ManifestReference | None) -> None:
         if base is not None:
-            check_continues(store, base, program.orders, program.participants)
+            check_continues(store, base, program)
         self._program, self._branch = program, branch
-        self._runner = SparkRunner(
-            spark, program.graph, program.participants, program.plan.operators, program.orders.configuration
-        )
         self._head = base
         self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
         self.handles: dict[str, list[Handle]] = {name: [] for name in program.participants.sinks}
@@ -118,50 +112,36 @@ class _Trial:
     def tables(self) -> Sequence[StateTable]:
         return self._program.participants.tables
 
-    def run(self, replayed: Manifest) -> None:
-        orders = self._program.orders
+    def run(self, replayed: Sequence[Manifest]) -> None:
+        self._program.runner.activate()
+        for manifest in replayed:
+            self._run_epoch(manifest)
+
+    def _run_epoch(self, replayed: Manifest) -> None:
+        program, orders = self._program, self._program.orders
         key = EpochKey(self._branch, replayed.epoch)
         scope = EpochScope(orders.application, key, 1, self._head.key if self._head else None)
-        slices = {name: slice for name, slice in replayed.slices.items() if name in self._program.participants.sources}
+        slices = {name: slice for name, slice in replayed.slices.items() if name in program.participants.sources}
         plan = EpochPlan(scope, slices, dict(self.chains))
         collected = collect(
-            self._runner.run(plan, orders.configuration.epoch_timeout_seconds),
-            operators=list(self._program.participants.operators),
-            sinks=list(self._program.participants.sinks),
+            program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
+            operators=list(program.participants.operators),
+            sinks=list(program.participants.sinks),
             parallelism=orders.configuration.parallelism,
         )
         for name, handles in collected.sinks.items():
             self.handles[name] += handles
-        manifest = self._manifest(replayed, key, collected)
+        # Never written: what the chains are extended with.
+        manifest = manifest_of(program, self._head, plan, datetime.now(UTC), collected)
         self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path="", sha256="")
-
-    def _manifest(self, replayed: Manifest, key: EpochKey, collected: Collected) -> Manifest:
-        """Never written: what a chain is extended with."""
-        orders = self._program.orders
-        handles = [handle for found in collected.operators.values() for handle in found]
-        return Manifest(
-            application=orders.application,
-            branch=key.branch,
-            epoch=key.epoch,
-            parent=self._head,
-            execution=orders.execution,
-            attempt=1,
-            artifact=orders.artifact,
-            parallelism=orders.configuration.parallelism,
-            max_parallelism=orders.configuration.max_parallelism,
-            tables=self._program.participants.tables,
-            deltas=tuple(delta for handle in handles for delta in self._runner.deltas(handle)),
-            created_at=datetime.now(UTC),
-        )
 
 
 def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:
     """A program whose sinks keep their rows for the comparison."""
-    program = assemble(tried.orders.model_copy(update={"shadow": True}), tried.graph, spark, store)
     folder = f"{tried.orders.cache_directory}/outputs-{name}"
-    sinks: dict[str, SinkBackend] = {node.name: KeepingSink(node.name, folder) for node in program.graph.sinks}
-    return replace(program, participants=replace(program.participants, sinks=sinks))
+    orders = tried.orders.model_copy(update={"shadow": False})
+    return assemble(orders, tried.graph, spark, store, sink=lambda node: KeepingSink(node.name, folder))
 
 
 def _compared_sinks(

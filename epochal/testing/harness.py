@@ -22,19 +22,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal.contracts.identity import EpochScope
-from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import SliceLimits
+from epochal.engine.assembly import spark_program
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
-from epochal.engine.job import Participants
 from epochal.engine.pipeline_plan import plan_pipeline
+from epochal.engine.program import CurrentProgram
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.spark_runner import SparkRunner
 from epochal.errors import InvalidInput, SinkError
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
@@ -90,22 +89,15 @@ class Harness:
             store=self._store.url,
             cache_directory=f"{self._folder.name}/cache",
         )
-        make_state = find(STATE_BACKENDS, self._configuration.state_backend)
-        operators = {
-            node.name: make_state(node.name, self._store, orders.cache_directory) for node in self._graph.operators
-        }
-        participants = Participants(self._sources, operators, self._sinks, self._plan.tables)
-        catalog = MemoryCatalog(self._catalog, attempt)
-        self._commits = CommitQueue(catalog, participants, self._configuration.max_uncommitted_epochs)
-        recovery = Recovery(orders, catalog, self._store, participants, self._commits, _no_pause, lambda waiting: None)
+        program = spark_program(orders, self._graph, self._plan, self._spark, self._store, self._sources, self._sinks)
+        catalog, current = MemoryCatalog(self._catalog, attempt), CurrentProgram(program)
+        self._commits = CommitQueue(catalog, current)
+        recovery = Recovery(program, catalog, self._store, self._commits, _no_pause, lambda waiting: None)
         position = recovery.run()
         bases = PendingBases()
-        runner = SparkRunner(self._spark, self._graph, participants, self._plan.operators, self._configuration)
-        self._coordinator = Coordinator(
-            orders, catalog, self._store, runner, participants, self._commits, position, bases
-        )
-        compaction = Compaction(self._store, position, bases, self._configuration)
-        self._commits.retain = Retention(self._store, participants, compaction, self._coordinator.aborted)
+        self._coordinator = Coordinator(current, catalog, self._store, self._commits, position, bases)
+        compaction = Compaction(self._store, position, bases, current)
+        self._commits.retain = Retention(self._store, current, compaction, self._coordinator.aborted)
 
     def epoch(self, **inputs: InputRows) -> dict[str, pa.Table]:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.

@@ -36,12 +36,15 @@ from epochal.engine.commits import CommitQueue, until_available
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
+from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.operators.process import ProcessWork
+from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups
@@ -82,9 +85,11 @@ class LocalPipeline:
     def tables(self) -> tuple[StateTable, ...]:
         return tuple(table for operator in self.operators for table in operator.tables)
 
-    def schema_of(self, name: str) -> pa.Schema:
-        """The columns of the source, or of an operator's output."""
-        return {self.source: self.rows, **{operator.name: operator.output for operator in self.operators}}[name]
+    @property
+    def plan(self) -> PipelinePlan:
+        """Of the sinks: operators are planned for Spark alone."""
+        columns = {self.source: self.rows, **{operator.name: operator.output for operator in self.operators}}
+        return PipelinePlan({}, {sink: columns[name] for sink, name in self.sinks.items()})
 
 
 @dataclass(frozen=True)
@@ -245,17 +250,18 @@ def attempt(
     what ends an attempt: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
     """
     store, configuration = SnapshotStore(orders.store), orders.configuration
+    runner = LocalRunner(pipeline, participants, configuration, tasks)
+    program = Program(orders, Graph(orders.application, ()), pipeline.plan, participants, runner)
+    current = CurrentProgram(program)
     catalog.begin_attempt()
     for name, sink in participants.sinks.items():
-        check = partial(sink.check, pipeline.schema_of(pipeline.sinks[name]))
-        until_available(name, check, time.sleep, lambda waiting: None)
-    queue = CommitQueue(catalog, participants, configuration.max_uncommitted_epochs)
-    position = Recovery(orders, catalog, store, participants, queue, time.sleep, lambda waiting: None).run()
+        until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, lambda waiting: None)
+    queue = CommitQueue(catalog, current)
+    position = Recovery(program, catalog, store, queue, time.sleep, lambda waiting: None).run()
     bases = PendingBases()
-    runner = LocalRunner(pipeline, participants, configuration, tasks)
-    coordinator = Coordinator(orders, catalog, store, runner, participants, queue, position, bases)
-    compaction = Compaction(store, position, bases, configuration)
-    retention = queue.retain = Retention(store, participants, compaction, coordinator.aborted)
+    coordinator = Coordinator(current, catalog, store, queue, position, bases)
+    compaction = Compaction(store, position, bases, current)
+    retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
     ran = failed = 0
     while epochs is None or ran < epochs:
         if not queue.has_room:

@@ -21,11 +21,14 @@ from epochal.engine.commits import CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
+from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
+from epochal.pipeline.graph import Graph
 from epochal.snapshots.lineage import history
 from epochal.testing.memory_catalog import MemoryCatalog
 from epochal.testing.simulated import (
@@ -100,28 +103,20 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         execution="one",
         attempt=attempt,
         artifact="none",
-        configuration=Configuration(parallelism=PARALLELISM, compact_after_epochs=10_000),
+        configuration=Configuration(parallelism=PARALLELISM, compact_after_epochs=10_000, max_uncommitted_epochs=2),
         store=world.store.url,
         cache_directory="",
     )
-    commits = CommitQueue(_Insisting(catalog), participants, limit=2)
-    recovery = Recovery(
-        orders, _Insisting(catalog), world.store, participants, commits, lambda seconds: None, lambda waiting: None
-    )
+    runner = SimulatedRunner(world, sink, plan.chance)
+    program = Program(orders, Graph(orders.application, ()), PipelinePlan({}, {}), participants, runner)
+    current = CurrentProgram(program)
+    commits = CommitQueue(_Insisting(catalog), current)
+    recovery = Recovery(program, _Insisting(catalog), world.store, commits, lambda seconds: None, lambda waiting: None)
     position = recovery.run()
     bases = PendingBases()
-    coordinator = Coordinator(
-        orders,
-        _Insisting(catalog),
-        world.store,
-        SimulatedRunner(world, sink, plan.chance),
-        participants,
-        commits,
-        position,
-        bases,
-    )
-    compaction = Compaction(world.store, position, bases, orders.configuration)
-    commits.retain = Retention(world.store, participants, compaction, coordinator.aborted)
+    coordinator = Coordinator(current, _Insisting(catalog), world.store, commits, position, bases)
+    compaction = Compaction(world.store, position, bases, current)
+    commits.retain = Retention(world.store, current, compaction, coordinator.aborted)
     while budget is None or budget > 0:
         if plan.chance.random() < 0.5 or not commits.has_room:
             commits.step()

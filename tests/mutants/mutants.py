@@ -45,7 +45,7 @@ def _commit_before_manifest() -> None:
 
     def early(decide: Any) -> Any:
         def wrong(self: Any, scope: Any, manifest: Any, reference: Any) -> None:
-            for name, sink in self.participants.sinks.items():
+            for name, sink in self.current.program.participants.sinks.items():
                 sink.commit(scope, manifest.sinks[name].handles)
             decide(self, scope, manifest, reference)
 
@@ -91,10 +91,10 @@ def _accepted_early() -> None:
     from epochal.engine.coordinator import Coordinator
 
     def early(run: Any) -> Any:
-        def wrong(self: Any, scope: Any, slices: Any) -> Any:
-            for name, slice in slices.items():
-                self.participants.sources[name].accept(slice)
-            return run(self, scope, slices)
+        def wrong(self: Any, plan: Any) -> Any:
+            for name, slice in plan.slices.items():
+                self.current.program.participants.sources[name].accept(slice)
+            return run(self, plan)
 
         return wrong
 

@@ -36,6 +36,7 @@ from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from tests.programs import current_program
 from tests.property.counting import COUNTS, GROUPS, Changes, rows_after, write_changes
 from tests.property.retention_model import App, Model
 
@@ -61,7 +62,8 @@ class World:
         self.database = Database(settings.database_url)
         migrate_database(self.database)
         self.store = SnapshotStore(settings.store_url)
-        self.configuration = ApplicationConfiguration(compact_after_epochs=compact_after, compact_after_bytes=1 << 40)
+        compacting = ApplicationConfiguration(compact_after_epochs=compact_after, compact_after_bytes=1 << 40)
+        self.program = current_program(compacting)
         self.model = Model(self.collected)
         self._drivers: dict[str, Driver] = {}
         with self.database.writing() as session:
@@ -164,7 +166,7 @@ class World:
             self._commit(catalog, record.key)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, [app.table])
         bases = PendingBases()
-        driver = Driver(catalog, position, bases, Compaction(self.store, position, bases, self.configuration))
+        driver = Driver(catalog, position, bases, Compaction(self.store, position, bases, self.program))
         self._drivers[app.name] = driver
         return driver
 

@@ -33,7 +33,10 @@ from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manif
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
 from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
+from tests.programs import current_program
 from tests.waiting import eventually
+
+AFTER_TWO = Configuration(compact_after_epochs=2)
 
 
 class Line:
@@ -170,7 +173,7 @@ def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPa
 
 def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
     background = Background("compaction")
-    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=2), background)
+    compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     begun, go_on = threading.Event(), threading.Event()
 
     def hold_up(point: FaultPoint, epoch: int | None) -> None:
@@ -198,7 +201,7 @@ def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> 
 
 def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
     background = Background("compaction")
-    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=2), background)
+    compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     stopping = threading.Thread(target=compaction.finish)
 
     def end_now(point: FaultPoint, epoch: int | None) -> None:
@@ -218,7 +221,7 @@ def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) ->
 
 
 def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named_before(line: Line) -> None:
-    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=2))
+    compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO))
     line.epoch(counted(*range(50)))
     line.epoch(counted(1))
     compaction.consider(2)
@@ -233,9 +236,8 @@ def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named
 
 def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = 0.0
-    compaction = Compaction(
-        line.store, line.position, line.bases, Configuration(compact_after_epochs=2), clock=lambda: moment
-    )
+    current = current_program(AFTER_TWO)
+    compaction = Compaction(line.store, line.position, line.bases, current, clock=lambda: moment)
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     before, real, writes = line.store.list(""), SnapshotStore.write, 0
@@ -262,7 +264,8 @@ def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkey
 
 def test_an_application_without_state_asks_for_checkpoints(line: Line) -> None:
     line.position.chains.clear()
-    compaction = Compaction(line.store, line.position, line.bases, Configuration(compact_after_epochs=3))
+    current = current_program(Configuration(compact_after_epochs=3))
+    compaction = Compaction(line.store, line.position, line.bases, current)
     asked = []
     for number in range(1, 8):
         compaction.consider(number)
@@ -287,8 +290,8 @@ def test_large_state_is_compacted_by_the_job(line: Line) -> None:
         asked.append(len(list(jobs)))  # type: ignore[call-overload]
         yield from compact(line.store, COUNTS, line.chain, GROUPS)
 
-    configuration = Configuration(compact_after_epochs=2, compact_on_spark_bytes=1)
-    compaction = Compaction(line.store, line.position, line.bases, configuration, on_spark=lambda _: on_spark)
+    current = current_program(Configuration(compact_after_epochs=2, compact_on_spark_bytes=1))
+    compaction = Compaction(line.store, line.position, line.bases, current, on_spark=lambda _: on_spark)
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     compaction.consider(2)

@@ -12,6 +12,7 @@ from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers, SinkAnswer, collect
 from epochal.engine.epoch import FINAL, TRANSITIONS, Event, IllegalTransition, State, advance
 from epochal.engine.pace import Pace
+from epochal.engine.settings import Configuration
 from epochal.errors import HandlesIncomplete
 
 
@@ -84,21 +85,21 @@ def test_anything_but_one_answer_each_aborts(operator: list[int], sink: list[tup
 
 
 def test_the_pace_follows_the_measured_rate_gradually_and_keeps_the_bound() -> None:
-    pace = Pace(max_records=5_000, target_seconds=2.0)
-    assert pace.limits().max_records == 5_000
+    pace, configuration = Pace(), Configuration(max_records_per_epoch=5_000, target_epoch_seconds=2.0)
+    assert pace.limits(configuration).max_records == 5_000
     pace.started(10.0)
     pace.prepared(11.0, 100)
-    assert pace.limits().max_records == 200
+    assert pace.limits(configuration).max_records == 200
     pace.started(20.0)
     pace.prepared(20.1, 200)
-    assert pace.limits().max_records == 800
+    assert pace.limits(configuration).max_records == 800
     pace.started(30.0)
     pace.prepared(30.1, 5_000)
-    assert pace.limits().max_records == 5_000
+    assert pace.limits(configuration).max_records == 5_000
 
 
 def test_without_a_target_nothing_is_adapted() -> None:
-    pace = Pace(max_records=None, target_seconds=None)
+    pace, configuration = Pace(), Configuration()
     pace.started(0.0)
     pace.prepared(1.0, 10)
-    assert pace.limits().max_records is None
+    assert pace.limits(configuration).max_records is None

@@ -16,21 +16,19 @@ from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.loop import EpochLoop
-from epochal.engine.operators import PipelinePlan
-from epochal.engine.pace import Pace
 from epochal.engine.position import Position
-from epochal.engine.program import Program
+from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError, SparkLost
-from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.tasks.reporting import Reporting, author_error
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.simulated import SimulatedSource, World
+from tests.programs import program_of
 
 
 class Failing(EpochRunner):
@@ -53,22 +51,13 @@ class Failing(EpochRunner):
 def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
     """How many epochs were tried, and the type of the attempt's failure."""
     configuration = Configuration(tolerable_failed_epochs=3, epoch_interval_seconds=0)
-    orders = ExecutionOrders(
-        application="flights",
-        execution="one",
-        attempt=1,
-        artifact="a" * 64,
-        configuration=configuration,
-        store=str(folder),
-        cache_directory="",
-    )
-    store, catalog = SnapshotStore(orders.store), MemoryCatalog(MemoryCatalogState(), 1)
+    store, catalog = SnapshotStore(str(folder)), MemoryCatalog(MemoryCatalogState(), 1)
     point = catalog.begin_attempt()
     participants = Participants({"in": SimulatedSource(World(store, [(1, 1)]), random.Random(1))})
-    queue, position, bases = CommitQueue(catalog, participants, 3), Position(point.branch, 1, None), PendingBases()
-    coordinator = Coordinator(orders, catalog, store, Failing(error), participants, queue, position, bases)
-    retention = Retention(store, participants, Compaction(store, position, bases, configuration))
-    program = Program(orders, Graph("flights", ()), PipelinePlan({}, {}), participants)
+    current = CurrentProgram(program_of(configuration, participants, Failing(error), store=store.url))
+    queue, position, bases = CommitQueue(catalog, current), Position(point.branch, 1, None), PendingBases()
+    coordinator = Coordinator(current, catalog, store, queue, position, bases)
+    retention = Retention(store, current, Compaction(store, position, bases, current))
 
     def no_other(order: VersionOrder) -> Program:
         raise AssertionError
@@ -78,10 +67,7 @@ def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
         commits=BackgroundCommits(queue),
         catalog=catalog,
         transactions=TransactionOrders(catalog, queue, []),
-        reconfigurations=Reconfigurations(
-            coordinator, queue, retention, catalog, program, no_other, lambda _: coordinator.runner, lambda _: None
-        ),
-        pace=Pace(None, None),
+        reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, no_other, lambda _: None),
         sleep=lambda seconds: None,
     )
     with pytest.raises(EpochAborted) as raised:

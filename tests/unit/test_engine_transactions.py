@@ -18,6 +18,7 @@ from epochal.engine.transactions import TransactionOrders
 from epochal.faults import FaultPoint, injected
 from epochal.snapshots.manifest import Manifest, SinkHandles
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.programs import current_program
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 RUNNING = DriverStatus(phase="running")
@@ -47,7 +48,7 @@ class Engine:
         self.catalog = ListeningCatalog(MemoryCatalogState(), attempt=1)
         self.catalog.given, self.catalog.answers = [], {}
         self.point = self.catalog.begin_attempt()
-        self.queue = CommitQueue(self.catalog, Participants(sinks=self.sinks), limit=4)
+        self.queue = CommitQueue(self.catalog, current_program(participants=Participants(sinks=self.sinks)))
         self.changes: list[Change] = []
         self.orders = TransactionOrders(self.catalog, self.queue, self.changes)
         for sink in self.sinks.values():

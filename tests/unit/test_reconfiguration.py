@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,79 +14,73 @@ from epochal.engine.commits import CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.execution import ordered
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.operators import PipelinePlan
+from epochal.engine.job import EpochPlan
 from epochal.engine.position import Position
-from epochal.engine.program import Program
+from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
-from epochal.pipeline.graph import Graph
-from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.programs import EmptyEpochs, program_of
 from tests.waiting import eventually
 
-BEFORE = Configuration(parallelism=2, compact_after_epochs=3, compact_on_spark_bytes=1 << 30)
-AFTER = Configuration(parallelism=8, compact_after_epochs=5, compact_on_spark_bytes=1)
+BEFORE = Configuration(parallelism=2, max_uncommitted_epochs=3)
+AFTER = Configuration(parallelism=8, max_uncommitted_epochs=1)
 
 
-class EmptyEpochs(EpochRunner):
-    """Runs epochs of a pipeline in which nothing is; ``fails`` aborts them."""
+class Recording(EmptyEpochs):
+    """Its epochs are aborted when it ``fails``; all runners of a test say in ``said`` what they were asked for."""
 
-    fails = False
+    def __init__(self, name: str, said: list[str], fails: bool = False) -> None:
+        self.name, self.said, self.fails = name, said, fails
+
+    def activate(self) -> None:
+        self.said.append(f"{self.name} is activated")
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        self.said.append(f"{self.name} runs")
         if self.fails:
-            raise EpochAborted("It was told to fail.")
-        return Answers(operators={}, sinks=[], silent_partitions=[], partitions=0)
-
-    def deltas(self, handle: object) -> tuple[DeltaFile, ...]:
-        return ()
+            raise EpochAborted("The runner fails.")
+        return super().run(plan, timeout_seconds)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_compaction_goes_by_the_version_in_place(tmp_path: Path, fails: bool) -> None:
-    orders = ExecutionOrders(
-        application="flights",
-        execution="one",
-        attempt=1,
-        artifact="a" * 64,
-        configuration=BEFORE,
-        version=1,
-        store=str(tmp_path / "store"),
-        cache_directory=str(tmp_path / "cache"),
-    )
-    store, catalog, runner = SnapshotStore(orders.store), MemoryCatalog(MemoryCatalogState(), 1), EmptyEpochs()
-    point = catalog.begin_attempt()
-    program = Program(orders, Graph("flights", ()), PipelinePlan({}, {}), Participants())
-    queue = CommitQueue(catalog, program.participants, 3)
-    position, bases = Position(point.branch, 1, None), PendingBases()
-    coordinator = Coordinator(orders, catalog, store, runner, program.participants, queue, position, bases)
-    compaction = Compaction(store, position, bases, BEFORE)
-    queue.retain = retention = Retention(store, program.participants, compaction)
+def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_fails(
+    tmp_path: Path, fails: bool
+) -> None:
+    said: list[str] = []
+    before = program_of(BEFORE, runner=Recording("before", said), version=1, store=str(tmp_path / "store"))
+    current = CurrentProgram(before)
+    store, catalog = SnapshotStore(before.orders.store), MemoryCatalog(MemoryCatalogState(), 1)
+    position, bases = Position(catalog.begin_attempt().branch, 1, None), PendingBases()
+    queue = CommitQueue(catalog, current)
+    coordinator = Coordinator(current, catalog, store, queue, position, bases)
+    queue.retain = retention = Retention(store, current, Compaction(store, position, bases, current))
 
     def assembled(order: VersionOrder) -> Program:
-        return Program(ordered(orders, order), program.graph, program.plan, program.participants)
+        return replace(before, orders=ordered(before.orders, order), runner=Recording("after", said, fails))
 
     def run_epoch() -> None:
-        runner.fails = fails and coordinator.orders.version == 2
         coordinator.run_epoch({})
 
-    reconfigurations = Reconfigurations(
-        coordinator, queue, retention, catalog, program, assembled, lambda _: runner, lambda _: None
-    )
+    def commit_all() -> None:
+        while queue.step():
+            pass
+
+    reconfigurations = Reconfigurations(coordinator, queue, retention, catalog, assembled, lambda _: None)
     run_epoch()
     order = VersionOrder(
-        version=2,
-        artifact=orders.artifact,
-        location="",
-        configuration=AFTER.model_dump(mode="json"),
-        by="somebody",
+        version=2, artifact="a" * 64, location="", configuration=AFTER.model_dump(mode="json"), by="somebody"
     )
     reconfigurations.take(Directive(id="d", kind="reconfigure", arguments=order.model_dump(mode="json")))
     eventually(lambda: reconfigurations.ready)
-    reconfigurations.carry_out(lambda: None, run_epoch)
-    assert compaction.configuration == (BEFORE if fails else AFTER)
-    assert coordinator.orders.configuration == compaction.configuration
+    reconfigurations.carry_out(commit_all, run_epoch)
+    run_epoch()
+    last = ["before is activated", "before runs"] if fails else ["after runs"]
+    assert said == ["before is activated", "before runs", "after is activated", "after runs", *last]
+    assert (current.program is before) is fails
+    assert position.head is not None
+    assert store.read_manifest(position.head).parallelism == (BEFORE if fails else AFTER).parallelism
+    assert queue.has_room is fails  # after two epochs of a version that lets one wait, or one where three may

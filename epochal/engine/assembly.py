@@ -1,0 +1,56 @@
+"""A program made of a graph, for Spark: planned, with its sources, backends and runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.contracts.source import Source
+from epochal.contracts.state import StateBackend
+from epochal.engine.job import Participants
+from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
+from epochal.engine.program import Program
+from epochal.engine.settings import ExecutionOrders
+from epochal.engine.spark_runner import SparkRunner
+from epochal.pipeline.graph import Graph, SinkNode
+from epochal.snapshots.store import SnapshotStore
+
+MakeSink = Callable[[SinkNode], SinkBackend]
+
+
+def assemble(
+    orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: SnapshotStore, sink: MakeSink | None = None
+) -> Program:
+    """``sink`` makes the backend of a sink; without it, what the author has named is made.
+
+    Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``: what cannot be run, and the fix.
+    """
+    make_sink = sink or (lambda node: node.backend(store))
+    sources = {node.name: node.make() for node in graph.sources}
+    plan = plan_pipeline(graph, spark, sources)
+    sinks = {} if orders.shadow else {node.name: make_sink(node) for node in graph.sinks}
+    return spark_program(orders, graph, plan, spark, store, sources, sinks)
+
+
+def spark_program(
+    orders: ExecutionOrders,
+    graph: Graph,
+    plan: PipelinePlan,
+    spark: SparkSession,
+    store: SnapshotStore,
+    sources: Mapping[str, Source],
+    sinks: Mapping[str, SinkBackend],
+) -> Program:
+    """A program of a graph that is planned, over these sources and sinks."""
+    make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
+    participants = Participants(
+        sources=sources,
+        operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},
+        sinks=sinks,
+        tables=plan.tables,
+    )
+    runner = SparkRunner(spark, graph, participants, plan.operators, orders.configuration, orders.shadow)
+    return Program(orders, graph, plan, participants, runner)

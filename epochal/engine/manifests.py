@@ -1,0 +1,61 @@
+"""The one way to a manifest: of an epoch that was run, tried again, or written by a job without input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
+from epochal.engine.answers import Collected
+from epochal.engine.job import EpochPlan
+from epochal.engine.program import Program
+from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles
+
+NOTHING_RAN = Collected(operators={}, sinks={}, rows_in=0)
+
+
+def manifest_of(
+    program: Program,
+    parent: ManifestReference | None,
+    plan: EpochPlan,
+    created_at: datetime,
+    collected: Collected = NOTHING_RAN,
+    *,
+    bases: Sequence[BaseFile] = (),
+    source_checkpoints: Mapping[str, dict[str, Any]] | None = None,
+    changes: Sequence[Change] = (),
+) -> Manifest:
+    """What an epoch of ``program`` leaves on top of ``parent``: its plan, and what came back of it."""
+    orders, participants = program.orders, program.participants
+    state_handles = [handle for handles in collected.operators.values() for handle in handles]
+    sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
+    return Manifest(
+        application=orders.application,
+        branch=plan.scope.branch,
+        epoch=plan.scope.epoch,
+        parent=parent,
+        execution=orders.execution,
+        attempt=plan.scope.attempt,
+        artifact=orders.artifact,
+        parameters=orders.parameters,
+        parallelism=orders.configuration.parallelism,
+        max_parallelism=orders.configuration.max_parallelism,
+        slices=dict(plan.slices),
+        tables=participants.tables,
+        deltas=tuple(delta for handle in state_handles for delta in program.runner.deltas(handle)),
+        bases=tuple(bases),
+        source_checkpoints=dict(source_checkpoints or {}),
+        sinks={
+            name: SinkHandles(kind=backend.kind, target=backend.target, handles=collected.sinks.get(name, ()))
+            for name, backend in participants.sinks.items()
+        },
+        changes=tuple(changes),
+        counts=EpochCounts(
+            rows_in=collected.rows_in,
+            rows_out=sum(handle.rows for handle in sink_handles),
+            state_rows=sum(handle.rows for handle in state_handles),
+            state_bytes=sum(handle.bytes for handle in state_handles),
+        ),
+        created_at=created_at,
+    )
