@@ -18,6 +18,7 @@ from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
 from epochal.operators.contract import Operator
+from epochal.operators.distinct import DistinctOperator
 from epochal.operators.process import ProcessOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import verbs
@@ -183,6 +184,10 @@ class KeyedStream:
             decompose(what, expression)
             aggregations.append(Aggregation(name=column, expression=expression))
         return self._operator(AggregateOperator(name, self._keys, tuple(aggregations), queryable))
+
+    def distinct(self, name: str, queryable: bool = True) -> Stream:
+        """The key columns of each key once, in the epoch in which the key first comes. State table: ``name``."""
+        return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable))
 
     def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
         """Call ``process`` once per key and epoch. State tables: ``name.state``; the name is the class's, if not given.

@@ -77,8 +77,13 @@ class Harness:
         """Remove everything that was written. Spark goes on running."""
         self._folder.cleanup()
 
-    def restart(self) -> None:
-        """Begin a new attempt, as after a crash: recover from the latest prepared snapshot."""
+    def restart(self, parallelism: int | None = None) -> None:
+        """Begin a new attempt, as after a crash: recover from the latest prepared snapshot.
+
+        ``parallelism``: with another number of subtasks from here on, as after a rescale.
+        """
+        if parallelism is not None:
+            self._configuration = self._configuration.model_copy(update={"parallelism": parallelism})
         attempt = self._catalog.attempt + 1
         orders = ExecutionOrders(
             application="test",

@@ -1,0 +1,90 @@
+"""One pipeline for each kind of operator: ``rows`` in, into the sink ``out``.
+
+A new kind of operator is added here, and has the whole suite (test_every_operator.py) run over it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, ValueState
+from epochal.connectors import console, generator
+from epochal.pipeline.stream import Stream
+
+Row = Mapping[str, Any]
+COLUMNS = {"key": "cast(id AS string)", "number": "id", "amount": "cast(id AS decimal(12,2))"}
+KEYS = 7
+
+
+@dataclass(frozen=True)
+class Case:
+    """``build`` puts the operator on the stream of rows. ``upserts``: the columns that its output is new values of."""
+
+    name: str
+    build: Callable[[Stream], Stream]
+    upserts: tuple[str, ...] = ()
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("every-operator")
+        self.build(pipeline.read("rows", generator.source(COLUMNS))).write("out", console.sink())
+        return pipeline
+
+
+class Streaks(KeyedProcess):
+    """All three kinds of state, and a row of output for each row of input."""
+
+    streak = ValueState("length int")
+    recent = ListState("number bigint")
+    last_by_digit = MapState(key="digit int", value="number bigint")
+    output = "key string, number bigint, length int, before bigint, recent bigint"
+    order_by = "number"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            length = (self.streak.get() or 0) + 1 if row.number % 3 else 0
+            self.streak.set(length)
+            self.recent.append(row.number)
+            before = self.last_by_digit.get(row.number % 10)
+            self.last_by_digit.put(row.number % 10, row.number)
+            yield key.key, row.number, length, before, len(self.recent)
+
+
+class Totals(BatchFunction):
+    """The sum of each key so far, Arrow in and Arrow out."""
+
+    totals = ValueState("total bigint")
+    output = "key string, total bigint"
+
+    def process_batch(self, batch: pa.Table, states: Mapping[str, Any], ctx: Any) -> pa.Table:
+        sums = batch.group_by("key").aggregate([("number", "sum")])
+        keys = sums.select(["key"])
+        _, old = states["totals"].get(keys)
+        total = pa.compute.add(sums["number_sum"], pa.compute.fill_null(old["total"], 0))
+        states["totals"].put(keys.append_column("total", total))
+        return keys.append_column("total", total)
+
+
+CASES = (
+    Case(
+        "aggregate",
+        lambda rows: rows.key_by("key").aggregate(
+            "totals", rows="count(*)", amount="sum(amount)", mean="avg(number)", least="min(number)"
+        ),
+        upserts=("key",),
+    ),
+    Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
+    Case("process", lambda rows: rows.key_by("key").process(Streaks)),
+    Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
+)
+
+
+def some_rows(seed: int, count: int = 60) -> list[Row]:
+    """Rows whose ``number`` rises, so that their order is that of any cut into epochs."""
+    choose = random.Random(seed)
+    return [{"key": f"k{choose.randrange(KEYS)}", "number": n, "amount": Decimal(n % 9) / 4} for n in range(count)]

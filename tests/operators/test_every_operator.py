@@ -1,0 +1,81 @@
+"""What every operator promises: an epoch that is tried again, an attempt that begins again, another parallelism and
+other cuts into epochs all give the same state and the same output."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal import faults
+from epochal.engine.settings import Configuration
+from epochal.errors import EpochAborted
+from epochal.faults import Fault
+from epochal.testing import Harness
+from tests.operators.every_operator import CASES, Case, Row, some_rows
+
+OPERATORS = Path(__file__).parents[2] / "epochal" / "operators"
+SUPPORT = {"__init__", "contract", "declared", "distribution"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_retry_restart_rescale_and_cuts_give_the_same(
+    case: Case, spark: SparkSession, run_seed: int, tmp_path: Path
+) -> None:
+    rows, backend = some_rows(run_seed), ("heap", "lmdb")[(run_seed + CASES.index(case)) % 2]
+    first, second = sorted((run_seed % 23 + 5, run_seed % 31 + 20))
+    with harness(case, backend, spark) as whole, harness(case, backend, spark) as cut:
+        expected = [whole.epoch(rows=rows)["out"]]
+        outputs = [cut.epoch(rows=rows[:first])["out"]]
+        outputs.append(retried(cut, rows[first:second], tmp_path / "fired"))
+        cut.restart()
+        outputs.append(cut.epoch(rows=[])["out"])
+        cut.restart(parallelism=3)
+        outputs.append(cut.epoch(rows=rows[second:])["out"])
+        assert meaning(case, outputs) == meaning(case, expected)
+        for table in whole.state_tables:
+            assert multiset(cut.state(table.id)) == multiset(whole.state(table.id)), table.id
+
+
+def test_every_kind_of_operator_is_tested() -> None:
+    modules = {name.removesuffix(".py") for name in os.listdir(OPERATORS) if name.endswith(".py")}
+    assert {case.name for case in CASES} == modules - SUPPORT
+
+
+def test_the_page_on_adding_an_operator_shows_the_operator() -> None:
+    page = (OPERATORS.parents[1] / "docs" / "architecture.md").read_text()
+    shown = page.partition("<!-- epochal/operators/distinct.py -->\n```python\n")[2].partition("```")[0]
+    assert shown == (OPERATORS / "distinct.py").read_text()
+
+
+def harness(case: Case, backend: str, spark: SparkSession) -> Harness:
+    configuration = Configuration(state_backend=backend, parallelism=2, max_parallelism=12, epoch_interval_seconds=0)
+    return Harness(case.pipeline(), spark, configuration)
+
+
+def retried(test: Harness, rows: list[Row], fired: Path) -> pa.Table:
+    """An epoch whose tasks have all run when it is aborted, and the one that takes its rows then."""
+    faults.plan([Fault("E3.collected", "raise", once=str(fired))])
+    try:
+        with pytest.raises(EpochAborted):
+            test.epoch(rows=rows)
+    finally:
+        faults.plan([])
+    return test.epoch()["out"]
+
+
+def meaning(case: Case, outputs: list[pa.Table]) -> Any:
+    """All rows, or of an upsert stream the newest of each key."""
+    rows = [row for output in outputs for row in output.to_pylist()]
+    if not case.upserts:
+        return Counter(tuple(row.items()) for row in rows)
+    return {tuple(row[name] for name in case.upserts): row for row in rows}
+
+
+def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in table.to_pylist())
