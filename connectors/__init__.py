@@ -1,1 +1,1 @@
-"""Sources, tables and sinks that authors name: ``from epochal.connectors import files, generator, console``."""
+"""Sources, tables and sinks that authors name: ``from epochal.connectors import files, nexmark, console``."""

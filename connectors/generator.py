@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.connectors.numbered import NumberedSource
 from epochal.errors import OptionError, SchemaError
 from epochal.pipeline.definitions import SourceDefinition
 from epochal.pipeline.options import check_options, check_positive
@@ -57,8 +57,14 @@ def source(
     )
 
 
-class GeneratorSource(Source):
-    """Positions count rows. With a rate, rows fall due from the first ``plan`` of an attempt on."""
+class GeneratorSource(NumberedSource):
+    """The columns' expressions over the numbers of the rows."""
+
+    without_limit = WITHOUT_LIMIT
+    endless = (
+        "A generator without a bound has rows without end, so none of them are the last that is available now. "
+        "Give generator.source a bound, or limit the run by --epochs."
+    )
 
     def __init__(
         self,
@@ -68,72 +74,18 @@ class GeneratorSource(Source):
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(rate, bound, clock)
         self._columns = columns
-        self._rate = rate
-        self._bound = bound
         self._seed = seed
-        self._clock = clock
-        self._position = 0
-        self._began: tuple[float, int] | None = None
 
     @property
     def kind(self) -> str:
         return "generator"
 
-    @property
-    def ended(self) -> bool:
-        return self._bound is not None and self._position >= self._bound
-
     def schema(self, spark: SparkSession) -> StructType:
-        return self._rows(spark, 0, 0).schema
+        return self.rows(spark, 0, 0).schema
 
-    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        self._position = int((checkpoint or {}).get("row", 0))
-        for slice in slices:
-            self.accept(slice)
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {"row": self._position}
-
-    def limit_to_available(self) -> None:
-        """All rows up to the bound are there, whatever the rate."""
-        if self._bound is None:
-            raise OptionError(
-                "A generator without a bound has rows without end, so none of them are the last that is available now. "
-                "Give generator.source a bound, or limit the run by --epochs."
-            )
-        self._rate = None
-
-    def plan(self, limits: SliceLimits) -> Slice | None:
-        if self._bound is not None and self._position >= self._bound:
-            return None
-        end = self._due(limits)
-        if limits.max_records is not None:
-            end = min(end, self._position + limits.max_records)
-        if self._bound is not None:
-            end = min(end, self._bound)
-        if end <= self._position:
-            return None
-        return Slice(start={"row": self._position}, end={"row": end}, rows=end - self._position)
-
-    def accept(self, slice: Slice) -> None:
-        self._position = int(slice.end["row"])
-
-    def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        return self._rows(spark, int(slice.start["row"]), int(slice.end["row"]))
-
-    def acknowledge(self, slice: Slice) -> None:
-        """Nothing to acknowledge."""
-
-    def _due(self, limits: SliceLimits) -> int:
-        if self._rate is None:
-            return self._position + (limits.max_records or WITHOUT_LIMIT)
-        if self._began is None:
-            self._began = (self._clock(), self._position)
-        since, first = self._began
-        return first + int((self._clock() - since) * self._rate)
-
-    def _rows(self, spark: SparkSession, start: int, end: int) -> DataFrame:
+    def rows(self, spark: SparkSession, start: int, end: int) -> DataFrame:
         from pyspark.errors import PySparkException
 
         frame = spark.range(start, end).selectExpr("id", f"shiftrightunsigned(xxhash64(id, {self._seed}L), 1) AS noise")

@@ -1,0 +1,224 @@
+"""The events of the Nexmark benchmark: who offers what in auctions, and who bids how much for it.
+
+The facts (three auctions and 46 bids for each person, which of them are hot, how many are active, names, prices,
+sizes) are those of the published benchmark: https://github.com/nexmark/nexmark, and before it Apache Beam's. It draws
+one event after the other from a random generator; here each is computed from the seed and its own number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from epochal.connectors.nexmark.draws import Lane, Whole, below, chance, draws, prices
+from epochal.connectors.nexmark.words import HOT_CHANNELS, OTHER_CHANNELS, Words, words
+
+PERSON, AUCTION, BID = 0, 1, 2
+"""Values of ``event_type``."""
+AUCTIONS, GROUP = 3, 50
+"""Of 50 events in a row the first is a person, the next three are auctions, the others bids."""
+FIRST_ID = 1000
+FIRST_CATEGORY, CATEGORIES = 10, 5
+HOT_EVERY = 100
+"""Of so many auctions, or people, in a row one is hot for as long as they are the newest."""
+LEAD = 10
+"""Bids and auctions may name so many auctions or people that are yet to come: order cannot be relied on."""
+
+_TIME = pa.timestamp("us", "UTC")
+_PERSON = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("emailAddress", pa.string()),
+        ("creditCard", pa.string()),
+        ("city", pa.string()),
+        ("state", pa.string()),
+        ("extra", pa.string()),
+    ]
+)
+_AUCTION = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("itemName", pa.string()),
+        ("description", pa.string()),
+        ("initialBid", pa.int64()),
+        ("reserve", pa.int64()),
+        ("expires", _TIME),
+        ("seller", pa.int64()),
+        ("category", pa.int64()),
+        ("extra", pa.string()),
+    ]
+)
+_BID = pa.struct(
+    [
+        ("auction", pa.int64()),
+        ("bidder", pa.int64()),
+        ("price", pa.int64()),
+        ("channel", pa.string()),
+        ("url", pa.string()),
+        ("extra", pa.string()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("event_type", pa.int32()),
+        ("person", _PERSON),
+        ("auction", _AUCTION),
+        ("bid", _BID),
+        ("dateTime", _TIME),
+        ("_partition", pa.int32()),
+    ]
+)
+"""An event is one row; of the three structs two are null."""
+
+# What draws() are for: a stream of chance for each, so that one more of a kind changes no other.
+_OF_EVENTS, _OF_PEOPLE, _OF_AUCTIONS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Model:
+    """What decides the events. Times are microseconds (since 1970), ratios whole numbers from 1 on."""
+
+    seed: int
+    events_per_second: int
+    first_event_at: int
+    partitions: int = 1
+    skew: int = 0
+    late_share: float = 0.0
+    late_by: int = 0
+    hot_auction_ratio: int = 2
+    hot_bidder_ratio: int = 4
+    hot_seller_ratio: int = 4
+    active_people: int = 1000
+    in_flight_auctions: int = 100
+
+    def events(self, start: int, end: int) -> pa.RecordBatch:
+        """Events ``start`` to ``end - 1``, in the order of their numbers, with the columns of ``SCHEMA``."""
+        numbers = np.arange(start, end, dtype=np.int64)
+        lanes = draws(self.seed, _OF_EVENTS, start, end - start)
+        pool = words(self.seed)
+        places = (numbers // GROUP % self.partitions).astype(np.int32)
+        times = self._times(numbers, places, lanes[:, 0])
+        within = numbers % GROUP
+        kinds = np.full(len(numbers), BID, np.int32)
+        kinds[within <= AUCTIONS] = AUCTION
+        kinds[within == 0] = PERSON
+        columns = [
+            pa.array(kinds),
+            _spread(self._people(start, end, pool), kinds == PERSON),
+            _spread(self._auctions(start, end, pool, times[kinds == AUCTION]), kinds == AUCTION),
+            self._bids(numbers, kinds != BID, pool, lanes[:, 1:]),
+            _timestamps(times),
+            pa.array(places),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def _times(self, numbers: Whole, places: NDArray[np.int32], lane: Lane) -> Whole:
+        times: Whole = self.first_event_at + numbers * 1_000_000 // self.events_per_second
+        if self.skew:
+            times -= places.astype(np.int64) * self.skew // (self.partitions - 1)
+        if self.late_share:
+            times[chance(lane, self.late_share)] -= self.late_by
+        return times
+
+    def _people(self, start: int, end: int, pool: Words) -> pa.StructArray:
+        first, last = -(-start // GROUP), -(-end // GROUP)
+        lanes = draws(self.seed, _OF_PEOPLE, first, last - first, blocks=2)
+        host = _some(pool.hosts, lanes[:, 2])
+        email = pc.binary_join_element_wise(_some(pool.mailboxes, lanes[:, 1]), host, "@")
+        cards = [_some(pool.digits, lanes[:, lane]) for lane in range(3, 7)]
+        return _struct(
+            _PERSON,
+            np.arange(first, last) + FIRST_ID,
+            _some(pool.names, lanes[:, 0]),
+            pc.binary_join_element_wise(email, ".com", ""),
+            pc.binary_join_element_wise(*cards, " "),
+            _some(pool.cities, lanes[:, 7]),
+            _some(pool.states, lanes[:, 8]),
+            _some(pool.person_extras, lanes[:, 9]),
+        )
+
+    def _auctions(self, start: int, end: int, pool: Words, times: Whole) -> pa.StructArray:
+        first, last = _auctions_before(start), _auctions_before(end)
+        ids = np.arange(first, last)
+        lanes = draws(self.seed, _OF_AUCTIONS, first, last - first, blocks=2)
+        newest_person = ids // AUCTIONS
+        seller = self._hot_or_active(newest_person, lanes[:, 0], lanes[:, 1], self.hot_seller_ratio, hot=0)
+        first_price = prices(lanes[:, 2])
+        return _struct(
+            _AUCTION,
+            ids + FIRST_ID,
+            _some(pool.items, lanes[:, 3]),
+            _some(pool.descriptions, lanes[:, 4]),
+            first_price,
+            first_price + prices(lanes[:, 5]),
+            _timestamps(times + 1000 * (1 + below(lanes[:, 6], 2 * self._horizon_milliseconds))),
+            seller + FIRST_ID,
+            FIRST_CATEGORY + below(lanes[:, 7], CATEGORIES),
+            _some(pool.auction_extras, lanes[:, 8]),
+        )
+
+    def _bids(self, numbers: Whole, others: NDArray[np.bool_], pool: Words, lanes: Lane) -> pa.StructArray:
+        """A bid for every number, null where the event is none of them: most are."""
+        newest_person = numbers // GROUP
+        newest = newest_person * AUCTIONS + AUCTIONS - 1
+        oldest = np.maximum(newest - self.in_flight_auctions, 0)
+        some_auction = oldest + below(lanes[:, 0], newest - oldest + 1 + LEAD)
+        is_hot = below(lanes[:, 1], self.hot_auction_ratio) > 0
+        auction = np.where(is_hot, newest // HOT_EVERY * HOT_EVERY, some_auction)
+        # The second person of a hundred, so that hot bidders are not the hot sellers.
+        bidder = self._hot_or_active(newest_person, lanes[:, 2], lanes[:, 3], self.hot_bidder_ratio, hot=1)
+        place = lanes[:, 5]
+        channel = np.where(
+            place & 1 == 1, below(place, len(HOT_CHANNELS)), len(HOT_CHANNELS) + below(place, OTHER_CHANNELS)
+        )
+        channels = pa.array(channel, mask=others)
+        return _struct(
+            _BID,
+            auction + FIRST_ID,
+            bidder + FIRST_ID,
+            prices(lanes[:, 4]),
+            pool.channels.take(channels),
+            pool.urls.take(channels),
+            pool.bid_extras.take(pa.array(below(lanes[:, 6], len(pool.bid_extras)), mask=others)),
+            mask=others,
+        )
+
+    def _hot_or_active(self, newest: Whole, hotness: Lane, pick: Lane, ratio: int, hot: int) -> Whole:
+        """People: all but one of ``ratio`` are the hot one of the newest hundred, the others any active one."""
+        active = np.minimum(newest + 1, self.active_people)
+        any_active = newest + 1 - active + below(pick, active + LEAD)
+        return np.where(below(hotness, ratio) > 0, newest // HOT_EVERY * HOT_EVERY + hot, any_active)
+
+    @property
+    def _horizon_milliseconds(self) -> int:
+        """How long auctions last on average: until ``in_flight_auctions`` more have begun."""
+        events = self.in_flight_auctions * GROUP // AUCTIONS
+        return max(events * 1000 // self.events_per_second, 1)
+
+
+def _auctions_before(number: int) -> int:
+    """How many of the events before this one are auctions."""
+    return number // GROUP * AUCTIONS + min(max(number % GROUP - 1, 0), AUCTIONS)
+
+
+def _some(pool: pa.StringArray, lane: Lane) -> pa.StringArray:
+    return pool.take(pa.array(below(lane, len(pool))))
+
+
+def _timestamps(microseconds: Whole) -> pa.Array:
+    return pa.array(microseconds, pa.int64()).view(_TIME)
+
+
+def _struct(kind: pa.StructType, *values: object, mask: NDArray[np.bool_] | None = None) -> pa.StructArray:
+    arrays = [value if isinstance(value, pa.Array) else pa.array(value) for value in values]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=None if mask is None else pa.array(mask))
+
+
+def _spread(few: pa.StructArray, where: NDArray[np.bool_]) -> pa.StructArray:
+    """The elements of ``few`` where it is true, null elsewhere."""
+    return few.take(pa.array(np.cumsum(where) - 1, mask=~where))
