@@ -20,6 +20,8 @@ logger = logging.getLogger("epochal.requests")
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "(none)"
+_KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
+"""The path of a look-up, and what is before its key."""
 
 Observe = Callable[[str, str, int, float], None]
 """Method, path template, status, seconds."""
@@ -47,7 +49,7 @@ class Transport:
             declared = headers.get("content-length", "")
             if declared.isdigit() and int(declared) > limit:
                 raise BodyTooLarge(limit)
-            if "\0" in scope["path"]:
+            if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
                 await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
                 return
             await self._app(scope, _Whole(receive, limit, declared), answer)
@@ -148,7 +150,7 @@ def _request_id(headers: Headers) -> str:
 
 
 def _no_name(path: str, request: str) -> Problem:
-    """Databases disagree about the character NUL; so it does not come so far."""
+    """Databases disagree about the character NUL; so it does not come so far. In a key it is null."""
     return Problem(
         type=PREFIX + "no-such-path",
         title="Not Found",

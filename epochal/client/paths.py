@@ -21,19 +21,27 @@ def _segment(text: str) -> str:
 def survives_in_path(key: str) -> bool:
     """Whether a key, as :func:`key_segment` gives it, reaches the control plane unchanged as a segment of a path.
 
-    Clients and proxies resolve ``.`` and ``..`` (many also as ``%2E``), and may merge or refuse ``/`` and ``\\``.
+    Clients and proxies resolve ``.`` and ``..`` (many also as ``%2E``), and may merge or refuse ``/``, ``\\`` and zero.
     """
-    return key not in ("", ".", "..") and "%2F" not in key and "%5C" not in key
+    return key not in ("", ".", "..") and not any(text in key for text in ("%2F", "%5C", "%00"))
 
 
 def key_segment(columns: tuple[Any, ...]) -> str:
-    """The key columns' values in order, comma-separated, each percent-encoded. Raises ``InvalidKey`` on a null."""
+    """The key columns' values in order, comma-separated, each percent-encoded; ``None`` is ``%00``.
+
+    Raises ``InvalidKey`` for the text of one zero character, which cannot be told from that.
+    """
     return ",".join(quote(_text(value), safe="") for value in columns)
 
 
 def _text(value: Any) -> str:
     if value is None:
-        raise InvalidKey("A key column cannot be null; give a value for each key column.")
+        return "\0"
+    if value == "\0":
+        raise InvalidKey(
+            "The text of one zero character stands for null in a path and in a query. Look such a key up with "
+            "lookup([..]), whose keys are objects."
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -39,7 +39,7 @@ class State:
         wait_seconds: float | None = None,
         isolation: Isolation | None = None,
     ) -> StateValue:
-        """One key: its columns' values in order.
+        """One key: its columns' values in order; ``None`` is null.
 
         ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest state at that time) read an older snapshot.
         ``min_epoch`` waits, up to ``wait_seconds``, until that epoch is committed. Raises ``NotFound`` (no such table

@@ -58,7 +58,8 @@ class KeyedProcess:
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
 
-        ``key`` is a named tuple of the key columns, ``rows`` a sequence of named tuples of all columns of the input.
+        ``key`` is a named tuple of the key columns, each of which may be ``None``; ``rows`` is a sequence of named
+        tuples of all columns of the input.
         """
         raise NotImplementedError
 

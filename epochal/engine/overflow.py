@@ -17,14 +17,14 @@ def located(graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[str
     ``frames``: of the graph's nodes over the epoch's slices, as far as they were made. Operators that read another
     operator's output are left out, as its task would have to run again.
     """
-    for node, inputs in over_sources(graph, frames):
+    for node, inputs in _over_sources(graph, frames):
         found = plans[node.name].located(inputs)
         if found is not None:
             return found
     return None
 
 
-def over_sources(
+def _over_sources(
     graph: Graph, frames: Mapping[NodeId, DataFrame]
 ) -> Iterator[tuple[OperatorNode, Sequence[DataFrame]]]:
     """The operators, with their inputs, that read no other operator's output: so no task has to run again."""

@@ -132,7 +132,7 @@ class _Place:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = self.work
-        key_schema = pa.schema([column.to_arrow(nullable=False) for column in work.table.key])
+        key_schema = work.table.owner_schema
         firsts = np.array([groups.first for groups in work.to_ranges])
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from epochal.aggregates.overflow import is_overflow
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
-from epochal.engine import null_keys, overflow
+from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
@@ -180,7 +180,7 @@ class _EpochJob:
         """What a task or Spark could not say of a failure, from the epoch's slice."""
         if is_overflow(error):
             return overflow.located(self._runner.graph, frames, self._runner.operators)
-        return null_keys.located(self._runner.graph, frames) if null_keys.is_null_key(error) else None
+        return None
 
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         plan = self._runner.operators[node.name]

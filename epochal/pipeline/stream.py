@@ -134,7 +134,7 @@ class Stream(Relation):
     def key_by(self, *columns: str) -> KeyedStream:
         """Group by these columns, for state. A key column cannot be floating point, an array, a map or a struct.
 
-        A row with a null in a key column fails its epoch, naming the operator: filter such rows, or give them a value.
+        Rows with null in a key column are a group of their own, as in Spark's ``groupBy``.
         """
         if not columns:
             raise PipelineError("key_by() needs at least one column.")

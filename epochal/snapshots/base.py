@@ -23,6 +23,14 @@ def base_schema(table: StateTable) -> pa.Schema:
     return pa.schema([field for field in table.delta_schema if field.name != "_op"])
 
 
+def with_required_keys(table: StateTable, rows: pa.Table) -> pa.Table:
+    """Rows of a base as its file of format 1 has them: no key was null, and the Parquet columns say so."""
+    keys = set(table.key_schema.names)
+    return rows.cast(
+        pa.schema([field.with_nullable(field.nullable and field.name not in keys) for field in rows.schema])
+    )
+
+
 def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
     """The rows of a range of key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
     deltas = deltas_for(chain, range(first_group, last_group + 1))

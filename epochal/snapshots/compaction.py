@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
 from epochal.snapshots import layout
-from epochal.snapshots.base import base_rows, base_schema, deltas_for
+from epochal.snapshots.base import base_rows, base_schema, deltas_for, with_required_keys
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import encode_parquet, read_delta, rows_of_groups
 from epochal.snapshots.manifest import BaseFile
@@ -166,7 +166,10 @@ def encoded_base(table: StateTable, at: EpochKey, first_group: int, last_group: 
         "first_group": first_group,
         "last_group": last_group,
     }
-    return encode_parquet(table, rows.select(base_schema(table).names), about)
+    rows = rows.select(base_schema(table).names)
+    if any(rows.column(name).null_count for name in table.owner_schema.names):
+        return encode_parquet(table, rows, {**about, "format": 2})
+    return encode_parquet(table, with_required_keys(table, rows), about)
 
 
 @dataclass(frozen=True)

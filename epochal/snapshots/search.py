@@ -44,11 +44,12 @@ class RequestedKeys:
 
     @classmethod
     def of(cls, table: StateTable, keys: pa.Table, max_parallelism: int) -> RequestedKeys:
-        """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null."""
+        """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null
+        in a sub-key.
+        """
         names = [column.name for column in table.key]
-        owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
         schema = pa.schema([table.key_schema.field(name) for name in keys.column_names])
-        groups = key_groups(keys.select(names), owner, max_parallelism)
+        groups = key_groups(keys.select(names), table.owner_schema, max_parallelism)
         return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
 
     @cached_property

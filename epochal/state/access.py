@@ -32,7 +32,7 @@ class TableAccess:
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
         self._view = view
         self._max_parallelism = max_parallelism
-        self._owner_schema = pa.schema([column.to_arrow(nullable=False) for column in table.key])
+        self._owner_schema = table.owner_schema
         self._keys = KeyCodec(table.key_schema)
         self._owners = KeyCodec(self._owner_schema)
         self._entry_schema = pa.schema([*list(table.key_schema)[len(table.key) :], *table.value_schema])

@@ -20,9 +20,9 @@ struct                 object, with every field
 variant                string, the JSON text that ``to_json`` gives, so that no digit is lost
 =====================  ======================================================================
 
-``null`` is null in value columns and in what is nested there; a key has no nulls. In a URL path a key is its columns'
-values in order, separated by commas, each percent-encoded; a value is written there as in JSON, without quotation
-marks.
+``null`` is null: in value columns, in what is nested there, and in an operator's key columns. In a URL path a key is
+its columns' values in order, separated by commas, each percent-encoded; a value is written there as in JSON, without
+quotation marks, and null is ``%00``. So a text that is one zero character cannot be written in a path.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ _DURATION = re.compile(
     r"(-?)P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,12})H)?(?:(\d{1,14})M)?(?:(\d{1,16})(?:\.(\d{1,6}))?S)?)?"
 )
 _MICROSECOND = timedelta(microseconds=1)
+NULL_TEXT = "\0"
+"""What stands for null in a URL path, no longer percent-encoded."""
 _EXACT = Context(prec=80)
 
 _EXPECTED_FORMS = {
@@ -107,15 +109,16 @@ def from_json(value: Any, column: Column) -> Any:
 
 
 def key_from_json(value: dict[str, Any], columns: Sequence[Column]) -> tuple[Any, ...]:
-    """A key from its object by column name. Raises ``InvalidKey``: missing, unknown and null columns, wrong types."""
+    """A key from its object by column name. Raises ``InvalidKey``: missing and unknown columns, wrong types."""
     names = [column.name for column in columns]
-    missing = [name for name in names if value.get(name) is None]
+    missing = [name for name in names if name not in value]
     unknown = [name for name in value if name not in names]
     if missing or unknown:
         said = [f"{', '.join(missing)} missing"] if missing else []
         said += [f"{', '.join(map(str, unknown))} unknown"] if unknown else []
-        raise InvalidKey(f"The key must have exactly the columns {', '.join(names)}, without nulls: {'; '.join(said)}.")
-    return tuple(_parse(value[column.name], column, InvalidKey) for column in columns)
+        raise InvalidKey(f"The key must have exactly the columns {', '.join(names)}: {'; '.join(said)}.")
+    parts = ((value[column.name], column) for column in columns)
+    return tuple(None if part is None else _parse(part, column, InvalidKey) for part, column in parts)
 
 
 def key_from_path(path: str, columns: Sequence[Column]) -> tuple[Any, ...]:
@@ -131,12 +134,13 @@ def key_from_path(path: str, columns: Sequence[Column]) -> tuple[Any, ...]:
         texts = [unquote_to_bytes(segment).decode() for segment in segments]
     except UnicodeDecodeError:
         raise InvalidKey(f"The key {path!r} is not percent-encoded UTF-8.") from None
-    return tuple(from_text(text, column) for text, column in zip(texts, columns, strict=True))
+    parts = zip(texts, columns, strict=True)
+    return tuple(None if text == NULL_TEXT else from_text(text, column) for text, column in parts)
 
 
 def key_to_path(key: Sequence[Any], columns: Sequence[Column]) -> str:
-    """The inverse of :func:`key_from_path`."""
-    return ",".join(quote(_text(value, column.type), safe="") for value, column in zip(key, columns, strict=True))
+    """The inverse of :func:`key_from_path`. Raises ``InvalidKey`` for the one text that means null there."""
+    return ",".join(quote(_key_text(value, column), safe="") for value, column in zip(key, columns, strict=True))
 
 
 def from_text(text: str, column: Column) -> Any:
@@ -153,6 +157,15 @@ def from_text(text: str, column: Column) -> Any:
         except json.JSONDecodeError:
             pass  # what is wrong with it is said below, of the text
     return _parse(text, column, InvalidKey)
+
+
+def _key_text(value: Any, column: Column) -> str:
+    if value == NULL_TEXT:
+        raise InvalidKey(
+            f"Column {column.name!r}: the text of one zero character stands for null in a path. Look such a key up "
+            "with a request's body (POST ../lookup), where null is null."
+        )
+    return NULL_TEXT if value is None else _text(value, column.type)
 
 
 def _text(value: Any, type: str) -> str:

@@ -1,13 +1,15 @@
-"""Keys as bytes that compare like the columns they came from, column by column.
+"""Keys as bytes that compare like the columns they came from, column by column; null comes first.
 
-=====================  ======================================================================
-column                 bytes
-=====================  ======================================================================
-integers, date, time   big-endian, sign bit flipped
-boolean                one byte
-decimal                unscaled value as 128-bit integer, as above
-string, binary         the bytes, 01 -> 01 02, 00 -> 01 01, and at the end 00
-=====================  ======================================================================
+=====================  ===========================================================  ===============================
+column                 bytes                                                        null
+=====================  ===========================================================  ===============================
+integers, date, time   big-endian, sign bit flipped; 01 before them if nullable     00, and as many zeros
+boolean                01 false, 02 true                                            00
+decimal                unscaled value as 128-bit integer, as above                  zeros, which no decimal has: all
+                                                                                    have at most 38 digits
+string, binary         the bytes, 02 -> 02 04, 01 -> 02 03, 00 -> 02 02, and at     00
+                       the end 01
+=====================  ===========================================================  ===============================
 
 So no encoded key is the beginning of another, and the encoding of the first columns is the prefix of exactly those keys
 that have these values.
@@ -16,6 +18,7 @@ that have these values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,7 @@ import pyarrow.compute as pc
 from epochal.errors import InvalidKey, SnapshotError
 from epochal.state.column_bytes import (
     Columns,
+    Mask,
     Values,
     as_list,
     binary_rows,
@@ -36,25 +40,33 @@ from epochal.state.column_bytes import (
     fixed_values,
     is_variable,
     joined,
+    null_mask,
     packed,
     pick,
     variable_binary,
 )
 from epochal.state.scalars import integer_of, unscaled
 
-_END = pa.scalar(b"\x00", pa.binary())
+FORM = 2
+"""Of these bytes. What keeps them (local stores, replicas, cursors) keeps this number with them: they are never taken
+for those of another form. Form 1 had no nulls."""
+
+_NULL, _END, _PRESENT = b"\x00", b"\x01", b"\x01"
+_FALSE = np.uint8(1)
+_ESCAPES = [(b"\x02", b"\x02\x04"), (b"\x01", b"\x02\x03"), (b"\x00", b"\x02\x02")]
+"""In this order, and back in the opposite one: the second 02 of the last could be taken for the first of another."""
 
 
 class KeyCodec:
-    """Encodes and decodes keys of one schema (flat, no floating point, no nulls)."""
+    """Encodes and decodes keys of one schema (flat, no floating point). Only columns that are nullable take nulls."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._one = [_scalar_encoder(field.type) for field in schema]
-        self._widths = [None if is_variable(field.type) else fixed_dtype(field.type).itemsize for field in schema]
+        self._one = [_scalar_encoder(field) for field in schema]
+        self._widths = [None if is_variable(field.type) else _width(field) for field in schema]
 
     def encode(self, columns: Columns) -> list[bytes]:
-        """The keys of each row. Columns are found by name. Raises ``InvalidKey`` for a null."""
+        """The keys of each row. Columns are found by name. Raises ``InvalidKey`` for a null where there can be none."""
         return as_list(self.encode_array(columns))
 
     def encode_array(self, columns: Columns) -> pa.BinaryArray:
@@ -63,72 +75,112 @@ class KeyCodec:
         fixed: list[npt.NDArray[np.uint8]] = []
         for field in self.schema:
             array = column(columns, field)
-            if array.null_count:
-                raise InvalidKey(f"Key column {field.name!r} is null in {array.null_count} rows; a key has no nulls.")
+            if array.null_count and not field.nullable:
+                raise InvalidKey(f"Key column {field.name!r} is null in {array.null_count} rows; it takes no nulls.")
             if not is_variable(field.type):
-                fixed.append(_sortable(fixed_values(array)))
+                fixed += _fixed(array, field)
                 continue
             if fixed:
                 parts.append(binary_rows(np.hstack(fixed)))
                 fixed = []
-            parts += [_escaped(variable_binary(array)), _END]
+            end = pc.if_else(array.is_null(), _NULL, _END) if array.null_count else pa.scalar(_END)
+            parts += [_escaped(variable_binary(array)), end]
         if fixed:
             parts.append(binary_rows(np.ascontiguousarray(np.hstack(fixed))))
         return joined(parts)
 
     def encode_one(self, key: Sequence[Any]) -> bytes:
-        """One key from Python values in column order: quick, for look-ups. Fewer values give the prefix of a scan."""
+        """One key from Python values in column order: quick, for look-ups. Fewer values give the prefix of a scan.
+
+        Raises ``InvalidKey`` for ``None`` where there can be none.
+        """
         return b"".join(encode(value) for encode, value in zip(self._one, key, strict=False))
 
     def leading(self, key: bytes, columns: int) -> bytes | None:
         """The beginning of an encoded key that holds its first columns; ``None`` when it does not hold as many."""
         end = 0
         for width in self._widths[:columns]:
-            if width is None:
-                end = key.find(b"\x00", end) + 1
-                if end == 0:
-                    return None
-            else:
+            if width is not None:
                 end += width
+                continue
+            if key[end : end + 1] != _NULL:
+                end = key.find(_END, end)
+                if end < 0:
+                    return None
+            end += 1
         return key[:end] if end <= len(key) else None
 
     def decode(self, keys: Sequence[bytes] | pa.BinaryArray) -> pa.Table:
         """The key columns. Raises ``SnapshotError`` for bytes that are no keys of this schema."""
         array = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary())
         data, offsets = data_and_offsets(array)
-        zeros: npt.NDArray[np.int64] | None = None
+        low: npt.NDArray[np.int64] | None = None
         bounds, which = [offsets[:-1]], []
+        nulls: list[Mask | None] = []
         for field in self.schema:
             which.append(len(bounds) - 1)
             if not is_variable(field.type):
-                bounds.append(bounds[-1] + fixed_dtype(field.type).itemsize)
+                bounds.append(bounds[-1] + _width(field))
+                nulls.append(None)
                 continue
-            if zeros is None:
-                zeros = np.flatnonzero(data == 0)
-            ends = np.searchsorted(zeros, bounds[-1])
-            if len(ends) and ends.max(initial=0) >= len(zeros):
-                raise SnapshotError("Encoded keys do not have the form of their state table's schema.")
-            bounds += [zeros[ends], zeros[ends] + 1]
-        if not np.array_equal(bounds[-1], offsets[1:]):
-            raise SnapshotError("Encoded keys do not have the form of their state table's schema.")
+            if low is None:
+                low = np.flatnonzero(data <= _END[0])
+            found = np.searchsorted(low, bounds[-1])
+            _check(not len(found) or found.max() < len(low))
+            ends = low[found]
+            null = data[ends] == _NULL[0]
+            _check(np.all(ends[null] == bounds[-1][null]) and (field.nullable or not null.any()))
+            nulls.append(null)
+            bounds += [ends, ends + 1]
+        _check(np.array_equal(bounds[-1], offsets[1:]))
         parts = pick(data, bounds, which)
-        return pa.table(
-            [_decoded(part, field.type) for part, field in zip(parts, self.schema, strict=True)], schema=self.schema
-        )
+        return pa.table(list(map(_decoded, parts, self.schema, nulls)), schema=self.schema)
 
 
-def _decoded(part: pa.BinaryArray, type: pa.DataType) -> pa.Array:
-    if is_variable(type):
-        plain = _unescaped(part)
-        return plain if pa.types.is_binary(type) else pa.Array.from_buffers(type, len(plain), plain.buffers())
-    return fixed_array(type, _unsortable(packed(part, np.dtype("u1")), fixed_dtype(type)), None)
+def _decoded(part: pa.BinaryArray, field: pa.Field, null: Mask | None) -> pa.Array:
+    if null is not None:
+        _, offsets, data = _unescaped(part).buffers()
+        validity = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+        return pa.Array.from_buffers(field.type, len(part), [validity, offsets, data])
+    rows = packed(part, np.dtype("u1")).reshape(-1, _width(field))
+    values = rows
+    if _has_presence(field):
+        null, values = np.equal(rows[:, 0], 0), np.ascontiguousarray(rows[:, 1:])
+    elif field.nullable:
+        null = np.asarray(np.equal(rows, 0).all(axis=1))
+    plain = _unsortable(values.reshape(-1), fixed_dtype(field.type))
+    return fixed_array(field.type, plain, null if null is not None and null.any() else None)
+
+
+def _width(field: pa.Field) -> int:
+    return int(fixed_dtype(field.type).itemsize) + _has_presence(field)
+
+
+def _has_presence(field: pa.Field) -> bool:
+    return bool(field.nullable and not pa.types.is_boolean(field.type) and not pa.types.is_decimal128(field.type))
+
+
+def _check(valid: Any) -> None:
+    if not valid:
+        raise SnapshotError("Encoded keys do not have the form of their state table's schema.")
+
+
+def _fixed(array: pa.Array, field: pa.Field) -> list[npt.NDArray[np.uint8]]:
+    """The bytes of a fixed-width column, (rows, width), in one part or two."""
+    data, mask = _sortable(fixed_values(array)), null_mask(array)
+    if mask is not None:
+        data[mask] = 0
+    if not _has_presence(field):
+        return [data]
+    present = np.ones(len(array), np.uint8) if mask is None else (~mask).astype(np.uint8)
+    return [present.reshape(-1, 1), data]
 
 
 def _sortable(values: Values) -> npt.NDArray[np.uint8]:
     """(rows, width) bytes in whose order the values are sorted."""
     rows, width = len(values), values.dtype.itemsize
     if values.dtype.kind == "u":
-        return values.reshape(rows, 1)
+        return (values + _FALSE).reshape(rows, 1)
     if values.dtype.kind == "V":
         halves = np.ascontiguousarray(values).view("<u8").reshape(rows, 2)
         big = np.stack([halves[:, 1] ^ np.uint64(1 << 63), halves[:, 0]], axis=1).astype(">u8")
@@ -140,7 +192,7 @@ def _sortable(values: Values) -> npt.NDArray[np.uint8]:
 
 def _unsortable(data: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> Values:
     if dtype.kind == "u":
-        return data
+        return data - _FALSE
     if dtype.kind == "V":
         big: Values = data.view(">u8").reshape(-1, 2).astype("<u8")
         return np.stack([big[:, 1], big[:, 0] ^ np.uint64(1 << 63)], axis=1).reshape(-1).view(dtype)
@@ -151,27 +203,47 @@ def _unsortable(data: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> Values:
 
 def _escaped(array: pa.BinaryArray) -> pa.BinaryArray:
     data, offsets = data_and_offsets(array)
-    if not (data[offsets[0] : offsets[-1]] <= 1).any():
+    if not (data[offsets[0] : offsets[-1]] <= 2).any():
         return array
-    array = pc.replace_substring(array, b"\x01", b"\x01\x02")
-    return pc.replace_substring(array, b"\x00", b"\x01\x01")
+    for plain, escaped in _ESCAPES:
+        array = pc.replace_substring(array, plain, escaped)
+    return array
 
 
 def _unescaped(array: pa.BinaryArray) -> pa.BinaryArray:
     data, offsets = data_and_offsets(array)
-    if not (data[offsets[0] : offsets[-1]] == 1).any():
+    if not (data[offsets[0] : offsets[-1]] == 2).any():
         return array
-    array = pc.replace_substring(array, b"\x01\x01", b"\x00")
-    return pc.replace_substring(array, b"\x01\x02", b"\x01")
+    for plain, escaped in reversed(_ESCAPES):
+        array = pc.replace_substring(array, escaped, plain)
+    return array
 
 
-def _scalar_encoder(type: pa.DataType) -> Callable[[Any], bytes]:
+def _scalar_encoder(field: pa.Field) -> Callable[[Any], bytes]:
+    encode = _of_values(field.type)
+    if not field.nullable:
+        return partial(_never_null, field.name, encode)
+    if is_variable(field.type):
+        return lambda value: _NULL if value is None else encode(value)
+    null = bytes(_width(field))
+    if _has_presence(field):
+        return lambda value: null if value is None else _PRESENT + encode(value)
+    return lambda value: null if value is None else encode(value)
+
+
+def _never_null(name: str, encode: Callable[[Any], bytes], value: Any) -> bytes:
+    if value is None:
+        raise InvalidKey(f"Key column {name!r} takes no nulls.")
+    return encode(value)
+
+
+def _of_values(type: pa.DataType) -> Callable[[Any], bytes]:
     if pa.types.is_string(type):
         return lambda value: _escape_one(value.encode())
     if pa.types.is_binary(type):
         return _escape_one
     if pa.types.is_boolean(type):
-        return lambda value: b"\x01" if value else b"\x00"
+        return lambda value: b"\x02" if value else b"\x01"
     if pa.types.is_decimal128(type):
         return lambda value: (unscaled(value, type.scale) + (1 << 127)).to_bytes(16, "big")
     width = fixed_dtype(type).itemsize
@@ -181,4 +253,6 @@ def _scalar_encoder(type: pa.DataType) -> Callable[[Any], bytes]:
 
 
 def _escape_one(value: bytes) -> bytes:
-    return value.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01") + b"\x00"
+    for plain, escaped in _ESCAPES:
+        value = value.replace(plain, escaped)
+    return value + _END

@@ -126,8 +126,18 @@ class StateTable(BaseModel):
 
     @cached_property
     def key_schema(self) -> pa.Schema:
-        """Key and sub-key columns, not nullable."""
-        return pa.schema([column.to_arrow(nullable=False) for column in self.full_key])
+        """The columns of the full key."""
+        return pa.schema([*self.owner_schema, *self.sub_key_schema])
+
+    @cached_property
+    def owner_schema(self) -> pa.Schema:
+        """The operator's key columns. Any of them may be null, as Spark groups nulls together."""
+        return pa.schema([column.to_arrow() for column in self.key])
+
+    @cached_property
+    def sub_key_schema(self) -> pa.Schema:
+        """The columns of a map's own key, or of a list's position; never null."""
+        return pa.schema([column.to_arrow(nullable=False) for column in self.sub_key])
 
     @cached_property
     def value_schema(self) -> pa.Schema:

@@ -43,8 +43,8 @@ class _WriteSet:
 class SubtaskBatchState:
     """One state table of one subtask. Implements :class:`epochal.declarations.keyed.BatchState`.
 
-    Raises ``SchemaError`` for tables without the right columns, ``InvalidKey`` for null keys, for a key twice in one
-    put, and for a key that belongs to another subtask, whose own changes to it would be lost.
+    Raises ``SchemaError`` for tables without the right columns, ``InvalidKey`` for null in a map's own key, for a key
+    twice in one put, and for a key that belongs to another subtask, whose own changes to it would be lost.
     """
 
     def __init__(self, table: StateTable, access: TableAccess, ownership: Ownership) -> None:
@@ -52,7 +52,6 @@ class SubtaskBatchState:
         self._access = access
         self._ownership = ownership
         self._codec = KeyCodec(table.key_schema)
-        self._key = pa.schema([column.to_arrow(nullable=False) for column in table.key])
         self._writes = _WriteSet()
 
     def get(self, keys: pa.Table) -> tuple[Found, pa.Table]:
@@ -103,7 +102,7 @@ class SubtaskBatchState:
         self._writes.add(keys, pa.Table.from_arrays(arrays, schema=self.table.delta_schema))
 
     def _groups(self, keys: pa.Table) -> KeyGroups:
-        groups = key_groups(keys, self._key, self._ownership.max_parallelism)
+        groups = key_groups(keys, self.table.owner_schema, self._ownership.max_parallelism)
         foreign = np.flatnonzero(subtask_of(groups, self._ownership.parallelism) != self._ownership.subtask)
         if len(foreign):
             row = int(foreign[0])
@@ -122,10 +121,11 @@ class SubtaskBatchState:
             raise SchemaError(f"{what}; it was given a {type(rows).__name__}.")
         if sorted(rows.column_names) != sorted(schema.names):
             raise SchemaError(f"{what}; it was given {', '.join(rows.column_names) or 'no column'}.")
-        for name in self.table.key_schema.names:
+        for name in self.table.sub_key_schema.names:
             if rows.column(name).null_count:
                 raise InvalidKey(
-                    f"State {self.table.id!r}: {call} was given null in key column {name!r}; a key has no nulls."
+                    f"State {self.table.id!r}: {call} was given null in column {name!r}, which is the state's own key "
+                    "and takes no nulls."
                 )
         try:
             arrays = [rows.column(each.name).cast(each.type) for each in schema]

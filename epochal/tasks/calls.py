@@ -6,18 +6,15 @@ is to serve that subtask, with or without rows. Spark may give one task several 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.errors import HandlesIncomplete, InvalidKey
-from epochal.state.type_names import quoted
+from epochal.errors import HandlesIncomplete
 
-_LONGEST_ROW = 200
 MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
 
 _DEFECT = "This is a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
@@ -28,10 +25,9 @@ Call = tuple[int, Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class CallReader:
-    """Splits the batches of a task by subtask. Raises ``HandlesIncomplete`` and ``InvalidKey``, naming the operator."""
+    """Splits the batches of a task by subtask. Raises ``HandlesIncomplete``, naming the operator."""
 
     operator: str
-    key: tuple[str, ...]
 
     def in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
         """Of batches sorted by (subtask, marks first, ..): rows stream, nothing is held back."""
@@ -67,7 +63,7 @@ class CallReader:
             real = batch.filter(pc.invert(marked)) if pc.any(marked).as_py() else batch
             for subtask in pc.unique(real.column(SUBTASK)).to_pylist():
                 mine = real.filter(pc.equal(real.column(SUBTASK), subtask))
-                rows.setdefault(subtask, []).append(self._checked(mine))
+                rows.setdefault(subtask, []).append(mine)
         for subtask in rows.keys() - set(marks):
             raise self._unmarked(subtask)
         if len(set(marks)) < len(marks):
@@ -86,14 +82,7 @@ class CallReader:
             for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), batch.num_rows], strict=True):
                 rows = batch.slice(first, end - first)
                 mark = bool(marks[first])
-                yield _Piece(int(subtasks[first]), mark, rows if mark else self._checked(rows))
-
-    def _checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        for name in self.key:
-            if rows.column(name).null_count:
-                nulls = rows.filter(rows.column(name).is_null()).slice(0, 2).select(list(self.key)).to_pylist()
-                raise null_key(self.operator, name, rows.column(name).null_count, nulls, at_least=True)
-        return rows
+                yield _Piece(int(subtasks[first]), mark, rows)
 
     def _unmarked(self, subtask: int) -> HandlesIncomplete:
         return HandlesIncomplete(
@@ -105,24 +94,6 @@ class CallReader:
         return HandlesIncomplete(
             f"Operator {self.operator!r}: subtask {subtask} was called twice in one task. {_DEFECT}"
         )
-
-
-def null_key(
-    operator: str, column: str, rows: int, examples: Sequence[Mapping[str, Any]], *, at_least: bool = False
-) -> InvalidKey:
-    """The error for rows that have null in a key column; ``examples`` are two of them, as far as there are."""
-    shown = "; ".join(map(_shown, examples))
-    number = f"{'at least ' if at_least else ''}{rows} row{'s' if rows > 1 else ''}"
-    return InvalidKey(
-        f"Operator {operator!r}: {number} of its input {'have' if rows > 1 else 'has'} null in key column {column!r}, "
-        f'and no state has a null key: {shown}. Drop them before the key_by: where("{quoted(column)} IS NOT NULL"), or '
-        "give them a value."
-    )
-
-
-def _shown(row: Mapping[str, Any]) -> str:
-    text = ", ".join(f"{name}={'null' if value is None else repr(value)}" for name, value in row.items())
-    return f"({text if len(text) <= _LONGEST_ROW else text[: _LONGEST_ROW - 1] + '…'})"
 
 
 @dataclass(frozen=True, slots=True)

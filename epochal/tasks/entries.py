@@ -33,7 +33,7 @@ class StoredEntries:
         self._fields = Fields(table.id, table.value)
         self._view = view
         self._access = TableAccess(table, view, max_parallelism)
-        self._sub_keys = KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in table.sub_key]))
+        self._sub_keys = KeyCodec(table.sub_key_schema)
         self._keys: KeyChunk
         self._ready: dict[int, dict[bytes, Any]] = {}
         self._next = 0

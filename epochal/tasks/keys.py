@@ -37,7 +37,7 @@ class KeyChunk:
     @cached_property
     def prefixes(self) -> list[bytes]:
         """What the full keys of each key's list or map entries begin with."""
-        return KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in self.columns])).encode(self.table)
+        return KeyCodec(pa.schema([column.to_arrow() for column in self.columns])).encode(self.table)
 
     def shown(self, position: int) -> str:
         """One key for a message: ``(origin='JFK', destination='LAX')``."""

@@ -36,7 +36,7 @@ class KeyedList(KeyedState, ListAccess):
 
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
         super().__init__(table, view, max_parallelism, cursor)
-        self._index = KeyCodec(pa.schema([column.to_arrow(nullable=False) for column in table.sub_key]))
+        self._index = KeyCodec(table.sub_key_schema)
         self._entries = StoredEntries(table, view, max_parallelism)
         self._lists: dict[int, _Elements] = {}
 

@@ -105,7 +105,7 @@ class OperatorTask:
                 yield from self._serve(subtask, rows, reporting)
 
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
-        reader = CallReader(self.operator, tuple(column.name for column in self.key))
+        reader = CallReader(self.operator)
         return reader.in_order(batches) if self.work.needs_order else reader.gathered(batches)
 
     def _serve(self, subtask: int, rows: Iterator[pa.RecordBatch], reporting: Reporting) -> Iterator[pa.RecordBatch]:

@@ -225,6 +225,10 @@ def run_starts(rows: pa.Table | pa.RecordBatch, key: Sequence[str]) -> np.ndarra
     for name in key:
         column = column_of(rows, name)
         differs = pc.not_equal(column[1:], column[:-1])
+        if column.null_count:  # null is as null
+            null = column.is_null()
+            differs = pc.fill_null(differs, False)
+            differs = pc.or_(differs, pc.xor(null[1:], null[:-1]))
         changed |= differs.to_numpy(zero_copy_only=False)
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changed) + 1])
 

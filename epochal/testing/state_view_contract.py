@@ -123,6 +123,22 @@ class ViewContract:
         world.harness.new_worker()
         world.check()
 
+    def test_null_keys_are_keys(self, world: World) -> None:
+        world.run(counts=counted(1, 13, 17), seen=seen(13, b"a", b"b") + seen(17, b"c"))
+        world.check()
+        world.run(counts=counted(13, count=2) + uncounted(17), seen=unseen(13, b"a") + seen(17, b"d"))
+        world.compact()
+        for forget in (world.harness.new_worker, world.harness.new_machine):
+            forget()
+            world.check()
+        world.parallelism = 1
+        transaction = world.start()
+        access = TableAccess(SEEN, transaction.view(SEEN.id), GROUPS)
+        entries = access.entries(changes_of(COUNTS, counted(13, 1, 17)))
+        assert entries.owner.tolist() == [0, 2, 2]
+        assert entries.rows.column("place").to_pylist() == [b"b", b"c", b"d"]
+        transaction.discard()
+
     def test_null_values_are_values(self, world: World) -> None:
         world.run(counts=[{**counted(1)[0], "count": None, "last": None}], seen=seen(1, b"", times=None))
         world.check()

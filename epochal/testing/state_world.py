@@ -73,9 +73,14 @@ class StateHarness(ABC):
 
 
 def counted(*numbers: int, count: int = 1) -> list[Change]:
-    """Puts into ``counts``, one key for each number."""
+    """Puts into ``counts``, one key for each number; that of 13 is null in one column, that of 17 in all."""
     return [
-        {"word": f"w\0{number}", "day": DAY + timedelta(days=number % 3), "count": count, "last": f"é{number}"}
+        {
+            "word": None if number in (13, 17) else f"w\0{number}",
+            "day": None if number == 17 else DAY + timedelta(days=number % 3),
+            "count": count,
+            "last": f"é{number}",
+        }
         for number in numbers
     ]
 
@@ -231,9 +236,8 @@ def changes_of(table: StateTable, changes: Sequence[Change]) -> pa.Table:
     keys = pa.Table.from_pylist(
         [{name: row[name] for name in table.key_schema.names} for row in changes], table.key_schema
     )
-    owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
     columns = {
-        "_kg": key_groups(keys, owner, GROUPS),
+        "_kg": key_groups(keys, table.owner_schema, GROUPS),
         "_op": pa.array(["delete" if is_delete(row, table) else "put" for row in changes], pa.string()),
         **{name: keys.column(name) for name in keys.column_names},
     }

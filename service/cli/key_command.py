@@ -1,10 +1,16 @@
-"""Commands that take keys: one that begins with a hyphen looks like an option, and the error says how to give it."""
+"""Commands that take keys: how they are written, and what is said of one that looks like an option."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 from typer.core import TyperCommand
+
+
+def key_columns(text: str) -> list[str | None]:
+    """The columns of a key as one argument, percent-encoded: ``JFK,LAX``; ``%00`` is null."""
+    return [None if column == "%00" else unquote(column) for column in text.split(",")]
 
 
 class KeyCommand(TyperCommand):

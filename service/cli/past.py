@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
 from epochal.service.cli.internal_columns import Shown
-from epochal.service.cli.key_command import KeyCommand
+from epochal.service.cli.key_command import KeyCommand, key_columns
 from epochal.service.cli.options import At, Json, Limit, Name, Tag, Url, moment
 from epochal.service.cli.past_view import diff_rows_view, diff_view, scan_view
 from epochal.service.cli.session import connected
@@ -41,7 +40,7 @@ def scan(
     epochal scan APP TABLE -- -5
     """
     begins_with = prefix.endswith("*")
-    columns = [unquote(column) for column in prefix.removesuffix("*").split(",")] if prefix else []
+    columns = key_columns(prefix.removesuffix("*")) if prefix else []
     with connected(url, as_json) as session:
         page = (
             session.client.application(name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict
-from urllib.parse import unquote
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from epochal.client import StateValue
 from epochal.service.cli.internal_columns import Shown
-from epochal.service.cli.key_command import KeyCommand
+from epochal.service.cli.key_command import KeyCommand, key_columns
 from epochal.service.cli.listing import Column, Listing
 from epochal.service.cli.options import At, Json, Name, Tag, Url, moment
 from epochal.service.cli.past_view import blame_view, history_view
@@ -45,7 +45,11 @@ def get(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
     key: Annotated[
         list[str],
-        typer.Argument(metavar="KEY", help="The key columns' values in order: JFK LAX, or JFK,LAX (%2C is a comma)."),
+        typer.Argument(
+            metavar="KEY",
+            help="The key columns' values in order: JFK LAX, or JFK,LAX (there %2C is a comma, and JFK,%00 is JFK and "
+            "null).",
+        ),
     ],
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
@@ -73,7 +77,7 @@ def get(
     Options come first. A key that begins with a hyphen, such as a negative number, comes after --:
     epochal get APP TABLE -- -5
     """
-    columns = [unquote(column) for column in key[0].split(",")] if len(key) == 1 else key
+    columns: Sequence[str | None] = key_columns(key[0]) if len(key) == 1 else key
     then: Moment = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment(at)}
     if history and blame:
         raise typer.BadParameter("give one of them.", param_hint="--history / --blame")

@@ -15,6 +15,7 @@ import lmdb
 
 from epochal.backends.lmdb_long_keys import KEPT, LONGEST, is_long, shortened, split
 from epochal.contracts.identity import EpochKey
+from epochal.state.key_codec import FORM
 from epochal.state.table import StateTable
 
 log = logging.getLogger("epochal.replicas")
@@ -22,7 +23,7 @@ log = logging.getLogger("epochal.replicas")
 _MAP_BYTES = 128 << 30
 """Address space, not memory or disk: the file grows as rows come."""
 _MARK, _TABLE, _FORMAT = b"mark", b"table", b"format"
-_CURRENT_FORMAT = b"2"
+_CURRENT_FORMAT = b"2, keys of form %d" % FORM
 
 UNREADABLE = (
     lmdb.CorruptedError,

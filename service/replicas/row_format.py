@@ -7,6 +7,7 @@ column through Arrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -108,8 +109,10 @@ class RowFormat:
             raise InvalidKey(
                 f"Column {leading[-1].name!r} is {leading[-1].type}: only of text can a beginning be given."
             )
-        encoded = self._keys.encode_one(key_from_path(text[:-1], leading))
-        return encoded[:-1], len(leading) - 1
+        key = key_from_path(text[:-1], leading)
+        if key[-1] is None:
+            raise InvalidKey(f"Column {leading[-1].name!r}: null (%00) has no beginning; leave the * out.")
+        return self._keys.encode_one(key)[:-1], len(leading) - 1
 
     def owner_of(self, encoded: bytes) -> bytes | None:
         """The operator's key within an encoded key; ``None`` when it does not have all of it."""
@@ -149,7 +152,7 @@ class RowFormat:
                 return None
             for column, field in zip(self.table.full_key, self.table.key_schema, strict=True):
                 values = [key[column.name] for key in keys]
-                if set(map(type, values)) != {_python_type(column.type)}:
+                if not set(map(type, values)) <= {_python_type(column.type), NoneType}:
                     return None
                 arrays.append(pa.array(values, field.type))
         except (KeyError, TypeError, pa.ArrowException, OverflowError, UnicodeError):

@@ -37,7 +37,7 @@ Prefix = Annotated[
     Query(
         max_length=20_000,
         description="Only keys with these leading columns, written as in a key; the last one, if it is text, may end "
-        "with `*`: `JFK`, `JFK,L*`.",
+        "with `*`: `JFK`, `JFK,L*`. Null is `%00`.",
     ),
 ]
 

@@ -63,8 +63,9 @@ async def point(
     """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map
     state, the operator's key alone gives all entries. The header `Epochal-Epoch` says which epoch answered.
 
-    The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients and
-    proxies resolve them, also percent-encoded: `GET ../keys?key=..` and `POST ../lookup` take every key."""
+    Null is `%00`: `JFK,%00`. The text of one zero character is therefore only found by `POST ../lookup`, where null is
+    `null`. The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients
+    and proxies resolve them, also percent-encoded: `GET ../keys?key=..` and `POST ../lookup` take every key."""
     return await _point(name, table, _path_key(request, key), lookups, read, if_none_match)
 
 

@@ -17,6 +17,7 @@ from epochal.service.state.history_schemas import Scan, ScannedRow
 from epochal.service.state.lookups import Lookups
 from epochal.service.state.readers import Reader, Scanned, Section
 from epochal.service.state.requests import ReadFrom
+from epochal.state.key_codec import FORM
 
 _NO_CURSOR = "The cursor is not one of this list; leave it out to start from the beginning."
 
@@ -34,12 +35,12 @@ class Scans:
 
         The first page is of the epoch that ``read`` means; those after it are of the same one.
         """
-        after = page.after(str, int, str)
+        after = _position(page)
         key: bytes | None = None
         if after is None:
             format, reader = await self._lookups.reader(application, table, read)
         else:
-            key = _last_key(after[2])
+            key = after[2]
             format, reader = await self._again(application, table, EpochKey(after[0], after[1]), read)
         section = _section(format, prefix, key, page.limit + 1)
         found = await asyncio.to_thread(reader.page, section)
@@ -80,7 +81,7 @@ def _answer(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit
     following = None
     if len(found.rows) > limit:
         last = base64.b64encode(rows[-1][0]).decode()
-        following = encode(found.at.branch, found.at.epoch, last)
+        following = encode(found.at.branch, found.at.epoch, FORM, last)
     return Scan(
         table=table,
         branch=found.at.branch,
@@ -91,8 +92,15 @@ def _answer(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit
     )
 
 
-def _last_key(text: str) -> bytes:
+def _position(page: PageRequest) -> tuple[str, int, bytes] | None:
+    """Branch, epoch and encoded key after which the page begins."""
+    after = page.after(str, int, int, str)
+    if after is None:
+        return None
+    branch, epoch, form, key = after
     try:
-        return base64.b64decode(text, validate=True)
+        if form == FORM:
+            return branch, epoch, base64.b64decode(key, validate=True)
     except binascii.Error:
-        raise InvalidInput(_NO_CURSOR) from None
+        pass
+    raise InvalidInput(_NO_CURSOR)

@@ -74,7 +74,7 @@ class PointLookup(Answer):
 
 
 class LookupRequest(Body):
-    """Up to 10,000 keys, each an object by column name."""
+    """Up to 10,000 keys, each an object by column name; an operator's key column may be null."""
 
     keys: Annotated[list[dict[str, Any]], Field(max_length=MOST_KEYS)]
     isolation: Isolation = "read_committed"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epochal.backends import lmdb, lmdb_environment, recent
+from epochal.backends import identity, lmdb, lmdb_environment, recent
 from epochal.backends.catch_up import Step
 from epochal.backends.encoded_view import KeyRange
 from epochal.backends.lmdb import LmdbBackend
@@ -120,6 +120,21 @@ def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Ha
             for delta in link.deltas:
                 harness.store.delete(delta.file.path)
     harness.new_worker()
+    world.check()
+
+
+def test_a_cache_whose_keys_have_another_form_is_not_read(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier version of Epochal has left on a machine: the very rows, with keys of form 1."""
+    files = harness.data_files
+    with monkeypatch.context() as earlier:
+        earlier.setattr(identity, "FORM", 1)
+        world.check()
+    assert len(harness.data_files) == 2 * len(files)
+    harness.new_worker()
+    for path in set(harness.data_files) - set(files):
+        overwrite(path)
     world.check()
 
 

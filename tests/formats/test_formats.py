@@ -181,8 +181,7 @@ def restored(
             transaction = backend(operator, kept.store, str(folder / "cache")).start(scope)
             for table in tables:
                 keys = all_keys(kept, table)
-                owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
-                mine = keys.filter(pa.array(key_groups(keys, owner, GROUPS) % parallelism == subtask))
+                mine = keys.filter(pa.array(key_groups(keys, table.owner_schema, GROUPS) % parallelism == subtask))
                 found, values = TableAccess(table, transaction.view(table.id), GROUPS).get(mine)
                 there = pa.table([*mine.columns, *values.columns], [*mine.column_names, *values.column_names])
                 every[table.id] |= rows_of(table, there.filter(pa.array(found)))

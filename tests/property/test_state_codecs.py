@@ -1,4 +1,4 @@
-"""Keys and rows come back as they went in, and encoded keys are in the order of their columns."""
+"""Keys and rows come back as they went in, and encoded keys are in the order of their columns, nulls first."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epochal.contracts.state import end_of_prefix
 from epochal.errors import InvalidKey, SnapshotError
 from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.column_bytes import ends_of_prefixes
 from epochal.state.types import arrow_type
 
 TIMES = st.datetimes()
@@ -23,8 +25,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "smallint": st.integers(-(2**15), 2**15 - 1),
     "int": st.integers(-(2**31), 2**31 - 1),
     "bigint": st.integers(-(2**63), 2**63 - 1),
-    "string": st.text(st.characters(codec="utf-8"), max_size=8) | st.text("\0\1\2a", max_size=5),
-    "binary": st.binary(max_size=8) | st.sampled_from([b"", b"\0", b"\1", b"\0\1\2", b"\xff\xff"]),
+    "string": st.text(st.characters(codec="utf-8"), max_size=8) | st.text("\0\1\2\3a", max_size=5),
+    "binary": st.binary(max_size=8) | st.sampled_from([b"", b"\0", b"\1", b"\0\1\2", b"\2\2\3\3", b"\xff\xff"]),
     "date": st.dates(date(1, 1, 1), date(9999, 12, 31)),
     "timestamp": TIMES.map(lambda time: time.replace(tzinfo=UTC)),
     "timestamp_ntz": TIMES,
@@ -69,8 +71,8 @@ NESTED: dict[str, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def tables(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool) -> pa.Table:
-    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=10 if nulls else 4))
+def tables(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool, most: int = 10) -> pa.Table:
+    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=most))
     rows = draw(st.integers(0, 12))
     arrays = []
     for type in types:
@@ -83,27 +85,58 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-@given(tables(VALUES, nulls=False))
+@st.composite
+def keys(draw: st.DrawFn) -> pa.Table:
+    """Some columns take nulls, some do not: operators' keys, and the keys of maps."""
+    table = draw(tables(VALUES, nulls=True, most=4))
+    declared = [
+        field.with_nullable(table.column(field.name).null_count > 0 or draw(st.booleans())) for field in table.schema
+    ]
+    return table.cast(pa.schema(declared))
+
+
+@given(keys())
 def test_keys_come_back_in_one_order_and_alike_one_by_one(table: pa.Table) -> None:
     codec = KeyCodec(table.schema)
     encoded = codec.encode(table)
     rows = rows_of(table)
-    assert codec.decode(encoded).equals(table)
+    decoded = codec.decode(encoded)
+    decoded.validate(full=True)
+    assert decoded.schema.equals(table.schema)
+    assert decoded.equals(table)
     assert [codec.encode_one(row) for row in rows] == encoded
     by_bytes = [row for _, row in sorted(zip(encoded, rows, strict=True), key=lambda pair: pair[0])]
-    assert by_bytes == sorted(rows, key=_utf8)
+    assert by_bytes == sorted(rows, key=_nulls_first)
     assert len(set(encoded)) == len(set(rows))
+    assert codec.decode(codec.encode_array(table)[1:]).equals(table[1:])
 
 
-@given(tables(VALUES, nulls=False), st.data())
+@given(keys(), st.data())
 def test_the_first_columns_are_the_prefix_of_exactly_their_keys(table: pa.Table, data: st.DataObject) -> None:
     codec = KeyCodec(table.schema)
     width = data.draw(st.integers(0, table.num_columns))
-    rows = rows_of(table)
-    for wanted in rows:
-        prefix = codec.encode_one(wanted[:width])
-        for row, encoded in zip(rows, codec.encode(table), strict=True):
-            assert encoded.startswith(prefix) == (row[:width] == wanted[:width])
+    rows, every = rows_of(table), codec.encode(table)
+    for chosen in rows:
+        prefix = codec.encode_one(chosen[:width])
+        for row, encoded in zip(rows, every, strict=True):
+            assert encoded.startswith(prefix) == (row[:width] == chosen[:width])
+            assert codec.leading(encoded, width) == codec.encode_one(row[:width])
+        if width and len(prefix):
+            assert codec.leading(prefix[:-1], width) is None
+
+
+@given(
+    st.lists(st.binary(max_size=4) | st.sampled_from([b"", b"\xff", b"\xff\xff", b"a\xff"]), max_size=9),
+    st.integers(0, 3),
+)
+def test_the_end_of_a_prefix_is_the_least_above_all_that_begin_with_it(prefixes: list[bytes], skipped: int) -> None:
+    ends = ends_of_prefixes(pa.array(prefixes, pa.binary())[skipped:])
+    ends.validate(full=True)
+    assert ends.to_pylist() == [end_of_prefix(prefix) for prefix in prefixes[skipped:]]
+    for prefix in prefixes:
+        end = end_of_prefix(prefix)
+        assert end is None or (prefix + b"\xff" * 5 < end and end[:-1] + bytes([end[-1] - 1]) <= prefix)
+        assert end is not None or prefix.strip(b"\xff") == b""
 
 
 @given(tables(VALUES | FLOATS | NESTED, nulls=True), st.data())
@@ -131,10 +164,14 @@ def test_columns_are_found_by_name_and_cast_to_the_schema() -> None:
     assert codec.encode(chunked) == [codec.encode_one(("k", 7))] * 2
 
 
-def test_a_null_in_a_key_is_refused_by_column() -> None:
-    codec = KeyCodec(pa.schema([("origin", pa.string())]))
+def test_a_null_is_refused_by_column_where_there_can_be_none() -> None:
+    codec = KeyCodec(pa.schema([pa.field("origin", pa.string(), nullable=False)]))
     with pytest.raises(InvalidKey, match="'origin' is null in 1 row"):
         codec.encode(pa.table({"origin": pa.array(["JFK", None])}))
+    with pytest.raises(InvalidKey, match="'origin' takes no nulls"):
+        codec.encode_one((None,))
+    with pytest.raises(SnapshotError):
+        codec.decode([b"\0"])
 
 
 def test_foreign_bytes_are_refused() -> None:
@@ -147,8 +184,11 @@ def test_foreign_bytes_are_refused() -> None:
             RowCodec(schema).decode([b"\0\1\2"])
 
 
-def _utf8(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(value.encode() if isinstance(value, str) else value for value in row)
+def _nulls_first(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        (value is not None, value.encode() if isinstance(value, str) else 0 if value is None else value)
+        for value in row
+    )
 
 
 def _shown(table: pa.Table) -> str:

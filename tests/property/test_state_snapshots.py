@@ -33,6 +33,7 @@ from epochal.testing.state_world import (
     unseen,
 )
 
+OWNERS = [0, 1, 2, 3, 13, 17]
 PLACES = [b"", b"\0", b"a", b"a\0", b"p" * 520, b"p" * 520 + b"q"]
 
 
@@ -41,7 +42,11 @@ def epochs(draw: st.DrawFn) -> dict[str, list[Change]]:
     """The changes of one epoch, at most one per key."""
     counts = draw(st.dictionaries(st.integers(0, 25), st.integers(0, 3), max_size=12))
     entries = draw(
-        st.dictionaries(st.tuples(st.integers(0, 3), st.sampled_from(PLACES)), st.integers(0, 2), max_size=6)
+        st.dictionaries(
+            st.tuples(st.sampled_from(OWNERS), st.sampled_from(PLACES)),
+            st.integers(0, 2),
+            max_size=6,
+        )
     )
     return {
         "counts": [row for n, c in counts.items() for row in (counted(n, count=c) if c else uncounted(n))],

@@ -1,17 +1,22 @@
-"""Keys that a path would not carry, through HTTP, the client and the command line: dots, slashes, nothing, hyphens."""
+"""Keys that a path would not carry, through HTTP, the client and the command line: dots, slashes, nothing, hyphens,
+null."""
 
 from __future__ import annotations
 
+import base64
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import date
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from epochal.client import Client
-from epochal.errors import NotFound
+from epochal.errors import InvalidKey, NotFound
 from epochal.service.cli.main import main
+from epochal.service.pagination import encode
+from epochal.state.key_codec import FORM
 from epochal.state.table import StateKind
 from tests.service.lookups import StateDriver, table
 
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
 NAMES = table("names", StateKind.VALUE, "name string", "length int")
+ROUTES = table("routes", StateKind.VALUE, "origin string, day date", "flights int")
+PLACES = table("places", StateKind.MAP, "tail string", "late int", sub_key="airport string")
 NUMBERS = table("numbers", StateKind.VALUE, "number int", "half double")
 AWKWARD = (".", "..", "", "...", "/", "a/b", "../x", "a\\b", "%", "%2E", "a,b", "-", "--", "--epoch", "ü*")
 
@@ -93,3 +100,99 @@ def test_the_command_takes_keys_that_look_like_options_after_two_hyphens(
         assert (code, f"epochal {verb} .. -- -5" in words) == (2, True), words
     code, words = epochal("get", "flights", "numbers", "--epcoh", "1")
     assert (code, "--epoch" in words, " -- " in words) == (2, True, False), words
+
+
+@pytest.fixture
+def with_nulls(plane: Plane) -> StateDriver:
+    """Two epochs; keys that are null in the first column, in the second, in both."""
+    plane.application()
+    driver = StateDriver(plane, tables=(ROUTES, PLACES))
+    routes = [("JFK", None), (None, "2013-01-31"), (None, None), ("\0", None), ("JFK", "2013-01-31")]
+    for number in (1, 2):
+        rows = [
+            {"origin": origin, "day": None if day is None else date.fromisoformat(day), "flights": number * (place + 1)}
+            for place, (origin, day) in enumerate(routes)
+        ]
+        places = [{"tail": None, "airport": airport, "late": number} for airport in ("JFK", "LAX")]
+        assert driver.epoch((ROUTES, rows), (PLACES, places)) == number
+    plane.get("/v1/applications/flights/state/routes/keys/JFK,%00", min_epoch=2)
+    return driver
+
+
+ENCODED = {"JFK,%00": 2, "%00,2013-01-31": 4, "%00,%00": 6, "JFK,2013-01-31": 10}
+
+
+def test_null_in_a_path_in_the_query_and_in_a_body(plane: Plane, with_nulls: StateDriver) -> None:
+    state = "/v1/applications/flights/state/routes"
+    for key, flights in ENCODED.items():
+        answer = plane.get(f"{state}/keys/{key}")
+        expected = [None if part == "%00" else part for part in key.split(",")]
+        assert (list(answer["key"].values()), answer["value"]) == (expected, {"flights": flights})
+        assert plane.get(f"{state}/keys", key=key) == answer
+        assert plane.get(f"{state}/keys/{key}", isolation="read_uncommitted")["value"] == {"flights": flights}
+        assert plane.get(f"{state}/keys/{key}", epoch=1)["value"] == {"flights": flights // 2}
+        blame = plane.get(f"{state}/blame", key=key)
+        assert (blame["key"], blame["change"]["epoch"]) == (answer["key"], 2)
+        history = plane.get(f"{state}/history", key=key)["items"]
+        assert [item["new"]["flights"] for item in history] == [flights, flights // 2]
+    keys = [{"origin": None, "day": None}, {"origin": "\0", "day": None}, {"origin": "x", "day": None}]
+    for options in ({}, {"epoch": 2}):
+        answer = plane.client.post(f"{state}/lookup", json={"keys": keys, **options}).json()
+        assert answer["values"] == [{"flights": 6}, {"flights": 8}, None]
+    by_date = {"keys": [{"origin": None, "day": "2013-01-31"}, {"origin": None, "day": None}]}
+    assert plane.client.post(f"{state}/lookup", json=by_date).json()["values"] == [{"flights": 4}, {"flights": 6}]
+    places = plane.get("/v1/applications/flights/state/places/keys/%00")
+    assert places["entries"] == [{"airport": "JFK", "late": 2}, {"airport": "LAX", "late": 2}]
+    problem = plane.client.get("/v1/applications/flights/state/places/keys/N1,%00")
+    assert (problem.status_code, "'airport' takes no nulls" in problem.json()["detail"]) == (422, True)
+
+
+def test_nulls_come_first_in_scans_and_are_shown_in_differences(plane: Plane, with_nulls: StateDriver) -> None:
+    scan = "/v1/applications/flights/state/routes/scan"
+    order = [(None, None), (None, "2013-01-31"), ("\0", None), ("JFK", None), ("JFK", "2013-01-31")]
+
+    def keys(**query: Any) -> list[tuple[Any, ...]]:
+        found, cursor = [], None
+        while True:
+            page = plane.get(scan, **query, **({} if cursor is None else {"cursor": cursor}))
+            found += [tuple(item["key"].values()) for item in page["items"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+    for when in ({}, {"epoch": 1}):
+        assert keys(limit=2, **when) == order
+        assert keys(prefix="%00", **when) == order[:2]
+        assert keys(prefix="%00,%00", **when) == order[:1]
+        assert keys(prefix="JFK,%00", **when) == order[3:4]
+        assert keys(prefix="J*", **when) == order[3:]
+    branch = with_nulls.driver.point.branch
+    for form, status in ((FORM, 200), (FORM - 1, 422)):
+        cursor = encode(branch, 2, form, base64.b64encode(b"\0").decode())
+        assert plane.client.get(scan, params={"cursor": cursor}).status_code == status
+    problem = plane.client.get(scan, params={"prefix": "%00*"})
+    assert (problem.status_code, "has no beginning" in problem.json()["detail"]) == (422, True)
+    rows = plane.get("/v1/applications/flights/snapshots/1/diff/routes", to="2")["items"]
+    assert [tuple(row["key"].values()) for row in rows] == order
+
+
+def test_null_by_the_client_and_the_command_line(
+    plane: Plane, with_nulls: StateDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = plane.settings.admin_token_file.read_text().strip()
+    state = Client(plane.settings.url, token=token).application("flights").state("routes")
+    assert state.get("JFK", None).value == {"flights": 2}
+    assert state.get(None, date(2013, 1, 31), epoch=1).value == {"flights": 2}
+    assert state.blame(None, None).change.new == {"flights": 6}
+    assert len(state.history(None, None).items) == 2
+    assert [tuple(row.key.values()) for row in state.scan_all(None, limit=1)] == [(None, None), (None, "2013-01-31")]
+    assert state.lookup([{"origin": "\0", "day": None}]).values == ({"flights": 8},)
+    with pytest.raises(InvalidKey, match="lookup"):
+        state.get("\0", None)
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", token)
+    code, words = epochal("get", "flights", "routes", "%00,2013-01-31")
+    assert (code, words.split()[:2], words.split()[-1]) == (0, ["null,", "2013-01-31"], "4")
+    assert "6" in epochal("get", "flights", "routes", "%00,%00", "--history")[1]
+    code, words = epochal("scan", "flights", "routes", "%00")
+    assert (code, words.count("null"), "JFK" in words) == (0, 3, False), words

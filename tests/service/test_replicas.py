@@ -246,7 +246,7 @@ def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, replic
     assert epochs_seen
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty"])
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "keys of form 1"])
 def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: str) -> None:
     line.epoch([(f"R{number}", "X", number, 0.0) for number in range(2000)])
     follower = Follower(line.store, tmp_path / "replicas", "main")
@@ -260,8 +260,14 @@ def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: st
     elif damage == "truncated":
         with data.open("r+b") as file:
             file.truncate(3 * 4096)
-    else:
+    elif damage == "empty":
         data.write_bytes(b"")
+    else:
+        earlier = Replica.open(data.parent)
+        with earlier.environment.begin(write=True) as transaction:
+            transaction.put(b"format", b"2", db=earlier.about)
+            transaction.put(b"R1\0X\0", b"of form 1", db=earlier.rows)
+        earlier.close()
     again = Follower(line.store, tmp_path / "replicas", "main")
     assert again.follow(head)
     assert held(again.seen.tables["delays"].replica) == (line.head.key, line.expected[line.head.key])

@@ -121,7 +121,7 @@ class Branch:
             columns = {
                 column.name: [row.get(column.name) for row in rows] for column in (*table.full_key, *table.value)
             }
-            owner = pa.schema([column.to_arrow(nullable=False) for column in table.key])
+            owner = table.owner_schema
             keys = pa.table({name: columns[name] for name in owner.names}, schema=owner)
             groups = key_groups(keys, owner, GROUPS)
             operations = ["delete" if values is None else "put" for values in last.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing, NotFound
 from epochal.snapshots import row_groups
+from epochal.snapshots.base import merged
+from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
@@ -167,6 +170,25 @@ def test_only_row_groups_that_can_hold_the_key_are_read(tmp_path: Path, monkeypa
     assert len(read) in (1, 2)
     assert SnapshotReader(line.store, line.references[0]).get("counts", [key(17)])[0] is not None
     assert len(read) in (1, 2), "what was read is kept"
+
+
+def test_files_whose_key_columns_take_no_nulls_are_read_beside_others(tmp_path: Path) -> None:
+    """Those of format 1."""
+    store = SnapshotStore(str(tmp_path))
+    strict = pa.schema(
+        [field.with_nullable(field.name not in COUNTS.key_schema.names) for field in COUNTS.delta_schema]
+    )
+    sorted_changes = sort_changes(COUNTS, changes_of(COUNTS, counted(*range(10))))
+    old = write_delta(store, replace(sorted_changes, rows=sorted_changes.rows.cast(strict)), EpochKey("main", 1), 0, 1)
+    new = write_delta(
+        store, sort_changes(COUNTS, changes_of(COUNTS, counted(*range(5, 20), count=2))), EpochKey("main", 2), 0, 1
+    )
+    assert not pq.read_schema(store.location(old.file.path)).field("word").nullable
+    links = tuple(Link(EpochKey("main", epoch), (delta,)) for epoch, delta in ((1, old), (2, new)))
+    rows = merged(store, COUNTS, Chain(None, (), links), 0, GROUPS - 1)
+    counts = {(row["word"], row["day"]): row["count"] for row in rows.to_pylist()}
+    assert counts == {key(number): 1 if number < 5 else 2 for number in range(20)}
+    assert len(counts) == 20
 
 
 def test_a_key_may_be_asked_for_twice(line: Line) -> None:

@@ -76,7 +76,7 @@ def test_columns_chain(spark: SparkSession) -> None:
 
 
 def test_key_groups_agree_with_spark_and_are_owned_once(spark: SparkSession) -> None:
-    keys = pa.table({"a b": _texts(), "n`": _integers(64)[: ROWS + 4]})
+    keys = pa.table({"a b": [None, None, "a", *_texts()], "n`": [None, 7, None, *_integers(64)[: ROWS + 4]]})
     frame = spark.createDataFrame(keys).selectExpr(key_group_expression(["a b", "n`"], 128) + " AS _kg")
     groups = key_groups(keys, keys.schema, 128)
     assert groups.tolist() == [row._kg for row in frame.collect()]

@@ -15,7 +15,7 @@ from epochal.aggregates.built_in import BUILT_IN
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import AggregationPlan, Part
 from epochal.engine.failures import failure_of
-from epochal.errors import EpochAborted, InvalidKey
+from epochal.errors import EpochAborted
 from epochal.operators.aggregate import AggregateWork
 from epochal.state.table import Column, StateKind, StateTable
 
@@ -73,9 +73,10 @@ def test_an_epoch_without_rows(delays: Any) -> None:
     assert delays.state(TABLE) == {}
 
 
-def test_null_keys_are_refused(delays: Any) -> None:
-    with pytest.raises(InvalidKey, match="'route'"):
-        delays.attempt([partial(None, 1, 1, 1)])
+def test_a_null_key_is_a_key(delays: Any) -> None:
+    delays.run([partial(None, 1, 1, 1), partial("", 1, 5, 5)])
+    assert delays.run([partial(None, 2, 7, 3)]) == [partial(None, 3, 8, 3)]
+    assert delays.state(TABLE) == {(None,): (3, 8, 3), ("",): (1, 5, 5)}
 
 
 def test_a_sum_that_leaves_its_type_names_operator_and_column(delays: Any) -> None:

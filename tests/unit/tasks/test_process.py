@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from epochal.contracts.state import StateTransaction
 from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.engine.failures import failure_of
-from epochal.errors import AuthorError, HandlesIncomplete, InvalidKey, SchemaError, SnapshotError
+from epochal.errors import AuthorError, HandlesIncomplete, SchemaError, SnapshotError
 from epochal.operators.process import ProcessWork
 from epochal.state.table import Column
 
@@ -281,11 +281,50 @@ def test_state_that_does_not_fit_is_refused_by_name(
     assert "operator." in found.message
 
 
-def test_null_keys_are_refused_with_the_fix(operator: Any) -> None:
-    found = failure(operator(Total), [{"plane": None, "delay": 1}, *rows(a=[1])], InvalidKey)
-    assert found.type == "invalid-key"
-    assert "'plane'" in found.message and 'where("`plane` IS NOT NULL")' in found.message
-    assert "at least 1 row of its input has null" in found.message and "(plane=null)" in found.message
+@pytest.mark.parametrize("kind", ["heap", "lmdb"])
+def test_a_null_key_is_a_key_in_every_kind_of_state(operator: Any, kind: str) -> None:
+    class Kept(KeyedProcess):
+        total = ValueState("total bigint")
+        delays = ListState("delay int")
+        times = MapState(key="delay int", value="times int")
+        output = "plane string, day date, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            assert all((row.plane, row.day) == tuple(key) for row in rows)
+            for row in rows:
+                self.total.set((self.total.get() or 0) + row.delay)
+                self.delays.append(row.delay)
+                self.times.put(row.delay, self.times.get(row.delay, 0) + 1)
+            assert sum(self.delays.get()) == self.total.get()
+            assert sum(times for _, times in self.times.items()) == len(self.delays)
+            yield key.plane, key.day, self.total.get()
+
+    key = (*KEY, Column(name="day", type="date"))
+    row = pa.schema([("plane", pa.string()), ("day", pa.date32()), ("delay", pa.int32())])
+    output = pa.schema([*row.remove(2), ("total", pa.int64())])
+    kept = operator(Kept, key=key, row=row, output=output, tables=tables(Kept, key), kind=kind, batch_rows=2)
+    day = date(2013, 1, 1)
+    keys = [(None, None), (None, day), ("", None), ("", day), ("a", day), ("a", None)]
+    for epoch in range(1, 4):
+        input = [{"plane": plane, "day": day, "delay": number} for plane, day in keys for number in (7, 7, epoch)]
+        found = {(line["plane"], line["day"]): line["total"] for line in kept.run(input)}
+        assert found == dict.fromkeys(keys, 14 * epoch + sum(range(epoch + 1)))
+    total, delays, times = (kept.state(table) for table in kept.tables)
+    assert total.keys() == set(keys)
+    assert {key[:2] for key in delays} == {key[:2] for key in times} == set(keys)
+    assert times[None, None, 7] == (6,)
+
+
+def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
+    class Wrong(KeyedProcess):
+        times = MapState(key="delay int, day date", value="times int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            self.times.put((7, None), 1)
+
+    found = failure(operator(Wrong), rows(a=[1]), SchemaError)
+    assert "(7, None) cannot be a key of this map" in found.message and "'day' takes no nulls" in found.message
 
 
 def test_rows_without_their_mark_are_refused(operator: Any) -> None:
