@@ -34,6 +34,9 @@ errors of the client library at the one place that calls it.
 **Where it runs.** A backend is made in the driver and copied to the executors by Spark: its attributes hold no
 connection, lock or open file.
 
+**Which streams it takes** is said where an author names it: ``SinkDefinition(.., takes=Accepted(..))``. A sink that
+does not say takes every kind but ``changes``.
+
 **Registration** is by entry points, in the ``pyproject.toml`` of your package::
 
     [project.entry-points."epochal.sinks"]
@@ -52,6 +55,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.registry import SINKS, STATE_BACKENDS
 from epochal.contracts.state import KeyGroups, StateBackend, StateTaskScope, StateTransaction, StateView
+from epochal.contracts.stream_kind import Accepted, Kind, StreamKind
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
@@ -83,6 +87,9 @@ __all__ = [
     "BaseFile",
     "FileReference",
     "SnapshotStore",
+    "Accepted",
+    "Kind",
+    "StreamKind",
     "SINKS",
     "STATE_BACKENDS",
 ]

@@ -43,7 +43,7 @@ def process(folder: Path) -> Pipeline:
 def aggregate_to_files(folder: Path, output: Path) -> Pipeline:
     """One operator, one sink."""
     pipeline = Pipeline("benchmark")
-    count(_read(pipeline, folder)).write("out", files.sink(str(output)))
+    count(_read(pipeline, folder)).write("out", files.sink(str(output), mode="updates"))
     return pipeline
 
 

@@ -23,6 +23,7 @@ from epochal.connectors.file_reading import (
     estimated_rows,
 )
 from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
+from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import OptionError, SourceError
@@ -70,16 +71,20 @@ def table(
     )
 
 
-def sink(path: str, format: Format = "parquet", **options: Any) -> SinkDefinition:
+def sink(path: str, format: Format = "parquet", *, mode: Mode = "append", **options: Any) -> SinkDefinition:
     """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
 
     The folder is this application's own, on a file system that driver and executors share. Spark reads it with
-    ``spark.read.parquet(path)`` and adds the column ``epoch``.
+    ``spark.read.parquet(path)`` and adds the column ``epoch``. ``mode``: ``append`` for rows that stay; ``updates`` for
+    those that replace earlier ones (what ``aggregate`` gives): an epoch's folder then has the rows that changed in it.
     """
-    check_options("files.sink", options, ())
+    check_options("files.sink", options, ("mode",))
     check_choice("files.sink", "format", format, FORMATS)
     return SinkDefinition(
-        kind="files", make=partial(_backend, path, format), description={"path": path, "format": format}
+        kind="files",
+        make=partial(_backend, path, format),
+        description={"path": path, "format": format, **described(mode)},
+        takes=taken_by_folder("files.sink", mode),
     )
 
 

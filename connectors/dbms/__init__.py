@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
@@ -30,6 +31,7 @@ def sink(
     operation: str | None = None,
     order_by: str | None = None,
     columns: Mapping[str, str | None] | None = None,
+    mode: Mode = "append",
     create: bool = False,
     password: Secret | None = None,
     **options: Any,
@@ -41,12 +43,17 @@ def sink(
     with the same keys the last counts: the greatest by ``order_by``, else the last that was written. ``columns`` maps
     the stream's names to the table's, ``None`` leaves a column out. ``create`` makes a missing table. ``options`` are
     the database client's (``sslmode``, ``connect_timeout``, ..). Raises ``OptionError``.
+
+    ``mode`` ``append`` takes rows that stay, and new values of keys (what ``aggregate`` gives) where ``keys`` are their
+    key columns. ``updates`` takes any rows that changed: without ``keys`` each is inserted.
     """
-    address, writing = _arguments(
-        "dbms.sink", url, table, keys, operation, order_by, columns, create, password, options
-    )
+    what = "dbms.sink"
+    address, writing = _arguments(what, url, table, keys, operation, order_by, columns, create, password, options)
     return SinkDefinition(
-        kind="dbms", make=partial(_backend, address, writing), description=_described(address, writing)
+        kind="dbms",
+        make=partial(_backend, address, writing),
+        description={**_described(address, writing), **described(mode)},
+        takes=taken_by_keys(what, mode, "keys", writing.keys),
     )
 
 
@@ -58,6 +65,7 @@ def two_phase_sink(
     operation: str | None = None,
     order_by: str | None = None,
     columns: Mapping[str, str | None] | None = None,
+    mode: Mode = "append",
     create: bool = False,
     password: Secret | None = None,
     **options: Any,
@@ -74,7 +82,8 @@ def two_phase_sink(
     return SinkDefinition(
         kind="postgresql-two-phase",
         make=partial(_two_phase_backend, address, writing),
-        description=_described(address, writing),
+        description={**_described(address, writing), **described(mode)},
+        takes=taken_by_keys(what, mode, "keys", writing.keys),
     )
 
 
@@ -171,7 +180,7 @@ def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
     """A misspelt option of the sink itself is answered with the one that was meant, not with the client's."""
     from epochal.declarations.names import closest
 
-    own = ("keys", "operation", "order_by", "columns", "create", "password")
+    own = ("keys", "operation", "order_by", "columns", "mode", "create", "password")
     for name in options:
         if closest(name, own):
             raise OptionError(f"{what} has no option {name!r}.{closest(name, own)}")

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.file_reading import FORMATS, Format, Malformed, Reader, checked_reader
+from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
@@ -85,6 +86,7 @@ def sink(
     path: str,
     format: Format = "parquet",
     *,
+    mode: Mode = "append",
     user: str | None = None,
     token: Secret | None = None,
     kerberos: bool = False,
@@ -93,15 +95,17 @@ def sink(
 ) -> SinkDefinition:
     """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
 
-    The folder is this application's own, and is made when it is missing. Raises ``OptionError``.
+    The folder is this application's own, and is made when it is missing. ``mode`` as in ``files.sink``: ``updates`` for
+    rows that replace earlier ones. Raises ``OptionError``.
     """
-    check_options("hdfs.sink", options, ("url", "path", "format", *_WHO))
+    check_options("hdfs.sink", options, ("url", "path", "format", "mode", *_WHO))
     check_choice("hdfs.sink", "format", format, FORMATS)
     where = _address("hdfs.sink", url, user, token, kerberos, timeout_seconds)
     return SinkDefinition(
         kind="hdfs",
         make=partial(_backend, where, _path("hdfs.sink", path), format),
-        description=_described(where, path, format),
+        description={**_described(where, path, format), **described(mode)},
+        takes=taken_by_folder("hdfs.sink", mode),
     )
 
 

@@ -11,6 +11,7 @@ from epochal.backends.kafka.backend import KafkaBackend, KafkaSinkSettings
 from epochal.backends.kafka.connection import PRODUCER_OPTIONS, connection
 from epochal.backends.kafka.encoding import FORMATS, ColumnEncoder, Encoder, JsonEncoder
 from epochal.backends.kafka.records import RecordShape, names_of
+from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.errors import OptionError, SinkError
 from epochal.pipeline.definitions import SinkDefinition
@@ -34,6 +35,7 @@ def sink(
     partition: str | None = None,
     topic_column: str | None = None,
     schema: str | None = None,
+    mode: Mode = "append",
     delivery: Delivery = "exactly_once",
     shards: int = 1,
     create: int | None = None,
@@ -48,6 +50,10 @@ def sink(
     ``avro`` (which needs ``schema``); none means all that are nothing else. ``key`` is one column (as text, or bytes),
     or several (as JSON). ``headers`` is a map column, ``timestamp`` a timestamp, ``partition`` an int; without one, the
     key decides as in Kafka's Java producer. ``topic_column`` names each row's topic; ``topic`` is for its nulls.
+
+    ``mode`` ``append`` takes rows that stay, and new values of keys (what ``aggregate`` gives) where ``key`` names
+    their key columns: the newest record of a key is then its value, and the topic may be compacted. ``updates`` writes
+    a record for each row that changed, whatever its key.
 
     ``create``: make the topic, with so many partitions, when it is missing. ``shards``: so many transactions an epoch,
     each visible by itself. ``transaction_records``: a larger epoch appears in parts. ``options`` are the client's, with
@@ -91,9 +97,17 @@ def sink(
             "topic": topic or f"column {topic_column}",
             "format": format,
             "delivery": delivery,
+            **described(mode),
             **redacted(options),
         },
+        takes=taken_by_keys(what, mode, "key", _replaced_by(settings.shape)),
     )
+
+
+def _replaced_by(shape: RecordShape) -> tuple[str, ...]:
+    """The columns by which a record takes the place of an earlier one: in one partition of one topic alone."""
+    places = {name for name in (shape.topic_column, shape.partition) if name is not None}
+    return shape.key if places <= set(shape.key) else ()
 
 
 def _encoder(what: str, format: str, schema: str | None) -> Encoder:

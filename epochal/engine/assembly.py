@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
@@ -16,8 +17,10 @@ from epochal.engine.program import Program
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
 from epochal.pipeline.graph import Graph, SinkNode
+from epochal.pipeline.kinds import misfits
 from epochal.snapshots.store import SnapshotStore
 
+_log = logging.getLogger(__name__)
 MakeSink = Callable[[SinkNode], SinkBackend]
 
 
@@ -27,7 +30,11 @@ def assemble(
     """``sink`` makes the backend of a sink; without it, what the author has named is made.
 
     Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``: what cannot be run, and the fix.
+    A stream of a kind that its reader does not take is only warned of: analysis refuses it in a new version, and one
+    that ran before there was this check goes on as it did.
     """
+    for message in misfits(graph):
+        _log.warning("%s This version goes on as before; a new one would be refused.", message)
     make_sink = sink or (lambda node: node.backend(store))
     sources = {node.name: node.make() for node in graph.sources}
     plan = plan_pipeline(graph, spark, sources)

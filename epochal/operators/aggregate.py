@@ -12,10 +12,10 @@ import pyarrow as pa
 from epochal.aggregates import overflow
 from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
+from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted, Kind, StreamKind, upsert
 from epochal.declarations.determinism import check_clock
 from epochal.declarations.expressions import Expression
 from epochal.declarations.keys import key_columns
-from epochal.declarations.names import listed
 from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
@@ -32,20 +32,38 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def _over_updates(stream: StreamKind) -> str:
+    return (
+        "Its aggregates would count a key again with each new value, so that they would depend on how rows fell into "
+        "epochs. Aggregate the rows that the operator before it reads; or keep the newest value of each key in a "
+        "MapState of process(), and compute from these; or, where every change is to count, say "
+        "aggregate(.., over_updates=True). (That an aggregate takes earlier values back, changes=True, is to come.)"
+    )
+
+
+_ROWS_THAT_STAY = Accepted(frozenset({Kind.APPEND}), _over_updates)
+
+
 @dataclass(frozen=True)
 class AggregateOperator(Operator):
     """Aggregates per key over all epochs so far. State table: the operator's name."""
 
     kind: ClassVar[str] = "aggregate"
-    gives_new_values: ClassVar[bool] = True
     name: str
     keys: tuple[str, ...]
     aggregations: tuple[Aggregation, ...]
     queryable: bool
+    over_updates: bool = False
+    """Whether rows that replace earlier ones are to be aggregated as if each stood for itself."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input("rows", Distribution.BY_KEY, self.keys),)
+        return (
+            Input("rows", Distribution.BY_KEY, self.keys, ALL_BUT_CHANGES if self.over_updates else _ROWS_THAT_STAY),
+        )
+
+    def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
+        return upsert(self.keys)
 
     def aggregation(self, frame: DataFrame) -> AggregationPlan:
         """How the aggregates are computed over ``frame``. Raises ``PipelineError``, ``SchemaError``."""
@@ -77,24 +95,12 @@ class AggregateOperator(Operator):
                 with at(f"Operator {self.name!r}, column {aggregation.name!r}"):
                     check_clock(aggregation.expression, frames[0])
 
-    def warnings(self, above: Sequence[Operator]) -> Iterator[str]:
-        changing = sorted({other.name for other in above if other.gives_new_values})
-        if changing:
-            yield self._over_changing_values(changing)
+    def warnings(self) -> Iterator[str]:
         for aggregation in self.aggregations:
             where = f"Operator {self.name!r}, column {aggregation.name!r}"
             for aggregate in decompose(where, aggregation.expression).aggregates:
                 if aggregate.cost is not None:
                     yield f"{where}: {aggregation.expression} {aggregate.cost}"
-
-    def _over_changing_values(self, names: Sequence[str]) -> str:
-        columns = listed(f"{aggregation.name}={aggregation.expression}" for aggregation in self.aggregations)
-        return (
-            f"Operator {self.name!r} aggregates what {listed(map(repr, names))} gives: in every epoch new values of "
-            f"keys, beside those of earlier epochs, which are not taken back. So {columns} depends on how the rows "
-            f"fell into epochs. Aggregate the rows that {names[0]!r} reads, by the keys of {self.name!r}; or keep the "
-            "latest value of each key in a MapState of process(), and compute from these."
-        )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from epochal.contracts.stream_kind import ALL_BUT_CHANGES, APPEND, Accepted, StreamKind
 from epochal.declarations.expressions import column, to_column
 from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
 from epochal.state.table import Column, StateTable
@@ -38,11 +39,16 @@ class Distribution(StrEnum):
 
 @dataclass(frozen=True)
 class Input:
-    """One input of an operator. ``keys``: the columns that its rows are distributed by, in the key's order."""
+    """One input of an operator. ``keys``: the columns that its rows are distributed by, in the key's order.
+
+    ``takes``: the kinds of stream that it may read. By default all that are rows: what new values of keys are to an
+    author's own function is the author's to say.
+    """
 
     name: str
     distribution: Distribution
     keys: tuple[str, ...] = ()
+    takes: Accepted = ALL_BUT_CHANGES
 
 
 class Operator(ABC):
@@ -50,8 +56,6 @@ class Operator(ABC):
 
     kind: ClassVar[str]
     """``aggregate``, ``process``, ..: what people read in descriptions."""
-    gives_new_values: ClassVar[bool] = False
-    """Whether its output rows are new values of keys, which take the place of those of earlier epochs."""
     name: str
 
     @property
@@ -70,14 +74,15 @@ class Operator(ABC):
     def details(self) -> dict[str, Any]:
         """What its description says beside name and kind, as JSON."""
 
+    def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
+        """The kind of its output, from those of its inputs: by default rows that stay."""
+        return APPEND
+
     def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
         """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
 
-    def warnings(self, above: Sequence[Operator]) -> Iterator[str]:
-        """What is valid and probably not meant, or costs more than it looks, with what to do.
-
-        ``above``: the operators that its rows come from, through transforms only.
-        """
+    def warnings(self) -> Iterator[str]:
+        """What is valid and probably not meant, or costs more than it looks, with what to do."""
         return iter(())
 
 

@@ -25,6 +25,7 @@ from epochal.pipeline.graph import (
     StaticNode,
     TransformNode,
 )
+from epochal.pipeline.kinds import check_kinds
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     _check_targets(graph)
+    check_kinds(graph)
     tables: list[StateTable] = []
 
     def source(node: SourceNode) -> DataFrame:

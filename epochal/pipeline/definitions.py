@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
+from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +37,13 @@ class TableDefinition:
 
 @dataclass(frozen=True)
 class SinkDefinition:
-    """``make`` gives the sink's backend at its place, without touching the target."""
+    """``make`` gives the sink's backend at its place, without touching the target.
+
+    ``takes``: the kinds of stream that may be written to it. A sink that does not say takes all but ``changes``: it is
+    given the rows, and what they are to its readers is for its author to know.
+    """
 
     kind: str
     make: Callable[[SinkPlace], SinkBackend]
     description: Mapping[str, Any] = field(default_factory=dict)
+    takes: Accepted = ALL_BUT_CHANGES

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from epochal.contracts.stream_kind import StreamKind
 from epochal.pipeline.graph import (
     Graph,
     Node,
@@ -16,6 +17,7 @@ from epochal.pipeline.graph import (
     TransformNode,
     inputs,
 )
+from epochal.pipeline.kinds import Kinds, kinds_of
 from epochal.pipeline.warnings import warnings_of
 from epochal.state.table import StateTable
 
@@ -26,7 +28,8 @@ class _Value(BaseModel):
 
 class NodeDescription(_Value):
     """``type`` is ``source``, ``static``, ``transform``, ``sink`` or an operator's kind, such as ``aggregate``;
-    ``columns`` (name -> Spark type) are known after an analysis only."""
+    ``columns`` (name -> Spark type) are known after an analysis only. ``stream``: the kind of stream that it gives;
+    ``null`` for tables and sinks, and in versions from before there were kinds."""
 
     id: int
     name: str
@@ -34,6 +37,7 @@ class NodeDescription(_Value):
     inputs: tuple[int, ...] = ()
     description: dict[str, Any] = {}
     columns: dict[str, str] | None = None
+    stream: StreamKind | None = None
 
 
 class GraphDescription(_Value):
@@ -51,9 +55,10 @@ class GraphDescription(_Value):
 
 def describe(graph: Graph) -> GraphDescription:
     """What can be said of a graph without Spark: names, kinds, edges, and where the sinks write."""
+    kinds = kinds_of(graph)
     return GraphDescription(
         name=graph.name,
-        nodes=tuple(_described(node) for node in graph.nodes),
+        nodes=tuple(_described(node, kinds) for node in graph.nodes),
         sinks={node.name: node.backend().target for node in graph.sinks},
         warnings=warnings_of(graph),
     )
@@ -64,9 +69,15 @@ def names_place(target: str) -> bool:
     return not target.endswith(":")
 
 
-def _described(node: Node) -> NodeDescription:
-    name = node.label if isinstance(node, TransformNode) else node.name
-    return NodeDescription(id=node.id, name=name, type=_type(node), inputs=inputs(node), description=_details(node))
+def _described(node: Node, kinds: Kinds) -> NodeDescription:
+    return NodeDescription(
+        id=node.id,
+        name=node.label if isinstance(node, TransformNode) else node.name,
+        type=_type(node),
+        inputs=inputs(node),
+        description=_details(node),
+        stream=kinds.get(node.id),
+    )
 
 
 def _type(node: Node) -> str:

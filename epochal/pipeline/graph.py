@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
+from epochal.contracts.stream_kind import Accepted
+from epochal.pipeline.verb_kinds import KindOf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +54,7 @@ class TransformNode:
     label: str
     inputs: tuple[NodeId, ...]
     function: Callable[..., DataFrame]
+    kind_of: KindOf
     expressions: tuple[Expression, ...] = ()
     """Over the first input, what the verb computes."""
     by_author: bool = False
@@ -73,12 +76,13 @@ class OperatorNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """``make`` gives the sink's backend; it is serialised to the tasks."""
+    """``make`` gives the sink's backend; it is serialised to the tasks. ``takes``: the kinds of stream to write."""
 
     id: NodeId
     name: str
     input: NodeId
     make: Callable[[SinkPlace], SinkBackend]
+    takes: Accepted
     description: dict[str, Any]
 
     def backend(self, store: SnapshotStore | None = None) -> SinkBackend:

@@ -21,7 +21,7 @@ from epochal.operators.contract import Operator
 from epochal.operators.distinct import DistinctOperator
 from epochal.operators.process import ProcessOperator
 from epochal.operators.process_batch import ProcessBatchOperator
-from epochal.pipeline import verbs
+from epochal.pipeline import verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import NodeId, OperatorNode, SinkNode, TransformNode
 
@@ -46,14 +46,14 @@ class Relation:
         if not columns:
             raise PipelineError("select() needs at least one column.")
         chosen = tuple(as_expression(f"select: column {number}", column) for number, column in enumerate(columns, 1))
-        return self._transformed(
-            f"select({listed(map(str, chosen))})", partial(verbs.select, chosen), expressions=chosen
-        )
+        label = f"select({listed(map(str, chosen))})"
+        return self._transformed(label, partial(verbs.select, chosen), verb_kinds.selected(chosen), expressions=chosen)
 
     def where(self, condition: str | Expression) -> Self:
         """The rows for which ``condition`` is true (not false, not null)."""
         chosen = as_expression("where: the condition", condition)
-        return self._transformed(f"where({chosen})", partial(verbs.where, chosen), expressions=(chosen,))
+        function, kind_of = partial(verbs.where, chosen), verb_kinds.filtered(chosen)
+        return self._transformed(f"where({chosen})", function, kind_of, expressions=(chosen,))
 
     filter = where
 
@@ -62,8 +62,9 @@ class Relation:
         if not columns:
             raise PipelineError("with_columns() needs at least one column: with_columns(hours='delay / 60').")
         added = {name: as_expression(f"with_columns: {name}", column) for name, column in columns.items()}
-        computed = partial(verbs.with_columns, added)
-        return self._transformed(f"with_columns({', '.join(added)})", computed, expressions=tuple(added.values()))
+        computed, expressions = partial(verbs.with_columns, added), tuple(added.values())
+        kind_of = verb_kinds.replaced(tuple(added), expressions)
+        return self._transformed(f"with_columns({', '.join(added)})", computed, kind_of, expressions=expressions)
 
     def with_column(self, name: str, column: str | Expression) -> Self:
         """Add or replace one column."""
@@ -71,14 +72,15 @@ class Relation:
 
     def drop(self, *columns: str) -> Self:
         """All columns but these, which must be there."""
-        return self._transformed(f"drop({', '.join(columns)})", partial(verbs.drop, columns))
+        function, kind_of = partial(verbs.drop, columns), verb_kinds.dropped(columns)
+        return self._transformed(f"drop({', '.join(columns)})", function, kind_of)
 
     def transform(self, function: Callable[[DataFrame], DataFrame], label: str | None = None) -> Self:
         """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing from before."""
         if not callable(function):
             raise PipelineError(f"transform() takes a function from DataFrame to DataFrame, not {function!r}.")
         name = label or getattr(function, "__name__", type(function).__name__)
-        return self._transformed(f"transform({name})", function, by_author=True)
+        return self._transformed(f"transform({name})", function, verb_kinds.by_author, by_author=True)
 
     def union(self, *others: Self) -> Self:
         """All rows of these relations; columns are matched by name."""
@@ -88,10 +90,14 @@ class Relation:
                 raise PipelineError(
                     "A table cannot be united with a stream: its rows would come again in every epoch. Use join()."
                 )
-        return self._transformed("union", verbs.union, *(other._node for other in others))
+        return self._transformed("union", verbs.union, verb_kinds.united, *(other._node for other in others))
 
     def join(self, table: StaticTable, on: str | Sequence[str], how: JoinKind = "inner") -> Self:
-        """Join each row with the rows of ``table`` that are equal in the columns ``on``, which both sides have."""
+        """Join each row with the rows of ``table`` that are equal in the columns ``on``, which both sides have.
+
+        New values of keys (what ``aggregate`` gives) stay so in a left join: for them ``table`` should have at most one
+        row for each row of the stream.
+        """
         columns = (on,) if isinstance(on, str) else tuple(on)
         if not isinstance(table, StaticTable):
             raise PipelineError(
@@ -103,18 +109,20 @@ class Relation:
             raise PipelineError(f"join() cannot be {how!r}: how is one of {listed(_JOINS)}.")
         if not columns or not all(isinstance(name, str) for name in columns):
             raise PipelineError("join() needs the names of the columns that are equal on both sides: on='origin'.")
-        return self._transformed(f"join({', '.join(columns)})", partial(verbs.join, columns, how), table._node)
+        function, kind_of = partial(verbs.join, columns, how), verb_kinds.joined(how)
+        return self._transformed(f"join({', '.join(columns)})", function, kind_of, table._node)
 
     def _transformed(
         self,
         label: str,
         function: Callable[..., DataFrame],
+        kind_of: verb_kinds.KindOf,
         *others: NodeId,
         expressions: tuple[Expression, ...] = (),
         by_author: bool = False,
     ) -> Self:
         inputs = (self._node, *others)
-        node = self._builder.add(lambda id: TransformNode(id, label, inputs, function, expressions, by_author))
+        node = self._builder.add(lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author))
         return type(self)(self._builder, node)
 
     def _check_same_pipeline(self, other: Any, verb: str) -> None:
@@ -149,11 +157,8 @@ class Stream(Relation):
         if not isinstance(sink, SinkDefinition):
             raise PipelineError(f"Sink {name!r} is {sink!r}: give one of epochal.connectors, such as files.sink(path).")
         self._builder.claim("sink", name)
-        self._builder.add(
-            lambda id: SinkNode(
-                id=id, name=name, input=self._node, make=sink.make, description={"kind": sink.kind, **sink.description}
-            )
-        )
+        description = {"kind": sink.kind, **sink.description}
+        self._builder.add(lambda id: SinkNode(id, name, self._node, sink.make, sink.takes, description))
 
 
 class KeyedStream:
@@ -164,12 +169,22 @@ class KeyedStream:
         self._node = node
         self._keys = keys
 
-    def aggregate(self, name: str, queryable: bool = True, **columns: str | Expression | MergeableAggregate) -> Stream:
+    def aggregate(
+        self,
+        name: str,
+        queryable: bool = True,
+        over_updates: bool = False,
+        **columns: str | Expression | MergeableAggregate,
+    ) -> Stream:
         """Aggregates per key over all epochs so far: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
 
-        Gives, in each epoch, the keys that had rows, with their new values. State table: ``name``.
+        Gives, in each epoch, the keys that had rows, with their new values: an upsert by the key columns. State table:
+        ``name``. Over rows that replace earlier ones (what another aggregate gives) it is refused, unless
+        ``over_updates`` says that every change is to count.
         """
         check_name("an operator", name)
+        if not isinstance(over_updates, bool):
+            raise PipelineError(f"Operator {name!r}: over_updates is True or False; rename the column of this name.")
         if not columns:
             raise PipelineError(f"Operator {name!r}: aggregate() needs a column, such as flights='count(*)'.")
         aggregations = []
@@ -183,7 +198,7 @@ class KeyedStream:
                 expression = as_expression(what, expression)
             decompose(what, expression)
             aggregations.append(Aggregation(name=column, expression=expression))
-        return self._operator(AggregateOperator(name, self._keys, tuple(aggregations), queryable))
+        return self._operator(AggregateOperator(name, self._keys, tuple(aggregations), queryable, over_updates))
 
     def distinct(self, name: str, queryable: bool = True) -> Stream:
         """The key columns of each key once, in the epoch in which the key first comes. State table: ``name``."""

@@ -67,7 +67,8 @@ def build(parameters: Parameters) -> Pipeline:
         average_delay="avg(delay)",
     )
     names = airports.select("code AS destination", "airport")
-    delays.join(names, on="destination", how="left").write("delays", files.sink(f"{parameters.output}/delays"))
+    named = delays.join(names, on="destination", how="left")
+    named.write("delays", files.sink(f"{parameters.output}/delays", mode="updates"))
 
     by_aircraft = arrived.where("tail IS NOT NULL").key_by("tail")
     streaks = by_aircraft.process(Streaks, name="streaks", late_minutes=parameters.late_minutes)

@@ -37,5 +37,6 @@ def build(parameters: Parameters) -> Pipeline:
         .key_by("day", "carrier")
         .aggregate("days", flights="count(*)", arrived="count(delay)", delay="sum(delay)", worst="max(delay)")
     )
-    days.join(airlines, on="carrier", how="left").write("days", hdfs.sink(path=parameters.output, **where))
+    named = days.join(airlines, on="carrier", how="left")
+    named.write("days", hdfs.sink(path=parameters.output, mode="updates", **where))
     return pipeline

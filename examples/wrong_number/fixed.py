@@ -22,5 +22,5 @@ def build(parameters: Parameters) -> Pipeline:
     euros = sales.with_columns(amount="CAST(IF(unit = 'cents', amount / 100, amount) AS decimal(12,2))")
     revenue = euros.key_by("shop").aggregate("revenue", sales="count(*)", total="sum(amount)")
     revenue.write("table", dbms.sink(parameters.database, "revenue", keys="shop", create=True))
-    revenue.write("folder", files.sink(parameters.output, format="json"))
+    revenue.write("folder", files.sink(parameters.output, format="json", mode="updates"))
     return pipeline

@@ -24,5 +24,5 @@ def build(parameters: Parameters) -> Pipeline:
     sales = pipeline.read("sales", files.source(f"{parameters.input}/*.json", format="json", schema=SCHEMA))
     revenue = sales.key_by("shop").aggregate("revenue", sales="count(*)", total="sum(amount)")
     revenue.write("table", dbms.sink(parameters.database, "revenue", keys="shop", create=True))
-    revenue.write("folder", files.sink(parameters.output, format="json"))
+    revenue.write("folder", files.sink(parameters.output, format="json", mode="updates"))
     return pipeline

@@ -123,7 +123,7 @@ def _with_what_was_analysed(described: GraphDescription, before: GraphDescriptio
     for node, known in zip_longest(described.nodes, before.nodes):
         if node is None or known is None or (node.id, node.name, node.type) != (known.id, known.name, known.type):
             return None
-        if node.type != "sink" and node != known.model_copy(update={"columns": node.columns}):
+        if node.type != "sink" and node != known.model_copy(update={"columns": node.columns, "stream": node.stream}):
             return None
         nodes.append(node.model_copy(update={"columns": known.columns}))
     return described.model_copy(update={"nodes": tuple(nodes), "tables": before.tables})

@@ -17,7 +17,7 @@ _KINDS = {"static": "table"}
 
 
 def graph_tree(graph: GraphDescription) -> Tree:
-    """Names, kinds and options; columns and state tables where an analysis has found them."""
+    """Names, kinds and options, kinds of stream; columns and state tables where an analysis has found them."""
     root = Tree(Text(graph.name, style="bold"), guide_style="dim")
     names = {node.id: node.name for node in graph.nodes}
 
@@ -43,7 +43,8 @@ def graph_tree(graph: GraphDescription) -> Tree:
 def _label(node: NodeDescription, others: Sequence[str]) -> Text:
     text = Text.assemble((node.name, _STYLES.get(node.type, _OPERATOR)))
     if node.type == "transform":
-        return text.append(f"  with {', '.join(others)}" if others else "", "dim")
+        text.append(f"  with {', '.join(others)}" if others else "", "dim")
+        return _with_stream(text, node)
     kind = _KINDS.get(node.type, node.type)
     if node.type in _STYLES:
         options = {name: value for name, value in node.description.items() if name != "kind"}
@@ -51,9 +52,14 @@ def _label(node: NodeDescription, others: Sequence[str]) -> Text:
         text.append(f"  {words.values(options)}" if options else "", "dim")
     else:
         text.append(f"  {kind} by {', '.join(node.description.get('keys', ()))}")
+    _with_stream(text, node)
     if node.columns:
         text.append("  " + ", ".join(f"{name} {type}" for name, type in node.columns.items()), "dim")
     return text
+
+
+def _with_stream(text: Text, node: NodeDescription) -> Text:
+    return text if node.stream is None else text.append(f"  {node.stream}", "yellow")
 
 
 def _state(table: StateTable) -> Text:

@@ -24,11 +24,12 @@ from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.errors import AuthorError, EpochalError, OptionError
+from epochal.errors import AuthorError, EpochalError, OptionError, PipelineError
 from epochal.pipeline.artifact import load
 from epochal.pipeline.graph import Graph
+from epochal.pipeline.kinds import check_kinds
 from epochal.pipeline.runner import RunEpoch, RunOptions, RunOutcome
-from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.catalog.standalone import standalone_artifact, standalone_catalog
 from epochal.service.cli.directories import held, writable
 from epochal.service.cli.local_spark import local_spark
 from epochal.service.cli.output import Output
@@ -60,8 +61,10 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
     graph, configuration = code.graph, checked_configuration(options.configuration)
     with contextlib.ExitStack() as stack:
         folder = _folder(options, stack)
+        file = folder.absolute() / "catalog.sqlite"
+        _check_kinds(code, file)
         catalog = standalone_catalog(
-            f"sqlite:///{folder.absolute() / 'catalog.sqlite'}",
+            f"sqlite:///{file}",
             graph.name,
             code.sha256,
             code.parameters,
@@ -94,6 +97,15 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         with authors_errors():
             run_attempt(orders, graph, spark, catalog, hooks)
         return RunOutcome(pipeline=graph.name, interrupted=interruption.requested, epochs=tuple(progress.epochs))
+
+
+def _check_kinds(code: Code, catalog: Path) -> None:
+    """Code that has run here before there were kinds of stream goes on: the engine's warning says what is wrong."""
+    try:
+        check_kinds(code.graph)
+    except PipelineError:
+        if not catalog.exists() or standalone_artifact(f"sqlite:///{catalog}", code.graph.name) != code.sha256:
+            raise
 
 
 @contextmanager

@@ -26,7 +26,9 @@ class NotebookRunner(Runner):
 
     def run(self, graph: Graph, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
         # There is no file whose bytes would tell one version from another.
-        version = hashlib.sha256(describe(graph).model_dump_json().encode()).hexdigest()
+        version = hashlib.sha256(
+            describe(graph).model_dump_json(exclude={"nodes": {"__all__": {"stream"}}}).encode()
+        ).hexdigest()
 
         @contextmanager
         def starting(application: str, configuration: Configuration) -> Iterator[SparkSession]:

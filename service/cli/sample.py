@@ -16,6 +16,7 @@ from rich.text import Text
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.engine.settings import Configuration
 from epochal.pipeline.graph import Graph
+from epochal.pipeline.kinds import check_kinds
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
 from epochal.state.table import StateTable
@@ -37,6 +38,7 @@ class Sample:
 
 def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Configuration) -> Sample:
     """At most ``rows`` of each source. Raises what the pipeline, a source or the epoch is wrong with."""
+    check_kinds(graph)
     with Harness(graph, spark, configuration) as harness:
         inputs, without = {}, []
         for node in graph.sources:

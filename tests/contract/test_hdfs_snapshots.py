@@ -189,7 +189,7 @@ def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSessio
     source = hdfs.source(hdfs_server.url, f"{root}/in/*/*.json", format="json", schema=SCHEMA, max_files=1, **where)
     sensors = pipeline.read("events", source).key_by("sensor")
     totals = sensors.aggregate("totals", events="count(*)", total="sum(value)")
-    totals.write("out", hdfs.sink(hdfs_server.url, f"{root}/out", format="json", **where))
+    totals.write("out", hdfs.sink(hdfs_server.url, f"{root}/out", format="json", mode="updates", **where))
 
     def attempt(epochs: int, backend: str) -> ManifestReference:
         catalog = standalone_catalog(f"sqlite:///{tmp_path}/catalog.sqlite", "sensors", "0" * 64)

@@ -17,6 +17,7 @@ from epochal.connectors import generator
 from epochal.contracts.source import SliceLimits
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
+from epochal.pipeline.kinds import check_kinds, misfits
 from epochal.testing.servers.control_plane import COMMAND
 from tests.end_to_end.blocks import ROOT, Block, blocks_of
 
@@ -51,6 +52,14 @@ def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
 def test_sources_and_sinks(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
     assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
+
+
+def test_streams(reader_folder: Path) -> None:
+    """All that the page writes fits; what it says is refused is."""
+    names = execute(blocks_of("docs/streams.md", "python"), {})
+    check_kinds(names["pipeline"].graph())
+    names["delays"].key_by("flights").aggregate("histogram", airports="count(*)")
+    assert "Operator 'histogram' takes append" in misfits(names["pipeline"].graph())[0]
 
 
 @pytest.mark.slow

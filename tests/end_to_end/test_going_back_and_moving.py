@@ -57,11 +57,12 @@ def build(given: Parameters) -> Pipeline:
     events = pipeline.read("events", kafka.source(given.servers, given.events, schema="sensor string"))
     counts = events.key_by("sensor").aggregate("counts", events="count(*)")
     database = {"create": True, "password": secret(f"file:{given.password}")}
-    counts.write("files", files.sink(given.folder, format="json"))
+    counts.write("files", files.sink(given.folder, format="json", mode="updates"))
     counts.write("kafka", kafka.sink(given.servers, given.topic, key="sensor", create=1))
     counts.write("table", dbms.sink(given.database, given.table, keys="sensor", **database))
     counts.write("checked", dbms.two_phase_sink(given.database, given.checked, keys="sensor", **database))
-    counts.write("hdfs", hdfs.sink(given.namenode, given.path, format="json", user=given.user))
+    hdfs_sink = hdfs.sink(given.namenode, given.path, format="json", mode="updates", user=given.user)
+    counts.write("hdfs", hdfs_sink)
     return pipeline
 """
 

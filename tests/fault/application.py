@@ -67,7 +67,7 @@ def build(parameters: Parameters) -> Pipeline:
     source = files.source(parameters.input, format="json", schema=schema, max_files=1)
     by_sensor = pipeline.read("events", source).key_by("sensor")
     totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)", highest="max(value)")
-    totals.write("totals", files.sink(f"{parameters.output}/totals"))
+    totals.write("totals", files.sink(f"{parameters.output}/totals", mode="updates"))
     streaks = by_sensor.process(Streaks, calls=parameters.calls, raises=parameters.raises)
     streaks.write("streaks", files.sink(f"{parameters.output}/streaks"))
     return pipeline

@@ -28,7 +28,7 @@ def build(parameters: Parameters) -> Pipeline:
     events = pipeline.read("events", source)
     by_sensor = events.key_by("sensor")
     totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)", highest="max(value)")
-    totals.write("totals", hdfs.sink(parameters.url, f"{parameters.output}/totals", **where))
+    totals.write("totals", hdfs.sink(parameters.url, f"{parameters.output}/totals", mode="updates", **where))
     late = events.where("value > 50")
     late.write("late", hdfs.sink(parameters.url, f"{parameters.output}/late", **where))
     return pipeline

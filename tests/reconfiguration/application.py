@@ -34,7 +34,7 @@ def build(parameters: Parameters) -> Pipeline:
     events = pipeline.read("events", files.source(f"{parameters.input}/*.json", format="json", schema=schema))
     by_sensor = events.with_columns(value=f"value * {parameters.factor}").key_by("sensor")
     totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)")
-    totals.write("out", files.sink(f"{parameters.output}/totals", format="json"))
+    totals.write("out", files.sink(f"{parameters.output}/totals", format="json", mode="updates"))
     longest = by_sensor.process(Longest, name="longest")
     longest.write("longest", files.sink(f"{parameters.output}/longest", format="json"))
     return pipeline

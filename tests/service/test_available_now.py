@@ -48,7 +48,7 @@ class Readings:
     def run(self, source: SourceDefinition | None = None, hooks: Hooks | None = None) -> None:
         pipeline = Pipeline("readings")
         totals = pipeline.read("in", source or self.source).key_by("k").aggregate("totals", total="sum(n)")
-        totals.write("out", files.sink(str(self.folder / "out")))
+        totals.write("out", files.sink(str(self.folder / "out"), mode="updates"))
         catalog = standalone_catalog(self.url, "readings", "0" * 64)
         catalog.begin_attempt()
         orders = ExecutionOrders(

@@ -31,7 +31,7 @@ PIPELINE = """
     def build(parameters: Parameters) -> Pipeline:
         pipeline = Pipeline("words")
         words = pipeline.read("words", files.source(parameters.input, format="json", schema="word string, n int"))
-        words.key_by("word").aggregate("counts", n="sum(n)").write("out", files.sink(parameters.output))
+        words.key_by("word").aggregate("counts", n="sum(n)").write("out", files.sink(parameters.output, mode="updates"))
         return pipeline
 """
 

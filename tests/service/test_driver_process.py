@@ -35,7 +35,7 @@ PIPELINE = """
         pipeline = Pipeline("counts")
         rows = pipeline.read("rows", generator.source({"k": "cast(noise % 50 AS string)", "v": "id"}, rate=200))
         counts = rows.key_by("k").aggregate("counts", n="count(*)", total="sum(v)")
-        counts.write("out", files.sink(parameters.output))
+        counts.write("out", files.sink(parameters.output, mode="updates"))
         return pipeline
 """
 

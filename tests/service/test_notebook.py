@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def counts(out: Path, bound: int | None = 30, rate: float | None = None) -> Pipeline:
     pipeline = Pipeline("counts")
     rows = pipeline.read("rows", generator.source({"k": "id % 3", "n": "id"}, bound=bound, rate=rate))
-    rows.key_by("k").aggregate("totals", n="count(*)").write("out", files.sink(str(out)))
+    rows.key_by("k").aggregate("totals", n="count(*)").write("out", files.sink(str(out), mode="updates"))
     return pipeline
 
 

@@ -48,7 +48,8 @@ def test_a_valid_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     def build(pipeline: Pipeline, rows: Stream, names: StaticTable) -> None:
         some = rows.where(F.col("n") > 3).with_columns(double="n * 2", half=F.col("x") / 2).drop("m")
         counts = some.key_by("k").aggregate("counts", many=F.count("*"), mean=F.avg("n"))
-        counts.join(names.where("name IS NOT NULL"), on="k", how="left").write("out", files.sink(str(tmp_path / "out")))
+        sink = files.sink(str(tmp_path / "out"), mode="updates")
+        counts.join(names.where("name IS NOT NULL"), on="k", how="left").write("out", sink)
         again = counts.transform(
             lambda frame: frame.withColumn("n", SF.col("many")).withColumn("t", F.to_date(F.lit("2020-01-01")))
         )

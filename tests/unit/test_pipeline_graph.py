@@ -88,7 +88,7 @@ from epochal.connectors import files
 from epochal.pipeline.description import describe
 pipeline = Pipeline("p")
 stream = pipeline.read("s", files.source("data", format="json", schema="k string, x int"))
-stream.key_by("k").aggregate("a", mean=F.avg("x")).write("out", files.sink("out"))
+stream.key_by("k").aggregate("a", mean=F.avg("x")).write("out", files.sink("out", mode="updates"))
 assert describe(pipeline.graph()).sinks["out"].endswith("/out")
 assert "pyspark" not in sys.modules, "pyspark was imported"
 """
@@ -170,15 +170,3 @@ def test_process_classes_are_checked_when_they_are_given() -> None:
 def test_state_is_reachable_only_where_a_key_is() -> None:
     with pytest.raises(PipelineError, match="belongs to the current key"):
         _ = LateStreaks().current
-
-
-def test_an_aggregate_over_changing_values_is_warned_of() -> None:
-    pipeline, flights = started()
-    delays = flights.key_by("tail").aggregate("delays", n="count(*)")
-    delays.where("n > 3").key_by("n").aggregate("histogram", tails="count(*)").write("out", console.sink())
-    streaks = delays.key_by("tail").process(LateStreaks)
-    streaks.key_by("streak").aggregate("streaks", tails="count(*)").write("streaks", console.sink())
-    (warning,) = describe(pipeline.graph()).warnings
-    assert warning.startswith("Operator 'histogram' aggregates what 'delays' gives")
-    assert "tails=count(*)" in warning
-    assert "Aggregate the rows that 'delays' reads" in warning

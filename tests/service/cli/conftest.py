@@ -35,7 +35,7 @@ def build(parameters: Parameters) -> Pipeline:
     columns = {"sensor": "concat('s', noise % 3)", "value": f"noise % {parameters.modulo}"}
     readings = pipeline.read("readings", generator.source(columns, rate=parameters.rate))
     highest = readings.key_by("sensor").aggregate("highest", readings="count(*)", highest="max(value)")
-    highest.write("out", files.sink(parameters.output))
+    highest.write("out", files.sink(parameters.output, mode="updates"))
     return pipeline
 """
 

@@ -1,0 +1,120 @@
+"""Which columns an expression reads, as far as that can be known without Spark. What is not understood is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from epochal.declarations.determinism import varying_names
+from epochal.declarations.expressions import Expression
+from epochal.declarations.sql_tokens import tokens_of
+from epochal.state.type_names import unquoted
+
+_WORDS = frozenset(
+    {"and", "or", "not", "is", "null", "in", "like", "rlike", "ilike", "between", "true", "false", "case", "when"}
+    | {"then", "else", "end", "escape", "div", "as"}
+)
+"""Of SQL, which are no columns where they stand bare."""
+_OPAQUE = frozenset({"udf", "pandas_udf", "__call__", "over", "call_udf", "call_function", "transform", "outer"})
+"""Calls that compute what is not seen here."""
+GENERATORS = frozenset(
+    {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"}
+    | {"variant_explode", "variant_explode_outer"}
+)
+"""Functions that give several rows for one."""
+
+
+def renamed_column(expression: Expression) -> tuple[str, str] | None:
+    """The column that the expression is, and what it calls it; ``None`` where it computes anything."""
+    call = expression.call
+    if call.target is not None:
+        inner = renamed_column(call.target) if call.name == "alias" and len(call.arguments) == 1 else None
+        return None if inner is None or not isinstance(call.arguments[0], str) else (inner[0], call.arguments[0])
+    if call.name not in ("col", "column", "expr") or len(call.arguments) != 1 or not isinstance(call.arguments[0], str):
+        return None
+    match list(_significant(call.arguments[0])):
+        case [column] if _is_name(column):
+            return _name(column), _name(column)
+        case [column, alias] | [column, ("AS" | "as" | "As" | "aS"), alias] if _is_name(column) and _is_name(alias):
+            return _name(column), _name(alias)
+        case _:
+            return None
+
+
+def is_star(expression: Expression) -> bool:
+    """Whether it stands for all columns."""
+    call = expression.call
+    return call.target is None and call.name in ("col", "column", "expr") and str(call.arguments[0]).strip() == "*"
+
+
+def columns_read(expression: Expression) -> frozenset[str] | None:
+    """All names that may be columns of what a deterministic expression reads, in small letters; ``None``: not known."""
+    if next(varying_names(expression), None) is not None:
+        return None
+    found: set[str] = set()
+    return frozenset(found) if _collect(expression, found) else None
+
+
+def multiplies_rows(expression: Expression) -> bool:
+    """Whether it may give several rows for one."""
+    call = expression.call
+    if call.target is None and call.name.lower() in GENERATORS:
+        return True
+    if call.target is None and call.name == "expr" and call.arguments and isinstance(call.arguments[0], str):
+        return any(token.strip("`").lower() in GENERATORS for token in tokens_of(call.arguments[0]))
+    if call.target is not None and multiplies_rows(call.target):
+        return True
+    return any(isinstance(value, Expression) and multiplies_rows(value) for value in _arguments(expression))
+
+
+def _collect(expression: Expression, found: set[str]) -> bool:
+    """Whether all columns that it reads are now in ``found``."""
+    call = expression.call
+    if call.name in _OPAQUE:
+        return False
+    if call.target is None:
+        if call.name in ("col", "column", "expr"):
+            return isinstance(call.arguments[0], str) and _collect_text(call.arguments[0], found)
+        if call.name == "lit":
+            return True
+        # A string given to a function may name a column.
+        found.update(value.casefold() for value in _arguments(expression) if isinstance(value, str))
+    elif not _collect(call.target, found):
+        return False
+    return all(
+        _collect(value, found) if isinstance(value, Expression) else not callable(value)
+        for value in _arguments(expression)
+    )
+
+
+def _collect_text(text: str, found: set[str]) -> bool:
+    tokens = list(_significant(text))
+    for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+        if not _is_name(token) or token.lower() in _WORDS:
+            continue
+        if after == "(":
+            if token.strip("`").lower() in _OPAQUE:
+                return False
+        elif before.lower() != "as" and after[:1] not in (
+            "'",
+            '"',
+        ):  # neither a type nor of a literal: DATE '2020-01-01'
+            found.add(_name(token).casefold())
+    return True
+
+
+def _arguments(expression: Expression) -> Iterator[Any]:
+    for argument in (*expression.call.arguments, *expression.call.named.values()):
+        yield from argument if isinstance(argument, (list, tuple)) else (argument,)
+
+
+def _significant(text: str) -> Iterator[str]:
+    return (token for token in tokens_of(text) if not (token.isspace() or token.startswith(("--", "/*"))))
+
+
+def _is_name(token: str) -> bool:
+    return token[:1] == "`" or token[:1].isalpha() or token[:1] == "_"
+
+
+def _name(token: str) -> str:
+    return unquoted(token[1:-1]) if token[:1] == "`" else token

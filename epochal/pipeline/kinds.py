@@ -1,0 +1,80 @@
+"""The kind of every stream of a graph, and who reads what it does not take. No Spark is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from epochal.contracts.stream_kind import APPEND, Accepted, Kind, StreamKind
+from epochal.errors import PipelineError
+from epochal.pipeline.evaluate import place
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, SourceNode, StaticNode, TransformNode
+
+_MEANINGS = {
+    Kind.APPEND: "rows that stay",
+    Kind.UPSERT: "new values of keys, which take the place of earlier ones",
+    Kind.UPDATES: "rows that changed",
+    Kind.CHANGES: "rows as they were and as they are",
+}
+
+Kinds = Mapping[NodeId, StreamKind]
+
+
+def kinds_of(graph: Graph) -> Kinds:
+    """The kinds of all streams; tables and what is computed from them alone have none, nor have sinks."""
+    kinds: dict[NodeId, StreamKind] = {}
+    for node in graph.nodes:
+        match node:
+            case SourceNode():
+                kinds[node.id] = APPEND
+            case TransformNode():
+                streams = [kinds[id] for id in node.inputs if id in kinds]
+                if streams:
+                    kinds[node.id] = node.kind_of(streams)
+            case OperatorNode():
+                kinds[node.id] = node.operator.gives([kinds[id] for id in node.inputs])
+            case StaticNode() | SinkNode():
+                pass
+    return kinds
+
+
+def misfits(graph: Graph) -> tuple[str, ...]:
+    """For each reader of a stream of a kind that it does not take: both ends, and the fix."""
+    kinds = kinds_of(graph)
+    return tuple(
+        _message(graph, kinds, reader, accepted, id)
+        for reader, accepted, id in _readers(graph)
+        if not accepted.takes(kinds[id])
+    )
+
+
+def check_kinds(graph: Graph) -> None:
+    """Raises ``PipelineError`` with the first of :func:`misfits`."""
+    for message in misfits(graph):
+        raise PipelineError(message)
+
+
+def _readers(graph: Graph) -> Iterator[tuple[str, Accepted, NodeId]]:
+    for node in graph.nodes:
+        if isinstance(node, OperatorNode):
+            for input, id in zip(node.operator.inputs, node.inputs, strict=True):
+                yield f"Operator {node.name!r}", input.takes, id
+        if isinstance(node, SinkNode):
+            yield f"Sink {node.name!r}", node.takes, node.input
+
+
+def _message(graph: Graph, kinds: Kinds, reader: str, accepted: Accepted, id: NodeId) -> str:
+    stream = kinds[id]
+    meaning = _MEANINGS[stream.kind] + (f"; {stream.reason}" if stream.reason else "")
+    origin = place(graph, _origin(graph, kinds, id))
+    return f"{reader} takes {accepted}, and {origin} gives {stream}: {meaning}. {accepted.fix(stream)}"
+
+
+def _origin(graph: Graph, kinds: Kinds, id: NodeId) -> NodeId:
+    """The node that made a stream what it is: transforms that only hand the kind on are not it."""
+    node = graph.node(id)
+    while isinstance(node, TransformNode):
+        above = next((other for other in node.inputs if kinds.get(other) == kinds[id]), None)
+        if above is None:
+            break
+        node = graph.node(above)
+    return node.id

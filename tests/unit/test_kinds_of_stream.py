@@ -1,0 +1,242 @@
+"""Kinds of stream: what each verb makes of them, and what operators and sinks refuse. Without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from epochal import KeyedProcess, Pipeline, StaticTable, Stream
+from epochal import functions as F
+from epochal.connectors import console, dbms, files, generator, hdfs, kafka
+from epochal.contracts.stream_kind import CHANGES, Accepted, Kind, StreamKind, updates, upsert
+from epochal.errors import OptionError, PipelineError
+from epochal.pipeline.definitions import SinkDefinition
+from epochal.pipeline.description import describe
+from epochal.pipeline.kinds import check_kinds, kinds_of, misfits
+from epochal.pipeline.verb_kinds import united
+
+ROWS = {"origin": "id", "day": "id", "delay": "id"}
+
+
+class Streaks(KeyedProcess):
+    output = "origin bigint, streak int"
+
+    def process(self, key, rows, ctx):  # type: ignore[no-untyped-def]
+        return []
+
+
+Build = Callable[[Stream, Stream, StaticTable], Stream]
+
+
+def built(build: Build, sink: SinkDefinition | None = None) -> Pipeline:
+    """``build`` gets the source's stream, an aggregate by origin and day, and a table."""
+    pipeline = Pipeline("kinds")
+    flights = pipeline.read("flights", generator.source(ROWS))
+    delays = flights.key_by("origin", "day").aggregate("delays", n="count(*)", worst="max(delay)")
+    table = pipeline.table("airports", files.table("airports", schema="origin bigint, city string"))
+    build(flights, delays, table).write("out", sink or console.sink())
+    return pipeline
+
+
+def kind(build: Build) -> StreamKind:
+    graph = built(build).graph()
+    return kinds_of(graph)[graph.sinks[0].input]
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        # rows that stay
+        (lambda s, a, t: s, "append"),
+        (lambda s, a, t: s.where("delay > 3").select("origin").transform(lambda frame: frame), "append"),
+        (lambda s, a, t: s.select("explode(array(delay, 1)) AS delay"), "append"),
+        (lambda s, a, t: s.join(t, on="origin").union(s.join(t, on="origin")), "append"),
+        (lambda s, a, t: a.key_by("origin").process(Streaks), "append"),
+        # new values of keys, and what keeps them
+        (lambda s, a, t: a, "upsert(origin, day)"),
+        (lambda s, a, t: a.select("*"), "upsert(origin, day)"),
+        (lambda s, a, t: a.select("*", "n * 2 AS twice"), "upsert(origin, day)"),
+        (lambda s, a, t: a.select("n", "day", "origin"), "upsert(origin, day)"),
+        (lambda s, a, t: a.select("origin AS place", "`day` when", "n"), "upsert(place, when)"),
+        (lambda s, a, t: a.select(F.col("origin").alias("place"), F.col("day"), "n"), "upsert(place, day)"),
+        (lambda s, a, t: a.select("ORIGIN", "day AS Day"), "upsert(ORIGIN, Day)"),
+        (lambda s, a, t: a.with_columns(twice="n * 2").with_column("n", "0").drop("worst"), "upsert(origin, day)"),
+        (lambda s, a, t: a.join(t, on="origin", how="left"), "upsert(origin, day)"),
+        (lambda s, a, t: a.where("origin IS NOT NULL AND upper(`day`) <> 'x' OR day = 7"), "upsert(origin, day)"),
+        (lambda s, a, t: a.where("day >= DATE '2020-01-01' AND CAST(day AS date) > '1'"), "upsert(origin, day)"),
+        (lambda s, a, t: a.where((F.col("origin") > 3) & F.col("day").isNotNull()), "upsert(origin, day)"),
+        (lambda s, a, t: s.key_by("origin").aggregate("by_origin", n="count(*)"), "upsert(origin)"),
+        (
+            lambda s, a, t: a.key_by("n").aggregate("histogram", over_updates=True, changes="count(*)"),
+            "upsert(n)",
+        ),
+        # rows that changed: the key columns are gone, or not what they were
+        (lambda s, a, t: a.drop("DAY"), "updates"),
+        (lambda s, a, t: a.select("origin", "n"), "updates"),
+        (lambda s, a, t: a.select("origin", "upper(day) AS day"), "updates"),
+        (lambda s, a, t: a.select("origin", "n AS day"), "updates"),
+        (lambda s, a, t: a.select("origin", F.lit("day").alias("day")), "updates"),
+        (lambda s, a, t: a.with_columns(Day="1"), "updates"),
+        (lambda s, a, t: a.select("*", "explode(array(1, 2)) AS x"), "updates"),
+        (lambda s, a, t: a.with_columns(x=F.explode(F.array("n", "worst"))), "updates"),
+        # .. or what stops matching is not there
+        (lambda s, a, t: a.where("n > 3"), "updates"),
+        (lambda s, a, t: a.where("day > 3 AND worst > 3"), "updates"),
+        (lambda s, a, t: a.where(F.upper("n") == "x"), "updates"),
+        (lambda s, a, t: a.where("day < current_date()"), "updates"),
+        (lambda s, a, t: a.where(F.rand() > 0.5), "updates"),
+        (lambda s, a, t: a.where("exists(array(day), x -> x > n)"), "updates"),
+        (lambda s, a, t: a.where(F.udf(lambda day: True)("day")), "updates"),
+        (lambda s, a, t: a.join(t, on="origin"), "updates"),
+        (lambda s, a, t: a.join(t, on="origin", how="left_semi"), "updates"),
+        (lambda s, a, t: a.join(t, on="origin", how="left_anti"), "updates"),
+        # .. or nobody knows
+        (lambda s, a, t: a.transform(lambda frame: frame), "updates"),
+        (lambda s, a, t: a.union(a), "updates"),
+        (lambda s, a, t: a.select("origin", "day").union(s.select("origin", "day")), "updates"),
+        (lambda s, a, t: a.drop("day").union(a.where("n > 1").drop("day")), "updates"),
+        (lambda s, a, t: a.where("n > 3").select("origin", "day").where("origin = 1"), "updates"),
+    ],
+)
+def test_every_stream_has_a_kind(build: Build, expected: str) -> None:
+    assert str(kind(build)) == expected
+
+
+def test_updates_say_why() -> None:
+    assert "no longer meets the condition" in str(kind(lambda s, a, t: a.where("n > 3")).reason)
+    assert "'day'" in str(kind(lambda s, a, t: a.drop("day")).reason)
+    assert "upsert(origin), append" in str(united([upsert(["origin"]), StreamKind(Kind.APPEND)]).reason)
+    assert updates("one") == updates("other")
+
+
+def test_changes_stay_changes_and_mix_with_nothing() -> None:
+    assert united([CHANGES, CHANGES]) == united([CHANGES, upsert("k")]) == CHANGES
+    for sink in (console.sink(), files.sink("out"), files.sink("out", mode="updates"), SinkDefinition("own", _none)):
+        assert not sink.takes.takes(CHANGES)
+        assert sink.takes.fix(CHANGES)
+
+
+def test_a_kind_has_keys_where_it_needs_them() -> None:
+    with pytest.raises(ValueError, match="keys"):
+        StreamKind(Kind.UPSERT)
+    with pytest.raises(ValueError, match="keys"):
+        StreamKind(Kind.APPEND, ("k",))
+
+
+URL, BY = "sqlite:////tmp/kinds.sqlite", ["day", "origin"]
+NAMENODE = "http://localhost:9870"
+
+
+@pytest.mark.parametrize(
+    ("sink", "append", "upsert", "updates"),
+    [
+        (console.sink(), True, True, True),
+        (SinkDefinition("own", lambda place: _none(place)), True, True, True),
+        (files.sink("out"), True, False, False),
+        (files.sink("out", mode="updates"), True, True, True),
+        (hdfs.sink(NAMENODE, "/out"), True, False, False),
+        (hdfs.sink(NAMENODE, "/out", mode="updates"), True, True, True),
+        (dbms.sink(URL, "t"), True, False, False),
+        (dbms.sink(URL, "t", keys=BY), True, True, False),
+        (dbms.sink(URL, "t", keys="origin"), True, False, False),
+        (dbms.sink(URL, "t", keys=[*BY, "n"]), True, False, False),
+        (dbms.sink(URL, "t", mode="updates"), True, True, True),
+        (dbms.sink(URL, "t", keys="origin", mode="updates"), True, True, True),
+        (dbms.two_phase_sink("postgresql://u@h/d", "t", keys=BY), True, True, False),
+        (dbms.two_phase_sink("postgresql://u@h/d", "t", mode="updates"), True, True, True),
+        (kafka.sink("h:1", "t"), True, False, False),
+        (kafka.sink("h:1", "t", key=BY), True, True, False),
+        (kafka.sink("h:1", "t", key="origin"), True, False, False),
+        (kafka.sink("h:1", "t", key=BY, topic_column="day"), True, True, False),
+        (kafka.sink("h:1", "t", key=BY, topic_column="n"), True, False, False),
+        (kafka.sink("h:1", "t", key=BY, partition="n"), True, False, False),
+        (kafka.sink("h:1", "t", mode="updates"), True, True, True),
+    ],
+)
+def test_what_each_sink_takes(sink: SinkDefinition, append: bool, upsert: bool, updates: bool) -> None:
+    streams: list[tuple[Build, bool]] = [
+        (lambda s, a, t: s, append),
+        (lambda s, a, t: a, upsert),
+        (lambda s, a, t: a.where("n > 3"), updates),
+    ]
+    for build, taken in streams:
+        assert (not misfits(built(build, sink).graph())) == taken
+
+
+def test_a_mode_that_is_none_is_refused() -> None:
+    for make in (
+        lambda: files.sink("out", mode="update"),  # type: ignore[arg-type]
+        lambda: hdfs.sink(NAMENODE, "/out", mode="update"),  # type: ignore[arg-type]
+        lambda: dbms.sink(URL, "t", mode="update"),  # type: ignore[arg-type]
+        lambda: kafka.sink("h:1", "t", mode="update"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(OptionError, match="Did you mean 'updates'"):
+            make()
+
+
+def refused(build: Build, sink: SinkDefinition | None = None) -> str:
+    with pytest.raises(PipelineError) as caught:
+        check_kinds(built(build, sink).graph())
+    return caught.value.message
+
+
+def test_a_refusal_names_both_ends_and_the_fix() -> None:
+    message = refused(lambda s, a, t: a.select("*", "n * 2 AS twice"), files.sink("out"))
+    assert message.startswith("Sink 'out' takes append, and operator 'delays' gives upsert(origin, day): ")
+    assert "files.sink(.., mode='updates')" in message
+    assert "dbms.sink(.., keys=['origin', 'day'])" in message
+    message = refused(lambda s, a, t: a.where("n > 3").select("origin", "day"), dbms.sink(URL, "t", keys=BY))
+    assert message.startswith(
+        "Sink 'out' takes append, upsert(day, origin), and where(n > 3) after operator 'delays' gives updates: "
+    )
+    assert "operation='change'" in message
+    message = refused(lambda s, a, t: a.select("origin AS place", "day", "n"), kafka.sink("h:1", "t", key="origin"))
+    assert "select(origin AS place, day, n) after operator 'delays' gives upsert(place, day)" in message
+    assert "kafka.sink(.., key=['place', 'day'])" in message
+
+
+def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
+    for stream in (lambda s, a, t: a, lambda s, a, t: a.where("n > 3").drop("day")):
+        build = lambda s, a, t, of=stream: of(s, a, t).key_by("n").aggregate("histogram", keys="count(*)")  # noqa: E731
+        message = refused(build)
+        assert message.startswith("Operator 'histogram' takes append, and ")
+        assert "over_updates=True" in message
+        assert "changes=True, is to come" in message
+    check_kinds(built(lambda s, a, t: a.key_by("n").process(Streaks)).graph())
+    check_kinds(built(lambda s, a, t: a.key_by("n").aggregate("h", over_updates=True, keys="count(*)")).graph())
+
+
+def test_over_updates_is_no_column() -> None:
+    with pytest.raises(PipelineError, match="over_updates is True or False"):
+        built(lambda s, a, t: s.key_by("origin").aggregate("h", over_updates="count(*)"))  # type: ignore[arg-type]
+
+
+def test_descriptions_say_the_kind_of_each_stream(tmp_path: Path) -> None:
+    build: Build = lambda s, a, t: a.where("n > 3")  # noqa: E731
+    description = describe(built(build, files.sink(str(tmp_path), mode="updates")).graph())
+    streams = {node.name: node.stream for node in description.nodes}
+    assert streams == {
+        "flights": StreamKind(Kind.APPEND),
+        "delays": upsert(["origin", "day"]),
+        "airports": None,
+        "where(n > 3)": updates(""),
+        "out": None,
+    }
+    assert description.nodes[-1].description["mode"] == "updates"
+    read = type(description).model_validate_json(description.model_dump_json())
+    assert read == description
+    assert read.nodes[3].stream is not None
+    assert "no longer meets" in str(read.nodes[3].stream.reason)
+
+
+def test_what_readers_take_goes_to_other_processes() -> None:
+    for sink in (files.sink("out"), dbms.sink(URL, "t", keys=BY)):
+        again: Accepted = pickle.loads(pickle.dumps(sink.takes))
+        assert again.fix(upsert("k")) == sink.takes.fix(upsert("k"))
+
+
+def _none(place: object) -> object:
+    raise AssertionError("no sink is opened to find what kinds fit")
