@@ -63,6 +63,7 @@ class RangeReader:
         self._connection = connection
         self._open = {(range.topic, range.partition): range for range in ranges}
         self._single = ranges[0] if len(ranges) == 1 else None
+        self._next = {(range.topic, range.partition): range.start for range in ranges}
 
     def __enter__(self) -> RangeReader:
         self._consumer = _consumer(self._connection)
@@ -93,7 +94,7 @@ class RangeReader:
         """Those that belong to the ranges; and which ranges are at their end now."""
         good = [message for message in messages if message.error() is None]
         last: dict[tuple[str, int], int] = {}
-        if self._single is not None and good and _offset(good[-1]) < self._single.end:
+        if self._single is not None and good and self._are_of(self._single, good):
             kept = good
             last[_partition_of(good[-1])] = _offset(good[-1])
         else:
@@ -101,15 +102,26 @@ class RangeReader:
             for message in good:
                 place, offset = _partition_of(message), _offset(message)
                 range = self._open.get(place)
-                if range is not None and offset < range.end:
+                if range is None or offset < self._next[place]:
+                    continue  # of what the consumer, which lives on, was assigned before
+                if offset < range.end:
                     kept.append(message)
                 last[place] = offset
+                self._next[place] = offset + 1
         for place, offset in last.items():
+            self._next[place] = offset + 1
             if place in self._open and offset >= self._open[place].end - 1:
                 self._close(place)
         if len(good) < len(messages):  # after the records: what has come to its end may have come with its last ones
             self._notice([message for message in messages if message.error() is not None])
         return kept
+
+    def _are_of(self, range: OffsetRange, messages: list[Message[Any, Any]]) -> bool:
+        """Whether messages, which are in order, are all of what the range still lacks."""
+        first, last, place = messages[0], messages[-1], (range.topic, range.partition)
+        if _partition_of(first) != place or _partition_of(last) != place:
+            return False
+        return self._next[place] <= _offset(first) <= _offset(last) < range.end
 
     def _close(self, place: tuple[str, int]) -> None:
         if self._open.pop(place, None) is not None and self._open:

@@ -31,6 +31,8 @@ from epochal.testing.fork_server import ForkedProcess, ForkServer
 
 COMMAND_LINE = "epochal.service.cli.main"
 IMPORTED = (COMMAND_LINE, "epochal.service.cli.local_run", "pyspark.sql.session", "pyspark.sql.streaming.query")
+TASK_THREADS = "Executor task launch worker"
+TASKS_END_SECONDS = 30.0
 COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
 
 
@@ -57,9 +59,13 @@ class SparkJvm:
     """
 
     def __init__(self, memory: str = "1g") -> None:
+        self._memory = memory
+        self._launch()
+
+    def _launch(self) -> None:
         # Asked for through the environment: pyspark's launcher takes no other way, and reads it once.
         arguments = (
-            f"--driver-memory {memory} --conf spark.ui.enabled=false "
+            f"--driver-memory {self._memory} --conf spark.ui.enabled=false "
             f"--driver-java-options {shlex.quote(archive_options())} pyspark-shell"
         )
         with _environment({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_LOCAL_IP": "127.0.0.1"}):
@@ -78,6 +84,19 @@ class SparkJvm:
         context = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
         if context.isDefined():
             context.get().stop()
+        self._await_tasks()
+
+    def _await_tasks(self) -> None:
+        """Tasks outlive their context, and Spark's environment is the JVM's: what they shuffle would become the next
+        context's, under the same numbers. A JVM whose tasks do not end is left for another."""
+        threads = self._gateway.jvm.java.lang.Thread
+        deadline = time.monotonic() + TASKS_END_SECONDS
+        while any(thread.getName().startswith(TASK_THREADS) for thread in threads.getAllStackTraces().keySet()):
+            if time.monotonic() > deadline:
+                self._end()
+                self._launch()
+                return
+            time.sleep(0.05)
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +104,9 @@ class SparkJvm:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._gateway.shutdown()
         self._gateway.proc.stdin.close()  # the JVM ends with it
         try:
