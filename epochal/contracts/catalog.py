@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from epochal.contracts.conditions import Trigger
 from epochal.contracts.identity import EpochKey
 
 
@@ -67,6 +68,7 @@ class EpochTerms(_Record):
 
     version: int | None = None
     changes: tuple[Change, ...] = ()
+    opened_for: tuple[Trigger, ...] = ()
 
 
 AS_THE_EXECUTION = EpochTerms()
@@ -89,6 +91,8 @@ class EpochRecord(_Record):
     state_bytes: int | None = None
     version: int | None = None
     changes: tuple[Change, ...] = ()
+    opened_for: tuple[Trigger, ...] = ()
+    """Known once it is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a ``command``."""
     collected_at: datetime | None = None
     """When garbage collection removed the snapshot's files."""
     started_at: datetime

@@ -6,14 +6,17 @@ import builtins
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from epochal.contracts.conditions import Due
 
 
 class Handle(BaseModel):
     """All that a commit or an abort needs later, in any process (thesis 4.1.4).
 
     ``owner`` is the operator's or the sink's name, ``subtask`` its index; ``payload`` is JSON that only the backend
-    which made it reads (at most a few kilobytes); ``rows`` and ``bytes`` count what was made durable.
+    which made it reads (at most a few kilobytes); ``rows`` and ``bytes`` count what was made durable. ``due``: the
+    times that an operator's subtask waits for after the epoch, in all of its state; ``None`` when there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -23,10 +26,19 @@ class Handle(BaseModel):
     rows: int
     bytes: int
     payload: dict[str, Any]
+    due: Due | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing_due(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Most handles wait for nothing, and stand in every manifest."""
+        members: dict[str, Any] = serialize(self)
+        return members if self.due is not None else {name: value for name, value in members.items() if name != "due"}
 
     def encode(self) -> builtins.bytes:
         """Canonical JSON: the same handle always has the same bytes."""
-        return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        ).encode()
 
     @classmethod
     def decode(cls, data: builtins.bytes) -> Handle:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
+from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
 from epochal.errors import HandlesIncomplete
 
@@ -39,8 +41,18 @@ class Collected:
     rows_in: int
 
     @property
+    def due(self) -> dict[str, Due]:
+        """By operator the least of its subtasks' times; operators that wait for none are left out."""
+        found = {name: _earliest(handles) for name, handles in self.operators.items()}
+        return {name: due for name, due in found.items() if not due.nothing}
+
+    @property
     def all(self) -> list[Handle]:
         return [handle for found in (self.operators, self.sinks) for handles in found.values() for handle in handles]
+
+
+def _earliest(handles: Sequence[Handle]) -> Due:
+    return reduce(Due.earliest, (handle.due for handle in handles if handle.due is not None), Due())
 
 
 def collect(answers: Answers, operators: Sequence[str], sinks: Sequence[str], parallelism: int) -> Collected:

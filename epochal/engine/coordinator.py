@@ -7,25 +7,29 @@ is not decided leaves no trace; whatever is decided goes to the commit queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from epochal.contracts.catalog import Catalog, Change, EpochState, EpochTerms, Failure, ManifestReference
+from epochal.contracts.conditions import Command, EpochConditions, Trigger
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine import points
 from epochal.engine.answers import Collected, collect
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
+from epochal.engine.conditions import conditions_after
 from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.manifests import manifest_of
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program
+from epochal.engine.triggers import until_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots import layout
+from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
@@ -56,13 +60,42 @@ class Coordinator:
     def _participants(self) -> Participants:
         return self.current.program.participants
 
+    @property
+    def conditions(self) -> EpochConditions:
+        """Of the next epoch, were it opened now."""
+        return conditions_after(self.position.snapshot, self.now())
+
+    @property
+    def until_due(self) -> float | None:
+        """Seconds until an operator waits for a time that has come: see :func:`epochal.engine.triggers.until_due`."""
+        snapshot = self.position.snapshot
+        return None if snapshot is None else until_due(snapshot.due, self._participants.operators, self.conditions)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a loop has records that the next epoch takes."""
+        return any(self._internal_slices(SliceLimits(None)).values())
+
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
-        """E1, first half: the next slice of each source that has new input."""
+        """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
         planned = {name: source.plan(limits) for name, source in self._participants.sources.items()}
+        planned |= self._internal_slices(limits)
         return {name: slice for name, slice in planned.items() if slice is not None}
 
-    def run_epoch(self, slices: Mapping[str, Slice]) -> Manifest:
+    def has_input(self, slices: Mapping[str, Slice]) -> bool:
+        """Whether there is anything from outside among these slices."""
+        sources = self._participants.sources
+        return any(not isinstance(sources[name], InternalSource) for name in slices)
+
+    def _internal_slices(self, limits: SliceLimits) -> dict[str, Slice | None]:
+        sources = self._participants.sources.items()
+        internal = {name: source for name, source in sources if isinstance(source, InternalSource)}
+        return {name: source.slice_of(self.position.snapshot, limits) for name, source in internal.items()}
+
+    def run_epoch(
+        self, slices: Mapping[str, Slice], opened_for: Sequence[Trigger], commands: Sequence[Command] = ()
+    ) -> Manifest:
         """Run one epoch over ``slices`` to its decision.
 
         Raises ``EpochAborted`` (with the cause) when the epoch was aborted: its number is spent, the next epoch covers
@@ -75,15 +108,22 @@ class Coordinator:
             attempt=self._program.orders.attempt,
             parent=self.position.parent,
         )
+        conditions = self.conditions.opened(*opened_for, commands=commands)
         points.E1_SLICES_CHOSEN.hit(number)
         self.catalog.open_epoch(number, scope.parent)
         self.position.next_epoch = number + 1
-        log.info("E1 open: epoch %s on %s, slices of %s", scope.key, scope.parent, ", ".join(slices) or "no source")
+        log.info(
+            "E1 open: epoch %s on %s for %s, slices of %s",
+            scope.key,
+            scope.parent,
+            ", ".join(opened_for),
+            ", ".join(slices) or "no source",
+        )
         collected: Collected | None = None
         reference: ManifestReference | None = None
         try:
             points.E1_OPENED.hit(number)
-            plan = EpochPlan(scope, slices, dict(self.position.chains))
+            plan = EpochPlan(scope, conditions, slices, dict(self.position.chains))
             collected = self._run_and_collect(plan)
             manifest = self._manifest(plan, collected)
             with storage_errors(self.store.location(layout.manifests(scope.branch))):
@@ -134,7 +174,9 @@ class Coordinator:
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
-        terms = EpochTerms(version=self._program.orders.version, changes=manifest.changes)
+        terms = EpochTerms(
+            version=self._program.orders.version, changes=manifest.changes, opened_for=_opened_for(manifest)
+        )
         while True:
             try:
                 self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts, terms)
@@ -211,3 +253,7 @@ class Coordinator:
             self.store.delete(reference.path)
         for backend in self._participants.backends:
             backend.sweep(scope, keep=())
+
+
+def _opened_for(manifest: Manifest) -> tuple[Trigger, ...]:
+    return () if manifest.conditions is None else manifest.conditions.opened_for

@@ -64,6 +64,7 @@ class EpochFrames:
             work=plan.work,
             backend=self.participants.operators[node.name],
             epoch=self.plan.scope,
+            conditions=self.plan.conditions,
             parallelism=configuration.parallelism,
             max_parallelism=configuration.max_parallelism,
             tables=plan.tables,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from epochal.contracts.backend import Backend, SinkBackend
+from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.source import Slice, Source
@@ -19,9 +20,11 @@ from epochal.state.table import StateTable
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """E2's whole input: the epoch, the slice of each source, and the chain of each state table at the parent."""
+    """E2's whole input: the epoch and its conditions, the slice of each source, the chain of each state table at the
+    parent."""
 
     scope: EpochScope
+    conditions: EpochConditions
     slices: Mapping[str, Slice]
     chains: Mapping[str, Chain]
 

@@ -1,18 +1,19 @@
-"""The epoch loop: triggers, directives, tolerable failures. Knows neither Spark nor HTTP.
+"""The epoch loop: directives, decisions, tolerable failures. Knows neither Spark nor HTTP.
 
-An epoch is triggered by the interval (no new input: no epoch) or by a request; of what is available now, by the end of
-the one before. While ``max_uncommitted_epochs`` are
-prepared and not committed the loop waits and says for which sink.
+What comes next is decided by :mod:`epochal.engine.triggers`. While ``max_uncommitted_epochs`` are prepared and not
+committed the loop waits and says for which sink.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from epochal.contracts.catalog import Catalog, Directive, DriverStatus
+from epochal.contracts.conditions import Command
+from epochal.contracts.source import Slice
 from epochal.engine.commits import BackgroundCommits
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
@@ -21,13 +22,11 @@ from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
+from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide
 from epochal.errors import EpochAborted, ends_attempt
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
-
-POLL_SECONDS = 0.05
-LONGEST_IDLE_SECONDS = 0.25
 
 
 @dataclass
@@ -54,40 +53,64 @@ class EpochLoop:
         while True:
             self.commits.check()
             directives = self.transactions.heartbeat(self._status())
-            if self._carry_out(directives) or self._finished():
-                self._commit_all()
-                return
+            if self._carry_out(directives) or self._stops():
+                break
+            decision, slices = self._next()
+            if decision.step is Step.END:
+                break
             if self.reconfigurations.ready:
                 self.reconfigurations.carry_out(self._commit_all, self._first_epoch)
-            if not self.commits.queue.has_room:
-                self.commits.wait(lambda: self.commits.queue.has_room, POLL_SECONDS)
                 continue
-            if not self._due() or not self._run_epoch():
-                self.sleep(min(LONGEST_IDLE_SECONDS, self._until_due() or POLL_SECONDS))
+            match decision.step:
+                case Step.WAIT_FOR_COMMITS:
+                    self.commits.wait(lambda: self.commits.queue.has_room, POLL_SECONDS)
+                case Step.PAUSE:
+                    self.sleep(decision.seconds)
+                case Step.OPEN:
+                    self._run_epoch(decision, slices)
+        self._commit_all()
 
-    def _run_epoch(self) -> bool:
-        """One epoch, if there is input. False when there was none."""
+    def _next(self, hurried: bool = False, commanded: bool = False) -> tuple[Decision, dict[str, Slice]]:
+        """What comes next, and the slices of the sources if they had to be asked for it."""
+        situation = self._situation(hurried, commanded)
+        decision = decide(situation)
+        if decision.step is not Step.ASK_SOURCES:
+            return decision, {}
         slices = self.coordinator.plan_slices(self.pace.limits(self._configuration))
-        if not slices:
-            return False
+        return decide(replace(situation, has_input=self.coordinator.has_input(slices))), slices
+
+    def _situation(self, hurried: bool, commanded: bool) -> Situation:
+        sources = self._program.participants.sources.values()
+        return Situation(
+            has_room=self.commits.queue.has_room,
+            ended=all(source.ended for source in sources),
+            until_interval=self._until_interval(),
+            until_due=self.coordinator.until_due,
+            in_flight=self.coordinator.in_flight,
+            hurried=hurried,
+            commanded=commanded,
+        )
+
+    def _run_epoch(self, decision: Decision, slices: Mapping[str, Slice], *commands: Command) -> None:
+        """One epoch, to its decision or to an abort that is tolerated."""
         self.pace.started(self.clock())
         try:
-            manifest = self.coordinator.run_epoch(slices)
+            manifest = self.coordinator.run_epoch(slices, decision.opened_for, commands)
         except EpochAborted as error:
             self._failed_in_a_row += 1
             if ends_attempt(failure_of(error).type):
                 raise
             if self._failed_in_a_row > self._configuration.tolerable_failed_epochs:
                 raise
-            return True
-        self._ran(manifest)
-        return True
+        else:
+            self._ran(manifest)
 
     def _first_epoch(self) -> None:
         """Of another version: with the input that is there, also with none, so that it is decided now."""
-        slices = self.coordinator.plan_slices(self.pace.limits(self._configuration))
+        decision, slices = self._next(commanded=True)
         self.pace.started(self.clock())
-        self._ran(self.coordinator.run_epoch(slices))
+        command = Command(kind="reconfigure", detail={"version": self._program.orders.version})
+        self._ran(self.coordinator.run_epoch(slices, decision.opened_for, [command]))
 
     def _ran(self, manifest: Manifest) -> None:
         self._failed_in_a_row = 0
@@ -103,21 +126,15 @@ class EpochLoop:
     def _configuration(self) -> Configuration:
         return self._program.configuration
 
-    def _due(self) -> bool:
-        return self._until_due() <= 0
-
-    def _until_due(self) -> float:
+    def _until_interval(self) -> float:
         started = self.pace.last_start
         if started is None or self._program.orders.available_now:
             return 0.0
         return max(0.0, started + self._configuration.epoch_interval_seconds - self.clock())
 
-    def _finished(self) -> bool:
-        """All sources have ended, or as many epochs were run as were asked for."""
-        if self.stop_requested() or (self.epochs_limit is not None and self._epochs_run >= self.epochs_limit):
-            return True
-        sources = self._program.participants.sources.values()
-        return all(source.ended for source in sources)
+    def _stops(self) -> bool:
+        """It was asked to, or as many epochs were run as were asked for."""
+        return self.stop_requested() or (self.epochs_limit is not None and self._epochs_run >= self.epochs_limit)
 
     def _carry_out(self, directives: Sequence[Directive]) -> bool:
         """True when the loop shall end."""
@@ -132,10 +149,18 @@ class EpochLoop:
             return False
         log.info("directive %s: %s", directive.kind, directive.id)
         if directive.kind == "savepoint":
-            self._run_epoch()
+            self._savepoint()
         self._commit_all()
         self.catalog.complete(directive.id, self.coordinator.position.head)
         return directive.kind == "stop"
+
+    def _savepoint(self) -> None:
+        """One epoch with what is there now, so that it is in the savepoint; the head will do when there is nothing."""
+        if not self.commits.queue.has_room:
+            self._commit_all()
+        decision, slices = self._next(hurried=True)
+        if decision.step is Step.OPEN:
+            self._run_epoch(decision, slices, Command(kind="savepoint"))
 
     def _commit_all(self) -> None:
         """Wait until everything that is decided is committed."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
+from epochal.contracts.conditions import Due
 from epochal.engine.answers import Collected
 from epochal.engine.job import EpochPlan
 from epochal.engine.program import Program
@@ -25,8 +26,12 @@ def manifest_of(
     bases: Sequence[BaseFile] = (),
     source_checkpoints: Mapping[str, dict[str, Any]] | None = None,
     changes: Sequence[Change] = (),
+    due: Mapping[str, Due] | None = None,
 ) -> Manifest:
-    """What an epoch of ``program`` leaves on top of ``parent``: its plan, and what came back of it."""
+    """What an epoch of ``program`` leaves on top of ``parent``: its plan, and what came back of it.
+
+    ``due``: of operators that did not run.
+    """
     orders, participants = program.orders, program.participants
     state_handles = [handle for handles in collected.operators.values() for handle in handles]
     sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
@@ -51,6 +56,8 @@ def manifest_of(
             for name, backend in participants.sinks.items()
         },
         changes=tuple(changes),
+        conditions=plan.conditions,
+        due={**(due or {}), **collected.due},
         counts=EpochCounts(
             rows_in=collected.rows_in,
             rows_out=sum(handle.rows for handle in sink_handles),

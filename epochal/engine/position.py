@@ -22,6 +22,8 @@ class Position:
     next_epoch: int
     head: ManifestReference | None
     chains: dict[str, Chain] = field(default_factory=dict)
+    snapshot: Manifest | None = None
+    """The manifest of ``head``: the parent of the next epoch."""
 
     @property
     def parent(self) -> EpochKey | None:
@@ -41,10 +43,11 @@ class Position:
         head: ManifestReference | None,
         tables: Sequence[StateTable],
     ) -> Position:
-        """R2: read the chains of ``head``. Raises ``FileMissing``, ``FileCorrupt``."""
-        return cls(branch, next_epoch, head, read_chains(store, head, [table.id for table in tables]))
+        """R2: read ``head`` and its chains. Raises ``FileMissing``, ``FileCorrupt``."""
+        chains = read_chains(store, head, [table.id for table in tables])
+        return cls(branch, next_epoch, head, chains, store.read_manifest(head) if head is not None else None)
 
     def advance(self, manifest: Manifest, reference: ManifestReference) -> None:
         """E4 landed: the epoch is the new head."""
-        self.head = reference
+        self.head, self.snapshot = reference, manifest
         self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}

@@ -19,10 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.catalog import Change, ManifestReference
+from epochal.contracts.conditions import Command
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.assembly import assemble
 from epochal.engine.compaction_job import base_row, written_bases
+from epochal.engine.conditions import conditions_after
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program
@@ -68,14 +70,18 @@ def rekey(
         for base in _bases(spark, _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, at))
     ]
     detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
+    now, command = datetime.now(UTC), Command(kind="rekey")
+    conditions = conditions_after(before, now).opened("command", commands=[command])
+    scope = EpochScope(orders.application, at, orders.attempt, head.key)
     return store.write_manifest(
         manifest_of(
             _as_before(program, before),
             head,
-            EpochPlan(EpochScope(orders.application, at, orders.attempt, head.key), slices={}, chains=chains),
-            datetime.now(UTC),
+            EpochPlan(scope, conditions, slices={}, chains=chains),
+            now,
             bases=bases,
             source_checkpoints={name: source.checkpoint() for name, source in program.participants.sources.items()},
+            due=before.due,
             changes=[Change(kind="rekey", detail={name: value for name, value in detail.items() if value})],
         )
     )

@@ -19,11 +19,14 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.answers import collect
 from epochal.engine.assembly import assemble
 from epochal.engine.comparison import TableComparison, compare_states
+from epochal.engine.conditions import conditions_after
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program, check_continues
@@ -32,6 +35,7 @@ from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_ou
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
+from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -105,6 +109,7 @@ class _Trial:
             check_continues(store, base, program)
         self._program, self._branch = program, branch
         self._head = base
+        self._parent = store.read_manifest(base) if base is not None else None
         self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
         self.handles: dict[str, list[Handle]] = {name: [] for name in program.participants.sinks}
 
@@ -121,8 +126,7 @@ class _Trial:
         program, orders = self._program, self._program.orders
         key = EpochKey(self._branch, replayed.epoch)
         scope = EpochScope(orders.application, key, 1, self._head.key if self._head else None)
-        slices = {name: slice for name, slice in replayed.slices.items() if name in program.participants.sources}
-        plan = EpochPlan(scope, slices, dict(self.chains))
+        plan = EpochPlan(scope, self._conditions(replayed), self._slices(replayed), dict(self.chains))
         collected = collect(
             program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
             operators=list(program.participants.operators),
@@ -131,10 +135,27 @@ class _Trial:
         )
         for name, handles in collected.sinks.items():
             self.handles[name] += handles
-        # Never written: what the chains are extended with.
-        manifest = manifest_of(program, self._head, plan, datetime.now(UTC), collected)
-        self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}
+        # Never written: what the chains are extended with, and the next epoch builds on.
+        self._parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected)
+        self.chains = {table: extend(chain, table, self._parent) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path="", sha256="")
+
+    def _conditions(self, replayed: Manifest) -> EpochConditions:
+        """Epoch time and commands as they were; watermarks follow from this version's own state."""
+        conditions = conditions_after(self._parent, replayed.epoch_time)
+        before = replayed.conditions or conditions
+        return conditions.opened(*before.opened_for, commands=before.commands)
+
+    def _slices(self, replayed: Manifest) -> dict[str, Slice]:
+        """From outside what was read then; records in flight are this version's own."""
+        bounds = SliceLimits(self._program.configuration.max_records_per_epoch)
+        slices = {
+            name: source.slice_of(self._parent, bounds)
+            if isinstance(source, InternalSource)
+            else replayed.slices.get(name)
+            for name, source in self._program.participants.sources.items()
+        }
+        return {name: slice for name, slice in slices.items() if slice is not None}
 
 
 def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:

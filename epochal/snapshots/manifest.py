@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
+from epochal.contracts.conditions import Due, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
@@ -77,6 +78,8 @@ class SinkHandles(_Model):
 class Manifest(_Model):
     """Snapshot ``(branch, epoch)``. ``watermark`` and ``extras`` are reserved for later features."""
 
+    added: ClassVar[frozenset[str]] = frozenset({"conditions", "due"})
+
     format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
     application: str
     branch: str
@@ -101,12 +104,21 @@ class Manifest(_Model):
     watermark: dict[str, Any] | None = None
     extras: dict[str, Any] = {}
     """Room for timers, broadcast and operator state, and loop records."""
+    conditions: EpochConditions | None = None
+    """What the epoch ran with; ``None`` in manifests from before there were any."""
+    due: dict[str, Due] = {}
+    """By operator the earliest times that it waits for after this epoch; operators that wait for none are left out."""
     counts: EpochCounts = EpochCounts()
     created_at: datetime
 
     @property
     def key(self) -> EpochKey:
         return EpochKey(self.branch, self.epoch)
+
+    @property
+    def epoch_time(self) -> datetime:
+        """What processing time meant in the epoch."""
+        return self.created_at if self.conditions is None else self.conditions.epoch_time
 
     def encode(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8."""

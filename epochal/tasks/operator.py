@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
+from epochal.contracts.conditions import Due, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
@@ -36,17 +38,33 @@ class Ownership:
     max_parallelism: int
 
 
+class DueTimes:
+    """What a subtask waits for after the epoch: its work names times, the earliest are kept and go with the handle.
+
+    All that waits counts, also what this epoch did not touch: the next epoch asks again.
+    """
+
+    def __init__(self) -> None:
+        self.earliest = Due()
+
+    def add(self, *, event: datetime | None = None, processing: datetime | None = None) -> None:
+        """Something waits for the watermark to reach ``event``, or for the epoch time to reach ``processing``."""
+        self.earliest = self.earliest.earliest(Due(event=event, processing=processing))
+
+
 @dataclass(frozen=True)
 class Subtask:
-    """What T2 sees of one subtask: who it is, its tables, its transaction."""
+    """What T2 sees of one subtask: who it is, what the epoch runs with, its tables, its transaction."""
 
     operator: str
     epoch: EpochScope
+    conditions: EpochConditions
     ownership: Ownership
     key: tuple[Column, ...]
     tables: tuple[StateTable, ...]
     output: pa.Schema
     transaction: StateTransaction
+    due: DueTimes
 
     @property
     def subtask(self) -> int:
@@ -83,6 +101,7 @@ class OperatorTask:
     work: Work
     backend: StateBackend
     epoch: EpochScope
+    conditions: EpochConditions
     parallelism: int
     max_parallelism: int
     tables: tuple[StateTable, ...]
@@ -110,17 +129,17 @@ class OperatorTask:
 
     def _serve(self, subtask: int, rows: Iterator[pa.RecordBatch], reporting: Reporting) -> Iterator[pa.RecordBatch]:
         epoch = self.epoch.epoch
-        transaction = self.backend.start(self._scope(subtask))
+        transaction, due = self.backend.start(self._scope(subtask)), DueTimes()
         try:
             points.OPENED.hit(epoch)
             reporting.step = "T2"
-            for batch in self.work.run(self._subtask(subtask, transaction), rows):
+            for batch in self.work.run(self._subtask(subtask, transaction, due), rows):
                 if batch.num_rows and not self.silent:
                     yield self._with_control(batch)
             points.PROCESSED.hit(epoch)
             reporting.step = "T3"
             points.BEFORE_PRE_COMMIT.hit(epoch)
-            handle = transaction.pre_commit()
+            handle = _with_due(transaction.pre_commit(), due.earliest)
         except BaseException:
             transaction.discard()
             raise
@@ -132,9 +151,18 @@ class OperatorTask:
             self.epoch, self.operator, subtask, self.parallelism, self.max_parallelism, self.tables, self.chains
         )
 
-    def _subtask(self, subtask: int, transaction: StateTransaction) -> Subtask:
-        ownership = Ownership(subtask, self.parallelism, self.max_parallelism)
-        return Subtask(self.operator, self.epoch, ownership, self.key, self.tables, self.output, transaction)
+    def _subtask(self, subtask: int, transaction: StateTransaction, due: DueTimes) -> Subtask:
+        return Subtask(
+            self.operator,
+            self.epoch,
+            self.conditions,
+            Ownership(subtask, self.parallelism, self.max_parallelism),
+            self.key,
+            self.tables,
+            self.output,
+            transaction,
+            due,
+        )
 
     def _with_control(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         nulls = [pa.nulls(batch.num_rows, field.type) for field in CONTROL]
@@ -144,3 +172,7 @@ class OperatorTask:
         nulls = [pa.nulls(1, field.type) for field in self.output]
         control = [pa.array([handle.encode()], pa.binary()), pa.array([subtask], pa.int32())]
         return pa.RecordBatch.from_arrays([*nulls, *control], schema=self.schema)
+
+
+def _with_due(handle: Handle, due: Due) -> Handle:
+    return handle if due.nothing else handle.model_copy(update={"due": due})

@@ -114,7 +114,7 @@ class Harness:
                 raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(self._sources)}.")
             self._sources[name].give(self._frame(name, rows))
         slices = self._coordinator.plan_slices(SliceLimits(None))
-        manifest = self._coordinator.run_epoch(slices)
+        manifest = self._coordinator.run_epoch(slices, ["input"] if slices else ["command"])
         drain(self._commits, _no_pause, lambda waiting: None)
         scope = EpochScope("test", manifest.key, manifest.attempt, None)
         return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}

@@ -18,7 +18,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from datetime import UTC, datetime
+from functools import partial
 from typing import NoReturn
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.operators.process import ProcessWork
@@ -49,37 +51,49 @@ from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateTable
-from epochal.tasks.operator import HANDLE, OperatorTask
+from epochal.tasks.operator import HANDLE, OperatorTask, Work
 from epochal.tasks.sink import SinkTask
 
 log = logging.getLogger(__name__)
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _PAUSE_SECONDS = 0.02
+CLOCK = partial(datetime.now, UTC)
 
 
 @dataclass(frozen=True)
 class LocalOperator:
-    """A ``process`` operator that reads the source's rows. ``output`` says in Arrow what the class declares."""
+    """An operator that reads the source's rows. ``output``: the columns that its work gives."""
 
     name: str
-    process: type[KeyedProcess]
+    work: Work
     key: tuple[Column, ...]
+    tables: tuple[StateTable, ...]
     output: pa.Schema
+    order_by: tuple[str, ...] = ()
 
-    @cached_property
-    def tables(self) -> tuple[StateTable, ...]:
-        return tuple(state.table(self.name, self.key) for state in declared_states(self.process).values())
+
+def local_process(
+    name: str, process: type[KeyedProcess], key: tuple[Column, ...], rows: pa.Schema, output: pa.Schema
+) -> LocalOperator:
+    """A ``process`` operator over ``rows``. ``output`` says in Arrow what the class declares."""
+    tables = tuple(state.table(name, key) for state in declared_states(process).values())
+    work = ProcessWork(process, tuple(rows.names))
+    return LocalOperator(name, work, key, tables, output, tuple(process.order_columns()))
 
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """One source of JSON files, operators over it, and for each sink the source or the operator that it writes."""
+    """One source of JSON files, operators over it, and for each sink the source or the operator that it writes.
+
+    ``loops``: internal sources whose slices name JSON files, too; their rows are united with the source's.
+    """
 
     source: str
     rows: pa.Schema
     operators: tuple[LocalOperator, ...]
     sinks: Mapping[str, str]
+    loops: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[StateTable, ...]:
@@ -165,7 +179,8 @@ class LocalRunner(EpochRunner):
     tasks: LocalTasks
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        rows = read_rows(plan.slices[self.pipeline.source], self.pipeline.rows)
+        names = (self.pipeline.source, *self.pipeline.loops)
+        rows = read_rows([plan.slices[name] for name in names if name in plan.slices], self.pipeline.rows)
         half = rows.num_rows // 2
         outputs = {self.pipeline.source: [rows.slice(0, half), rows.slice(half)]}
         handles: dict[str, list[Handle]] = {}
@@ -187,9 +202,10 @@ class LocalRunner(EpochRunner):
         """By subtask its output and its handle."""
         task = OperatorTask(
             operator=operator.name,
-            work=ProcessWork(operator.process, tuple(self.pipeline.rows.names)),
+            work=operator.work,
             backend=self.participants.operators[operator.name],
             epoch=plan.scope,
+            conditions=plan.conditions,
             parallelism=self.configuration.parallelism,
             max_parallelism=self.configuration.max_parallelism,
             tables=operator.tables,
@@ -222,13 +238,13 @@ class LocalRunner(EpochRunner):
         numbers = pa.array(range(parallelism), pa.int32())
         marks = pa.table({"_mark": numbers, "_subtask": numbers}).cast(real.select(["_mark", "_subtask"]).schema)
         both = pa.concat_tables([real, marks], promote_options="default")
-        order = ["_subtask", "_mark", *key.names, *operator.process.order_columns()]
+        order = ["_subtask", "_mark", *key.names, *operator.order_by]
         return both.sort_by([(name, "ascending") for name in order])
 
 
-def read_rows(slice: Slice, schema: pa.Schema) -> pa.Table:
-    """The rows of a slice of a files source: JSON lines."""
-    paths = [record["path"] for record in slice.detail["files"]]
+def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:
+    """The rows of slices of files: JSON lines."""
+    paths = [record["path"] for slice in slices for record in slice.detail["files"]]
     rows = []
     for path in paths:
         with open(path) as lines:
@@ -243,8 +259,9 @@ def attempt(
     catalog: Catalog,
     tasks: LocalTasks = LocalTasks(),
     epochs: int | None = None,
+    now: Callable[[], datetime] = CLOCK,
 ) -> None:
-    """One attempt, to the end of the input or of so many ``epochs``; in one thread.
+    """One attempt, until there is nothing to do ``now``, or of so many ``epochs``; in one thread.
 
     Commits fall behind as far as they may: the queue works when it is full, after a failure, and at the end. Raises
     what ends an attempt: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
@@ -259,7 +276,7 @@ def attempt(
     queue = CommitQueue(catalog, current)
     position = Recovery(program, catalog, store, queue, time.sleep, lambda waiting: None).run()
     bases = PendingBases()
-    coordinator = Coordinator(current, catalog, store, queue, position, bases)
+    coordinator = Coordinator(current, catalog, store, queue, position, bases, now=now)
     compaction = Compaction(store, position, bases, current)
     retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
     ran = failed = 0
@@ -268,10 +285,11 @@ def attempt(
             _step(queue)
             continue
         slices = coordinator.plan_slices(SliceLimits(None))
-        if not slices:
+        decision = decide(situation_of(coordinator, slices))
+        if decision.step is not Step.OPEN:
             break
         try:
-            coordinator.run_epoch(slices)
+            coordinator.run_epoch(slices, decision.opened_for)
         except EpochAborted:
             failed += 1
             if failed > configuration.tolerable_failed_epochs:
@@ -284,6 +302,18 @@ def attempt(
     retention.finish()
     compaction.finish()
     catalog.finish(None)
+
+
+def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
+    """Of a loop that goes on as long as there is something to do, without an interval."""
+    return Situation(
+        has_room=True,
+        ended=False,
+        until_interval=0.0,
+        until_due=coordinator.until_due,
+        in_flight=coordinator.in_flight,
+        has_input=coordinator.has_input(slices),
+    )
 
 
 def _step(queue: CommitQueue) -> None:

@@ -114,6 +114,7 @@ class MemoryCatalog(Catalog):
             "prepared_at": datetime.now(UTC),
             "version": terms.version,
             "changes": terms.changes,
+            "opened_for": terms.opened_for,
             **counts.model_dump(),
         }
         self.state.epochs[epoch] = row.model_copy(update=update)

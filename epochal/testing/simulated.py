@@ -1,11 +1,16 @@
-"""What the simulation is made of: a world that outlives crashes, and a source, state and sink that live in it."""
+"""What the simulation is made of: a world that outlives crashes; a source, a loop, state and a sink that live in it.
+
+The one operator sums values by key. Some values come back to it through the loop, halved; some set a reminder for their
+key, at which an output row is given that no input brings about. :func:`follows` says what follows from an epoch.
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +18,7 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits, Source
@@ -21,7 +27,8 @@ from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.job import EpochPlan, EpochRunner
 from epochal.errors import EpochAborted, Fenced, FileMissing, SinkError
 from epochal.snapshots import layout
-from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.testing.memory_catalog import MemoryCatalogState
@@ -36,8 +43,43 @@ TABLE = StateTable(
     key=(Column(name="key", type="int"),),
     value=(Column(name="total", type="bigint"),),
 )
+REMINDERS = StateTable(
+    id=f"{OPERATOR}.reminders",
+    operator=OPERATOR,
+    kind=StateKind.VALUE,
+    key=(Column(name="key", type="int"),),
+    value=(Column(name="at", type="timestamp"),),
+)
+LOOP, LOOP_RECORDS = "halves", 2
+"""The loop, by its head and by its tail, and how many of its records an epoch takes."""
+REMINDED = -1
+"""What an output row has instead of a total when a reminder was due."""
 Totals = dict[int, int]
+Reminders = dict[int, datetime]
 Rows = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Follows:
+    """What follows from an epoch: the values of state that it changes, its output, and what it puts into the loop."""
+
+    totals: Totals
+    reminders: dict[int, datetime | None]
+    output: Rows
+    in_flight: Rows
+
+
+def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: datetime) -> Follows:
+    """Of an epoch that has these events from outside and from the loop, on top of this state."""
+    changed: Totals = {}
+    set_anew: dict[int, datetime | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
+    output = [(key, REMINDED) for key in set_anew]
+    for key, value in events:
+        changed[key] = changed.get(key, totals.get(key, 0)) + value
+        if value % 7 == 3:
+            set_anew[key] = epoch_time + timedelta(seconds=value % 5 + 1)
+    in_flight = [(key, value // 2) for key, value in events if value > 0 and value % 5 == 0]
+    return Follows(changed, set_anew, sorted([*changed.items(), *output]), in_flight)
 
 
 class Crash(BaseException):
@@ -61,6 +103,7 @@ class World:
     log: Rows
     catalog: MemoryCatalogState = field(default_factory=MemoryCatalogState)
     target: Target = field(default_factory=Target)
+    clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     @classmethod
     def new(cls, chance: random.Random, events: int) -> World:
@@ -116,6 +159,61 @@ class SimulatedSource(Source):
 
     def acknowledge(self, slice: Slice) -> None:
         pass
+
+
+class SimulatedLoop(InternalSource):
+    """The head of the loop: a few of the records that the tail's handles name, and of those that were left before."""
+
+    kind = "simulated-loop"
+
+    def schema(self, spark: Any) -> Any:
+        raise NotImplementedError
+
+    def read(self, spark: Any, slice: Slice) -> Any:
+        raise NotImplementedError
+
+    def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
+        records = [] if parent is None else in_flight_at(parent)
+        if not records:
+            return None
+        taken, rest = records[:LOOP_RECORDS], records[LOOP_RECORDS:]
+        return Slice(start={}, end={}, detail={"records": taken, "rest": rest}, rows=len(taken))
+
+
+def in_flight_at(manifest: Manifest) -> list[tuple[int, int]]:
+    """The loop's records that the snapshot holds, in order."""
+    rest = manifest.slices[LOOP].detail["rest"] if LOOP in manifest.slices else []
+    return [tuple(record) for record in rest] + [
+        tuple(record) for handle in manifest.sinks[LOOP].handles for record in handle.payload["records"]
+    ]
+
+
+class SimulatedTail(SinkBackend):
+    """The tail of the loop: its records stand in its handles, so that there is nothing to commit or to remove."""
+
+    kind = "simulated-tail"
+    target = "simulated:loop"
+
+    def check(self, schema: pa.Schema) -> None:
+        pass
+
+    def start(self, task: TaskScope) -> SinkTransaction:
+        raise NotImplementedError
+
+    def stage(self, subtask: int, rows: Rows) -> Handle:
+        return Handle(owner=LOOP, subtask=subtask, rows=len(rows), bytes=0, payload={"records": rows})
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        pass
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        pass
+
+    def recover(self, epoch: EpochScope) -> None:
+        pass
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        return 0
 
 
 class SimulatedState(StateBackend):
@@ -204,49 +302,79 @@ class SimulatedSink(SinkBackend):
 class SimulatedRunner(EpochRunner):
     """E2 without Spark: every subtask may fail and be run again, or run twice; only one of its handles comes back."""
 
-    def __init__(self, world: World, sink: SimulatedSink, chance: random.Random) -> None:
-        self._world, self._sink, self._chance = world, sink, chance
+    def __init__(self, world: World, sink: SimulatedSink, tail: SimulatedTail, chance: random.Random) -> None:
+        self._world, self._sink, self._tail, self._chance = world, sink, tail, chance
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        slice = plan.slices[SOURCE]
-        events = self._world.log[slice.start["position"] : slice.end["position"]]
-        state = read_totals(self._world.store, [link.deltas for link in plan.chains[TABLE.id].links])
+        events = events_of(plan.slices, self._world.log)
+        totals = read_totals(self._world.store, [link.deltas for link in plan.chains[TABLE.id].links])
+        reminders = read_reminders(self._world.store, [link.deltas for link in plan.chains[REMINDERS.id].links])
         operators, sinks = [], []
         for subtask in range(PARALLELISM):
             for _ in range(self._chance.choice([1, 1, 1, 2])):
-                handle, output = self._subtask(plan, subtask, events, state)
-                sink = self._sink.stage(plan.scope, subtask, output)
+                handle, found = self._subtask(plan, subtask, events, totals, reminders)
+                sink = self._sink.stage(plan.scope, subtask, found.output)
+                tail = self._tail.stage(subtask, found.in_flight)
             operators.append(handle)
-            sinks.append(SinkAnswer(subtask, sink))
+            sinks += [SinkAnswer(subtask, sink), SinkAnswer(PARALLELISM + subtask, tail)]
             if self._chance.random() < 0.03:
                 raise EpochAborted("a task failed too often")
         if self._chance.random() < 0.02:
             operators.pop()
-        return Answers({OPERATOR: operators}, sinks, (), partitions=PARALLELISM, rows_in=len(events))
+        return Answers({OPERATOR: operators}, sinks, (), partitions=2 * PARALLELISM, rows_in=len(events))
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return tuple(DeltaFile.model_validate(item) for item in handle.payload["deltas"])
 
-    def _subtask(self, plan: EpochPlan, subtask: int, events: Rows, state: Totals) -> tuple[Handle, Rows]:
-        changed: Totals = {}
-        for key, value in events:
-            if key % PARALLELISM == subtask:
-                changed[key] = changed.get(key, state.get(key, 0)) + value
-        deltas = []
-        if changed:
-            path = layout.delta(plan.scope.key, TABLE.id, subtask)
-            file = self._world.store.write_file(path, json.dumps(sorted(changed.items())).encode(), len(changed))
-            deltas.append(DeltaFile(table=TABLE.id, subtask=subtask, parallelism=PARALLELISM, file=file))
-        payload = {"deltas": [delta.model_dump() for delta in deltas]}
-        return Handle(owner=OPERATOR, subtask=subtask, rows=len(changed), bytes=0, payload=payload), sorted(
-            changed.items()
+    def _subtask(
+        self, plan: EpochPlan, subtask: int, events: Rows, totals: Totals, reminders: Reminders
+    ) -> tuple[Handle, Follows]:
+        mine = {key: at for key, at in reminders.items() if key % PARALLELISM == subtask}
+        rows = [(key, value) for key, value in events if key % PARALLELISM == subtask]
+        found = follows(rows, totals, mine, plan.conditions.epoch_time)
+        deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
+        times = {key: at and at.isoformat() for key, at in found.reminders.items()}
+        deltas += self._deltas(plan, subtask, REMINDERS, sorted(times.items()))
+        left = [at for at in {**mine, **found.reminders}.values() if at is not None]
+        handle = Handle(
+            owner=OPERATOR,
+            subtask=subtask,
+            rows=len(found.totals),
+            bytes=0,
+            payload={"deltas": [delta.model_dump() for delta in deltas]},
+            due=Due(processing=min(left)) if left else None,
         )
+        return handle, found
+
+    def _deltas(self, plan: EpochPlan, subtask: int, table: StateTable, rows: Sequence[Any]) -> list[DeltaFile]:
+        if not rows:
+            return []
+        path = layout.delta(plan.scope.key, table.id, subtask)
+        file = self._world.store.write_file(path, json.dumps(rows).encode(), len(rows))
+        return [DeltaFile(table=table.id, subtask=subtask, parallelism=PARALLELISM, file=file)]
+
+
+def events_of(slices: Mapping[str, Slice], log: Rows) -> Rows:
+    """What comes from outside in an epoch, then what comes out of the loop."""
+    events: Rows = []
+    if SOURCE in slices:
+        events += log[slices[SOURCE].start["position"] : slices[SOURCE].end["position"]]
+    if LOOP in slices:
+        events += [(key, value) for key, value in slices[LOOP].detail["records"]]
+    return events
 
 
 def read_totals(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Totals:
-    """State from its deltas, oldest first."""
-    totals: Totals = {}
-    for deltas in links:
-        for delta in deltas:
-            totals |= {int(key): value for key, value in json.loads(store.read_file(delta.file, "the simulation"))}
-    return totals
+    """Totals from their deltas, oldest first; those of other tables are left out."""
+    return dict(_rows(store, links, TABLE))
+
+
+def read_reminders(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Reminders:
+    """Reminders that are still to come, as :func:`read_totals`."""
+    times = dict(_rows(store, links, REMINDERS))
+    return {key: datetime.fromisoformat(at) for key, at in times.items() if at is not None}
+
+
+def _rows(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]], table: StateTable) -> Iterator[tuple[int, Any]]:
+    for delta in (delta for deltas in links for delta in deltas if delta.table == table.id):
+        yield from json.loads(store.read_file(delta.file, "the simulation"))

@@ -12,8 +12,10 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import Failure, ManifestReference
+from epochal.contracts.conditions import Trigger
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import SliceLimits
 from epochal.engine.bases import PendingBases
@@ -26,24 +28,37 @@ from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.triggers import Step, decide
 from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.lineage import history
+from epochal.testing.local_engine import situation_of
 from epochal.testing.memory_catalog import MemoryCatalog
 from epochal.testing.simulated import (
+    LOOP,
+    LOOP_RECORDS,
     OPERATOR,
     PARALLELISM,
+    REMINDERS,
     SINK,
     SOURCE,
     TABLE,
     Crash,
+    Reminders,
+    Rows,
+    SimulatedLoop,
     SimulatedRunner,
     SimulatedSink,
     SimulatedSource,
     SimulatedState,
+    SimulatedTail,
     Totals,
     World,
+    events_of,
+    follows,
+    in_flight_at,
+    read_reminders,
     read_totals,
 )
 
@@ -95,9 +110,13 @@ def _fault(world: World, plan: Plan, point: FaultPoint) -> None:
 def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
     attempt = world.catalog.attempt + 1
     catalog = MemoryCatalog(world.catalog, attempt, lambda call, landed: _lose(plan, call))
-    source = SimulatedSource(world, plan.chance)
-    sink = SimulatedSink(world, plan.chance)
-    participants = Participants({SOURCE: source}, {OPERATOR: SimulatedState(world)}, {SINK: sink}, (TABLE,))
+    sink, tail = SimulatedSink(world, plan.chance), SimulatedTail()
+    participants = Participants(
+        {SOURCE: SimulatedSource(world, plan.chance), LOOP: SimulatedLoop()},
+        {OPERATOR: SimulatedState(world)},
+        {SINK: sink, LOOP: tail},
+        (TABLE, REMINDERS),
+    )
     orders = ExecutionOrders(
         application="simulated",
         execution="one",
@@ -107,14 +126,17 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         store=world.store.url,
         cache_directory="",
     )
-    runner = SimulatedRunner(world, sink, plan.chance)
+    runner = SimulatedRunner(world, sink, tail, plan.chance)
     program = Program(orders, Graph(orders.application, ()), PipelinePlan({}, {}), participants, runner)
     current = CurrentProgram(program)
     commits = CommitQueue(_Insisting(catalog), current)
     recovery = Recovery(program, _Insisting(catalog), world.store, commits, lambda seconds: None, lambda waiting: None)
     position = recovery.run()
     bases = PendingBases()
-    coordinator = Coordinator(current, _Insisting(catalog), world.store, commits, position, bases)
+    behind = timedelta(seconds=plan.chance.randint(0, 10))  # no two machines have the same time
+    coordinator = Coordinator(
+        current, _Insisting(catalog), world.store, commits, position, bases, now=lambda: world.clock - behind
+    )
     compaction = Compaction(world.store, position, bases, current)
     commits.retain = Retention(world.store, current, compaction, coordinator.aborted)
     while budget is None or budget > 0:
@@ -122,11 +144,17 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
             commits.step()
         if not commits.has_room:
             continue
+        world.clock += timedelta(seconds=plan.chance.random())
         slices = coordinator.plan_slices(SliceLimits(None))
-        if not slices:
+        situation = situation_of(coordinator, slices)
+        decision = decide(situation)
+        if decision.step is not Step.OPEN and situation.until_due is not None:
+            world.clock += timedelta(seconds=situation.until_due)
+            continue
+        if decision.step is not Step.OPEN:
             break
         try:
-            coordinator.run_epoch(slices)
+            coordinator.run_epoch(slices, decision.opened_for)
         except EpochAborted:
             continue
         if budget is not None:
@@ -170,28 +198,41 @@ def _insist(call: Callable[[], None]) -> None:
 def violations(world: World) -> list[str]:
     """What is wrong with a world whose log was run to its end; empty when every guarantee held."""
     found: list[str] = []
-    state: Totals = {}
+    totals: Totals = {}
+    reminders: Reminders = {}
+    in_flight: Rows = []
     decided = world.catalog.decided
-    seen = 0
+    seen, clock = 0, datetime.min.replace(tzinfo=UTC)
     for record in decided:
         if record.state != "committed" or record.manifest is None:
             found.append(f"epoch {record.epoch} is {record.state} at the end")
             continue
         manifest = world.store.read_manifest(record.manifest)
-        slice = manifest.slices[SOURCE]
-        if slice.start["position"] != seen:
+        slice = manifest.slices.get(SOURCE)
+        if slice is not None and slice.start["position"] != seen:
             found.append(f"epoch {record.epoch} starts at {slice.start}, the one before ended at {seen}")
-        seen = slice.end["position"]
-        output: Totals = {}
-        for key, value in world.log[slice.start["position"] : slice.end["position"]]:
-            state[key] = output[key] = state.get(key, 0) + value
-        if _state_at(world, record.manifest) != state:
-            found.append(f"state at epoch {record.epoch} is {_state_at(world, record.manifest)}, not {state}")
+        seen = seen if slice is None else slice.end["position"]
+        if manifest.epoch_time < clock:
+            found.append(f"epoch {record.epoch} is at {manifest.epoch_time}, the one before was at {clock}")
+        clock = manifest.epoch_time
+        taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
+        reasons = _reasons(slice is not None, any(at <= clock for at in reminders.values()), bool(taken))
+        if record.opened_for != reasons:
+            found.append(f"epoch {record.epoch} was opened for {record.opened_for}, not for {reasons}")
+        outside = {} if slice is None else {SOURCE: slice}
+        expected = follows([*events_of(outside, world.log), *taken], totals, reminders, clock)
+        totals |= expected.totals
+        reminders = {key: at for key, at in {**reminders, **expected.reminders}.items() if at is not None}
+        in_flight += expected.in_flight
+        state = _state_at(world, record.manifest)
+        if state != (totals, reminders) or sorted(in_flight_at(manifest)) != sorted(in_flight):
+            found.append(f"state at epoch {record.epoch} is {state}, not {totals, reminders}")
+        in_flight = in_flight_at(manifest)  # in the order in which the subtasks gave them
         shown = Counter(world.target.visible.get(record.epoch, []))
-        if shown != Counter(output.items()):
-            found.append(f"the sink shows {shown} for epoch {record.epoch}, not {output}")
-    if seen != len(world.log):
-        found.append(f"only {seen} of {len(world.log)} events were processed")
+        if shown != Counter(expected.output):
+            found.append(f"the sink shows {shown} for epoch {record.epoch}, not {expected.output}")
+    if seen != len(world.log) or in_flight or reminders:
+        found.append(f"{seen} of {len(world.log)} events were processed; left are {in_flight} and {reminders}")
     if extra := set(world.target.visible) - {record.epoch for record in decided}:
         found.append(f"the sink shows epochs that were never decided: {sorted(extra)}")
     return found
@@ -208,6 +249,11 @@ def leftovers(world: World) -> list[str]:
     return orphans + [f"staged {unique}" for unique in world.target.staged]
 
 
-def _state_at(world: World, snapshot: ManifestReference) -> Totals:
-    lineage = list(history(world.store, snapshot))
-    return read_totals(world.store, [manifest.deltas for manifest in reversed(lineage)])
+def _reasons(input: bool, due: bool, in_flight: bool) -> tuple[Trigger, ...]:
+    held: dict[Trigger, bool] = {"input": input, "due": due, "in_flight": in_flight}
+    return tuple(trigger for trigger, holds in held.items() if holds)
+
+
+def _state_at(world: World, snapshot: ManifestReference) -> tuple[Totals, Reminders]:
+    links = [manifest.deltas for manifest in reversed(list(history(world.store, snapshot)))]
+    return read_totals(world.store, links), read_reminders(world.store, links)

@@ -26,7 +26,7 @@ from epochal.pipeline.definitions import SinkDefinition
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
-from epochal.testing.local_engine import LocalOperator, LocalPipeline, LocalTasks, attempt
+from epochal.testing.local_engine import LocalPipeline, LocalTasks, attempt, local_process
 
 NAME = "faults"
 SOURCE = "events"
@@ -145,7 +145,7 @@ def run(
 ) -> None:
     """Run one attempt of the application in ``folder``."""
     processes, sinks = KINDS[kind](parameters)
-    operators = tuple(LocalOperator(name_of(process), process, KEY, OUTPUTS[process]) for process in processes)
+    operators = tuple(local_process(name_of(process), process, KEY, ROWS, OUTPUTS[process]) for process in processes)
     pipeline = LocalPipeline(SOURCE, ROWS, operators, {name: input for name, (input, _) in sinks.items()})
     settings = Configuration.model_validate(configuration)
     catalog = standalone_catalog(f"sqlite:///{folder}/catalog.sqlite", NAME, "local", parameters, configuration)

@@ -63,7 +63,7 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
         return replace(before, orders=ordered(before.orders, order), runner=Recording("after", said, fails))
 
     def run_epoch() -> None:
-        coordinator.run_epoch({})
+        coordinator.run_epoch({}, ["command"])
 
     def commit_all() -> None:
         while queue.step():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark import cloudpickle
 
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
+from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend
@@ -61,6 +63,7 @@ class Operator:
             work=self.work,
             backend=self.backend,
             epoch=self.scope,
+            conditions=EpochConditions(epoch_time=datetime.now(UTC)),
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             tables=self.tables,

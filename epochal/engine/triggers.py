@@ -1,0 +1,108 @@
+"""What the epoch loop does next, as one pure decision over what it knows.
+
+================  ==========================================================================================
+an epoch opens    when
+================  ==========================================================================================
+for input         a source has a slice that is new
+for a due time    an operator waits for a time that has come; what that is stands in the parent's manifest
+in flight         a loop has records in flight: at once, the interval does not matter
+for a command     somebody asked for it: at once; a savepoint of an application at rest is its head
+================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from epochal.contracts.conditions import Due, EpochConditions, Trigger, Watermarks
+
+LONGEST_PAUSE_SECONDS = 0.25
+"""The control plane is asked for directives at least as often."""
+POLL_SECONDS = 0.05
+"""How often sources without new input are asked again."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the loop knows between two epochs. Times are seconds from now, 0 when they have come."""
+
+    has_room: bool
+    """Another epoch may be prepared while those before are being committed."""
+    ended: bool
+    """All sources have given all that they ever will."""
+    until_interval: float
+    """``epoch_interval_seconds`` after the start of the epoch before."""
+    until_due: float | None
+    """``None``: nothing waits for a time that the clock alone will bring."""
+    in_flight: bool
+    hurried: bool = False
+    """A savepoint: what there is is taken now, whatever the interval."""
+    commanded: bool = False
+    """Another version begins: with what there is, also with nothing."""
+    has_input: bool | None = None
+    """``None``: the sources were not asked."""
+
+
+class Step(StrEnum):
+    """What comes next."""
+
+    END = "end"
+    WAIT_FOR_COMMITS = "wait for commits"
+    PAUSE = "pause"
+    ASK_SOURCES = "ask sources"
+    OPEN = "open"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``opened_for`` of :attr:`Step.OPEN`, ``seconds`` of :attr:`Step.PAUSE`."""
+
+    step: Step
+    opened_for: tuple[Trigger, ...] = ()
+    seconds: float = 0.0
+
+
+def decide(situation: Situation) -> Decision:
+    """What the loop does next. Sources are only asked when an epoch with their input could be opened."""
+    opened_for = _triggers(situation)
+    at_once = situation.in_flight or situation.hurried or situation.commanded
+    if situation.ended and not opened_for:
+        return Decision(Step.END)
+    if not situation.has_room:
+        return Decision(Step.WAIT_FOR_COMMITS)
+    if situation.until_interval > 0 and not at_once:
+        return Decision(Step.PAUSE, seconds=min(LONGEST_PAUSE_SECONDS, situation.until_interval))
+    if situation.has_input is None:
+        return Decision(Step.ASK_SOURCES)
+    if opened_for:
+        return Decision(Step.OPEN, opened_for)
+    until_due = POLL_SECONDS if situation.until_due is None else situation.until_due
+    return Decision(Step.PAUSE, seconds=min(POLL_SECONDS, until_due))
+
+
+def _triggers(situation: Situation) -> tuple[Trigger, ...]:
+    holds: dict[Trigger, bool] = {
+        "input": bool(situation.has_input),
+        "due": situation.until_due == 0,
+        "in_flight": situation.in_flight,
+    }
+    holds["command"] = situation.commanded or (situation.hurried and any(holds.values()))
+    return tuple(trigger for trigger, held in holds.items() if held)
+
+
+def until_due(due: Mapping[str, Due], operators: Collection[str], conditions: EpochConditions) -> float | None:
+    """Seconds until the first time comes that one of ``operators`` waits for; 0 for one that is due in an epoch of
+    these ``conditions``, ``None`` when only input can bring one."""
+    waits = [_until(due[name], name, conditions) for name in operators if name in due]
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _until(due: Due, operator: str, conditions: EpochConditions) -> float | None:
+    fire = conditions.watermarks.get(operator, Watermarks()).fire
+    if due.event is not None and fire is not None and due.event <= fire:
+        return 0.0
+    if due.processing is None:
+        return None
+    return max(0.0, (due.processing - conditions.epoch_time).total_seconds())

@@ -1,0 +1,287 @@
+"""Epochs without input, with real tasks, state and recovery: for times that are due, and for records in flight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal import KeyedProcess, ValueState
+from epochal.backends.heap import HeapBackend
+from epochal.connectors import files
+from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.engine.job import Participants
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import Fenced
+from epochal.faults import FaultPoint, injected
+from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.codec import KeyCodec
+from epochal.state.keygroups import key_groups
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.tasks.operator import Subtask
+from epochal.testing.local_engine import LocalOperator, LocalPipeline, attempt, local_process
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+KEY = (Column(name="name", type="string"),)
+ROWS = pa.schema([("name", pa.string()), ("n", pa.int64())])
+REMINDERS = StateTable(
+    id="reminders.at", operator="reminders", kind=StateKind.VALUE, key=KEY, value=(Column(name="at", type="timestamp"),)
+)
+
+
+@dataclass(frozen=True)
+class RemindersWork:
+    """A row sets a reminder ``n`` seconds later; a key is given out, without any row, when its reminder is due."""
+
+    needs_order = False
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        now, view = subtask.conditions.epoch_time, subtask.transaction.view(REMINDERS.id)
+        waiting: dict[str, datetime] = {}
+        for group in range(subtask.subtask, subtask.max_parallelism, subtask.ownership.parallelism):
+            keys, values = view.range(group)
+            names = KeyCodec(REMINDERS.key_schema).decode(keys)["name"].to_pylist()
+            waiting |= dict(zip(names, values["at"].to_pylist(), strict=True))
+        fired = {name for name, at in waiting.items() if at <= now}
+        added = {row["name"]: now + timedelta(seconds=row["n"]) for batch in rows for row in batch.to_pylist()}
+        for at in {name: at for name, at in (waiting | added).items() if name in added or name not in fired}.values():
+            subtask.due.add(processing=at)
+        if changed := [*added, *(fired - added.keys())]:
+            subtask.transaction.stage(REMINDERS.id, self._changes(changed, added, subtask.max_parallelism))
+        yield pa.RecordBatch.from_pydict({"name": sorted(fired)}, subtask.output)
+
+    def _changes(self, names: Sequence[str], added: dict[str, datetime], max_parallelism: int) -> pa.Table:
+        keys = pa.table({"name": names}, REMINDERS.key_schema)
+        columns = {
+            "_kg": key_groups(keys, REMINDERS.key_schema, max_parallelism),
+            "_op": ["put" if name in added else "delete" for name in names],
+            "name": names,
+            "at": [added.get(name) for name in names],
+        }
+        return pa.table(columns, REMINDERS.delta_schema)
+
+
+class CountDown(KeyedProcess):
+    """Gives each row with one less, until there is none."""
+
+    seen = ValueState("rows bigint")
+    output = "name string, n bigint"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterable[Any]:
+        self.seen.set((self.seen.get() or 0) + len(rows))
+        return [(row.name, row.n - 1) for row in rows if row.n > 0]
+
+
+class Head(InternalSource):
+    """One file of the parent's loop at a time; the slice says which are left."""
+
+    kind = "test-loop"
+
+    def schema(self, spark: Any) -> Any:
+        raise NotImplementedError
+
+    def read(self, spark: Any, slice: Slice) -> Any:
+        raise NotImplementedError
+
+    def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
+        if parent is None:
+            return None
+        left = parent.slices["loop"].detail["left"] if "loop" in parent.slices else []
+        paths = [*left, *(handle.payload["path"] for handle in parent.sinks["loop"].handles if handle.rows)]
+        if not paths:
+            return None
+        return Slice(start={}, end={}, detail={"files": [{"path": paths[0]}], "left": paths[1:]})
+
+
+class Tail(SinkBackend):
+    """A file of JSON lines for each task."""
+
+    kind, target = "test-loop", "test:loop"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def check(self, schema: pa.Schema) -> None:
+        assert schema.names == ROWS.names
+
+    def start(self, task: TaskScope) -> SinkTransaction:
+        return TailFile(task, self.folder / f"{task.epoch.epoch}-{task.subtask}.json")
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        """The manifest names the file."""
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        """The next run of the task writes it anew."""
+
+    def recover(self, epoch: EpochScope) -> None:
+        """Nobody else writes here."""
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        return 0
+
+
+@dataclass
+class TailFile(SinkTransaction):
+    task: TaskScope
+    path: Path
+    rows: int = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        with self.path.open("a" if self.rows else "w") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
+        self.rows += batch.num_rows
+
+    def pre_commit(self) -> Handle:
+        payload = {"path": str(self.path)}
+        return Handle(owner="loop", subtask=self.task.subtask, rows=self.rows, bytes=0, payload=payload)
+
+    def discard(self) -> None:
+        """The next run of the task writes it anew."""
+
+
+class Application:
+    """Attempts at a pipeline over a folder, one after the other, each at a time of its own."""
+
+    def __init__(self, folder: Path, operator: LocalOperator, loops: tuple[str, ...] = ()) -> None:
+        self.folder, self.operator, self.loops = folder, operator, loops
+        self.catalog = MemoryCatalogState()
+        self.store = SnapshotStore(str(folder / "store"))
+        (folder / "in").mkdir()
+        (folder / "loop").mkdir()
+
+    def give(self, *rows: dict[str, Any]) -> None:
+        number = len(list((self.folder / "in").iterdir()))
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "in" / f"{number}.json").write_text(text)
+
+    def run(self, at: datetime, parallelism: int = 2) -> None:
+        """One attempt, until there is nothing to do at that time."""
+        number = self.catalog.attempt + 1
+        orders = ExecutionOrders(
+            application="test",
+            execution="one",
+            attempt=number,
+            artifact="none",
+            configuration=Configuration(parallelism=parallelism, max_parallelism=8),
+            store=self.store.url,
+            cache_directory=str(self.folder / "cache"),
+        )
+        pipeline = LocalPipeline(
+            "in", ROWS, (self.operator,), dict.fromkeys(self.loops, self.operator.name), self.loops
+        )
+        schema = "name string, n bigint"
+        participants = Participants(
+            sources={
+                "in": files.source(str(self.folder / "in"), format="json", schema=schema, max_files=1).make(),
+                **{name: Head() for name in self.loops},
+            },
+            operators={self.operator.name: HeapBackend(self.operator.name, self.store, orders.cache_directory)},
+            sinks={name: Tail(self.folder / "loop") for name in self.loops},
+            tables=pipeline.tables,
+        )
+        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), now=lambda: at)
+
+    @property
+    def epochs(self) -> list[tuple[str, ...]]:
+        return [record.opened_for for record in self.catalog.decided]
+
+    @property
+    def head(self) -> Manifest:
+        assert self.catalog.head is not None
+        return self.store.read_manifest(self.catalog.head)
+
+
+def crash_at(name: str) -> Any:
+    fired: list[str] = []
+
+    def fault(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == name and not fired:
+            fired.append(name)
+            raise Fenced("the driver is gone")
+
+    return injected(fault)
+
+
+@pytest.fixture
+def reminders(tmp_path: Path) -> Application:
+    output = pa.schema([("name", pa.string())])
+    return Application(tmp_path, LocalOperator("reminders", RemindersWork(), KEY, (REMINDERS,), output))
+
+
+def test_a_time_that_is_due_opens_an_epoch_without_input(reminders: Application) -> None:
+    reminders.give({"name": "a", "n": 60}, {"name": "b", "n": 90}, {"name": "c", "n": 60})
+    reminders.run(NOON)
+    assert reminders.epochs == [("input",)]
+    due = reminders.head.due["reminders"]
+    assert (due.event, due.processing) == (None, NOON + timedelta(seconds=60))
+    reminders.run(NOON + timedelta(seconds=59))
+    assert reminders.epochs == [("input",)]
+    # Another attempt, at another parallelism: what is due stands in the head's manifest.
+    reminders.run(NOON + timedelta(seconds=60), parallelism=4)
+    assert reminders.epochs == [("input",), ("due",)]
+    assert reminders.head.due["reminders"].processing == NOON + timedelta(seconds=90)
+    reminders.give({"name": "d", "n": 1})
+    reminders.run(NOON + timedelta(seconds=90))
+    assert reminders.epochs[2:] == [("input", "due")]
+    assert reminders.head.due["reminders"].processing == NOON + timedelta(seconds=91)
+    reminders.run(NOON + timedelta(seconds=91))
+    assert reminders.epochs[3:] == [("due",)] and reminders.head.due == {}
+
+
+def test_a_clock_that_goes_back_takes_no_epoch_back(reminders: Application) -> None:
+    reminders.give({"name": "a", "n": 60})
+    reminders.run(NOON)
+    reminders.give({"name": "b", "n": 60})
+    reminders.run(NOON - timedelta(hours=1))
+    assert reminders.head.epoch_time == NOON
+    assert reminders.head.due["reminders"].processing == NOON + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("point", ["E1.slices-chosen", "E1.opened", "E2.ran", "E4.manifest-written", "E4.prepared"])
+def test_a_time_that_was_due_when_the_driver_died_is_due_for_the_next(reminders: Application, point: str) -> None:
+    reminders.give({"name": "a", "n": 60})
+    reminders.run(NOON)
+    with crash_at(point), pytest.raises(Fenced):
+        reminders.run(NOON + timedelta(seconds=60))
+    reminders.run(NOON + timedelta(seconds=61))
+    assert reminders.epochs == [("input",), ("due",)] and reminders.head.due == {}
+    decided_before = point == "E4.prepared"
+    assert reminders.head.epoch_time == NOON + timedelta(seconds=60 if decided_before else 61)
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Application:
+    return Application(tmp_path, local_process("countdown", CountDown, KEY, ROWS, ROWS), loops=("loop",))
+
+
+def test_records_in_flight_open_epochs_until_there_are_none(loop: Application) -> None:
+    loop.give({"name": "a", "n": 2})
+    loop.run(NOON)
+    assert loop.epochs == [("input",), ("in_flight",), ("in_flight",)]
+    assert [handle.rows for handle in loop.head.sinks["loop"].handles] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "point", ["E1.before", "E1.opened", "E2.ran", "E4.manifest-written", "E4.prepared", "E5.sink-committed"]
+)
+def test_no_record_is_lost_or_doubled_in_the_loop_when_the_driver_dies(loop: Application, point: str) -> None:
+    loop.give({"name": "a", "n": 3}, {"name": "b", "n": 1})
+    with crash_at(point), pytest.raises(Fenced):
+        loop.run(NOON)
+    loop.run(NOON, parallelism=4)
+    heads = [loop.store.read_manifest(record.manifest) for record in loop.catalog.decided if record.manifest]
+    rows = sum(handle.rows for head in heads for handle in head.sinks["loop"].handles)
+    assert rows == 4  # a with 2, 1 and 0; b with 0
+    assert loop.epochs[0] == ("input",) and set(loop.epochs[1:]) == {("in_flight",)}
