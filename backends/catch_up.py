@@ -7,7 +7,7 @@ store is at that step's epoch, and may be marked so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow as pa
 from epochal.backends.recent import EncodedChanges, changes_of, encoded
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
-from epochal.snapshots.base import read_base
+from epochal.snapshots.base_reading import read_groups
+from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.snapshots.store import SnapshotStore
@@ -26,23 +27,24 @@ from epochal.state.table import StateTable
 
 
 class Bases:
-    """A state table's rows at the last bases, as far as they are the scope's subtask's. Reads a file when it is needed,
-    and keeps the one that was needed last: a store may be larger than the memory of its worker."""
+    """A state table's rows at the last bases, of some key groups. Reads a file when they are needed, and
+    keeps what was needed last: a store may be larger than the memory of its worker."""
 
-    def __init__(self, store: SnapshotStore, scope: StateTaskScope, table: StateTable) -> None:
+    def __init__(self, store: SnapshotStore, chain: Chain, table: StateTable, groups: Sequence[int]) -> None:
         self._store = store
-        self._scope = scope
+        self._chain = chain
         self._table = table
+        self._groups = np.array(groups, np.int32)
         self._last: tuple[BaseFile, EncodedChanges] | None = None
 
     def of_group(self, group: int) -> Iterator[EncodedChanges]:
         """The files that hold rows of a key group. Raises ``FileMissing``, ``FileCorrupt``."""
-        for base in self._scope.chains[self._table.id].bases:
+        for base in self._chain.bases:
             if base.first_group <= group <= base.last_group:
                 if self._last is None or self._last[0] != base:
                     self._last = None  # the memory of the one before is free before the next is read
-                    rows = read_base(self._store, self._table, base)
-                    self._last = base, _encoded_base(self._table, rows, self._scope)
+                    rows = read_groups(self._store, self._table, base, self._groups)
+                    self._last = base, _encoded_base(self._table, rows)
                 yield self._last[1]
 
 
@@ -71,31 +73,36 @@ def groups(scope: StateTaskScope) -> range:
     return groups_of(scope.subtask, scope.parallelism, scope.max_parallelism)
 
 
-def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None) -> Iterator[Step]:
-    """The steps from a mark to ``scope.view_at``, read one by one; none when the mark is there already."""
+def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None, behind: Sequence[int]) -> Iterator[Step]:
+    """The steps from a mark to ``scope.view_at``, for the key groups that are ``behind``, ascending; read one by one,
+    none when the mark is there already."""
     any_chain = next(iter(scope.chains.values()))
     missing = any_chain.after(mark)
     if missing is None:
-        yield Step(any_chain.base_at, True, bases={table.id: Bases(store, scope, table) for table in scope.tables})
+        yield Step(any_chain.base_at, True, bases=_bases(store, scope, behind))
         missing = any_chain.links
     for position in range(len(any_chain.links) - len(missing), len(any_chain.links)):
-        changes = {table.id: _deltas(store, scope, table, position) for table in scope.tables}
+        changes = {table.id: _deltas(store, scope, table, position, behind) for table in scope.tables}
         yield Step(any_chain.links[position].key, False, changes)
 
 
-def _encoded_base(table: StateTable, rows: pa.Table, scope: StateTaskScope) -> EncodedChanges:
-    owner = rows.column("_kg").to_numpy() % scope.parallelism
-    rows = rows.filter(pa.array(owner == scope.subtask))
+def _bases(store: SnapshotStore, scope: StateTaskScope, behind: Sequence[int]) -> Mapping[str, Bases]:
+    return {table.id: Bases(store, scope.chains[table.id], table, behind) for table in scope.tables}
+
+
+def _encoded_base(table: StateTable, rows: pa.Table) -> EncodedChanges:
     rows = rows.append_column("_op", pa.repeat(PUT, rows.num_rows))
     return encoded(SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows)))
 
 
-def _deltas(store: SnapshotStore, scope: StateTaskScope, table: StateTable, link: int) -> tuple[EncodedChanges, ...]:
+def _deltas(
+    store: SnapshotStore, scope: StateTaskScope, table: StateTable, link: int, behind: Sequence[int]
+) -> tuple[EncodedChanges, ...]:
     deltas = scope.chains[table.id].links[link].deltas
-    return tuple(changes_of(store, table, delta) for delta in deltas if _shares_groups(delta, scope))
+    return tuple(changes_of(store, table, delta) for delta in deltas if _can_hold(delta, scope, behind))
 
 
-def _shares_groups(delta: DeltaFile, scope: StateTaskScope) -> bool:
+def _can_hold(delta: DeltaFile, scope: StateTaskScope, groups: Sequence[int]) -> bool:
     if delta.parallelism == scope.parallelism:
         return delta.subtask == scope.subtask
-    return any(group % delta.parallelism == delta.subtask for group in groups(scope))
+    return any(group % delta.parallelism == delta.subtask for group in groups)

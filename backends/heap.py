@@ -55,7 +55,7 @@ class HeapBackend(DeltaBackend):
             for group in behind:
                 if cache[group].in_use:
                     cache[group] = cache[group].copy()
-            for step in steps(self.store, scope, mark):
+            for step in steps(self.store, scope, mark, behind):
                 for group in behind:
                     partition = cache.pop(group)  # a failure half-way must not leave it behind
                     partition.apply(step, group)

@@ -68,7 +68,7 @@ class LmdbBackend(DeltaBackend):
         return None
 
     def _catch_up(self, scope: StateTaskScope, mark: EpochKey | None, behind: dict[int, Environment]) -> None:
-        for step in steps(self.store, scope, mark):
+        for step in steps(self.store, scope, mark, list(behind)):
             behind = {
                 group: environment for group, environment in behind.items() if environment.apply(step, group, mark)
             }

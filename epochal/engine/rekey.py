@@ -32,7 +32,8 @@ from epochal.engine.recovery import restore_sources
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
-from epochal.snapshots.base import base_schema, merged
+from epochal.snapshots.base import merged
+from epochal.snapshots.base_encoding import base_schema
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.compaction import KeyGroupRange, ranges_of, write_base
 from epochal.snapshots.lineage import read_chains

@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
 from epochal.snapshots import layout
-from epochal.snapshots.base import base_rows, base_schema, deltas_for, with_required_keys
+from epochal.snapshots.base import base_rows, deltas_for
+from epochal.snapshots.base_encoding import base_schema, encoded_base, required_keys
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.delta import encode_parquet, read_delta, rows_of_groups
+from epochal.snapshots.delta import read_delta, rows_of_groups
+from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.merging import applied, folded
 from epochal.snapshots.store import SnapshotStore
@@ -126,7 +128,8 @@ class TableCompaction:
     def _is_as_declared(self, base: BaseFile) -> bool:
         """Whether the file has the columns that the table is declared with now: it may have evolved since."""
         with self.store.open(base.file, f"state {self.table.id!r} at {base.at}") as source:
-            return bool(pq.read_schema(source).remove_metadata().equals(base_schema(self.table)))
+            found = required_keys(self.table, pq.read_schema(source).remove_metadata())
+        return bool(found.equals(required_keys(self.table, base_schema(self.table))))
 
     def _changes_of(self, groups: KeyGroupRange) -> pa.Table:
         if self._changes is None and self._fits():
@@ -150,26 +153,17 @@ def write_base(
     store: SnapshotStore, table: StateTable, at: EpochKey, groups: KeyGroupRange, rows: pa.Table
 ) -> BaseFile:
     """One range's rows, sorted by (key group, key), as a file. Durable when this returns; raises ``StorageFull``."""
-    data = encoded_base(table, at, groups.first, groups.last, rows)
+    encoded = encoded_base(table, at, groups.first, groups.last, rows)
     path = layout.base(at, table.id, groups.first, groups.last)
-    file = store.write_file(path, data, rows.num_rows)
-    return BaseFile(table=table.id, at=at, first_group=groups.first, last_group=groups.last, file=file)
-
-
-def encoded_base(table: StateTable, at: EpochKey, first_group: int, last_group: int, rows: pa.Table) -> pa.Buffer:
-    """A base as a file. The same rows give the same bytes, as long as the same libraries write them."""
-    about: dict[str, object] = {
-        "format": 1,
-        "table": table.id,
-        "branch": at.branch,
-        "epoch": at.epoch,
-        "first_group": first_group,
-        "last_group": last_group,
-    }
-    rows = rows.select(base_schema(table).names)
-    if any(rows.column(name).null_count for name in table.owner_schema.names):
-        return encode_parquet(table, rows, {**about, "format": 2})
-    return encode_parquet(table, with_required_keys(table, rows), about)
+    return BaseFile(
+        table=table.id,
+        at=at,
+        first_group=groups.first,
+        last_group=groups.last,
+        file=store.write_file(path, encoded.data, rows.num_rows),
+        format=FORMAT,
+        index=encoded.index,
+    )
 
 
 @dataclass(frozen=True)

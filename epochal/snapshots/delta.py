@@ -7,6 +7,7 @@ page. The file's metadata ``epochal`` (JSON) says of itself: format, table, bran
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,7 +29,8 @@ from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 
 PUT, DELETE = "put", "delete"
-_ROW_GROUP = 16_384
+ROW_GROUP = 16_384
+"""Rows: at most so many are read for one key."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,20 @@ def rows_of_groups(rows: pa.Table, first_group: int, last_group: int) -> pa.Tabl
 def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) -> pa.Buffer:
     """Rows of a delta or a base as a Parquet file."""
     described = rows.replace_schema_metadata({"epochal": json.dumps(about, sort_keys=True)})
-    indexed = ["_kg", *(field.name for field in table.key)]
-    dictionary = ["_op"] if "_op" in rows.column_names else False
     target = pa.BufferOutputStream()
-    pq.write_table(
-        described,
-        target,
-        row_group_size=_ROW_GROUP,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=dictionary,
-        write_statistics=indexed,
-        write_page_checksum=True,
-    )
+    pq.write_table(described, target, row_group_size=ROW_GROUP, **parquet_options(table, rows.column_names))
     return target.getvalue()
+
+
+def parquet_options(table: StateTable, columns: Sequence[str]) -> dict[str, Any]:
+    """How the columns of a delta or a base are written."""
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": ["_op"] if "_op" in columns else False,
+        "write_statistics": ["_kg", *(field.name for field in table.key)],
+        "write_page_checksum": True,
+    }
 
 
 def described(metadata: pq.FileMetaData) -> dict[str, Any]:

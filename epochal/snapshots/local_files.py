@@ -1,4 +1,4 @@
-"""Durable atomic writes on a local file system: temporary name, fsync, rename, fsync of the folder.
+"""Durable atomic writes and ranged reads on a local file system: temporary name, fsync, rename, fsync of the folder.
 
 What root writes belongs to the owner of the folder that it is written into: the control plane may be root while
 drivers, who own the store, are not, and have to write into folders that the control plane has made.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -31,6 +31,19 @@ def write_durably(path: Path, data: memoryview) -> None:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def read_ranges(path: Path, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """For each range, an offset and a number of bytes, its bytes; fewer where the file ends before."""
+    with path.open("rb", buffering=0) as file:
+        return [_read_range(file.fileno(), offset, size) for offset, size in ranges]
+
+
+def _read_range(descriptor: int, offset: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
+        data += more  # one call reads at most 2 GiB
+    return data
 
 
 def sync_folder(folder: Path) -> None:

@@ -57,14 +57,30 @@ class DeltaFile(_Model):
     file: FileReference
 
 
+class FilePart(_Model):
+    """Bytes of a file: where they begin, how many, and their sha256."""
+
+    offset: int
+    bytes: int
+    sha256: str
+
+
 class BaseFile(_Model):
-    """All rows of a state table at ``at`` whose key group is in ``[first_group, last_group]``."""
+    """All rows of a state table at ``at`` whose key group is in ``[first_group, last_group]``.
+
+    ``format``: of the file. ``index``: what a reader of some key groups needs to know of it; ``None`` where the file is
+    read whole.
+    """
+
+    added = frozenset({"format", "index"})
 
     table: str
     at: EpochKey
     first_group: int
     last_group: int
     file: FileReference
+    format: int = OLDEST_FORMAT
+    index: FilePart | None = None
 
 
 class SinkHandles(_Model):

@@ -11,13 +11,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import fsspec
 import pyarrow as pa
 
 from epochal.snapshots.layout import TEMPORARY
+
+Data: TypeAlias = "bytes | memoryview | pa.Buffer"
 
 _RENAMED_INTO_PLACE = ("webhdfs", "webHDFS")
 
@@ -32,7 +34,7 @@ class RemoteFiles:
         names = (protocol,) if isinstance(protocol, str) else protocol
         self._has_folders = any(name in _RENAMED_INTO_PLACE for name in names)
 
-    def write(self, path: str, data: bytes | pa.Buffer) -> None:
+    def write(self, path: str, data: Data) -> None:
         """After this returns the file is there, whole; before, it is not there at all."""
         with _system_errors(path):
             if self._has_folders:
@@ -50,6 +52,18 @@ class RemoteFiles:
                 if len(data) != file.size:  # what came is not the file, but a DataNode's excuse
                     raise OSError(errno.EIO, f"{len(data)} bytes came instead of {file.size}", path)
                 return data
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """For each range, an offset and a number of bytes, its bytes and no more. Raises ``FileNotFoundError``."""
+        place = self._place(path)
+        with _system_errors(path):
+            if self._filesystem.async_impl:  # all at once
+                starts, ends = [offset for offset, _ in ranges], [offset + size for offset, size in ranges]
+                return list(self._filesystem.cat_ranges([place] * len(ranges), starts, ends, on_error="raise"))
+            # WebHDFS's files know no other cache than the one that reads ahead: here by a byte.
+            unbuffered = {"block_size": 1} if self._has_folders else {"cache_type": "none"}
+            with self._filesystem.open(place, "rb", **unbuffered) as file:
+                return [_read_range(file, path, offset, size) for offset, size in ranges]
 
     def open(self, path: str) -> Any:
         """A file for reading in parts. Raises ``FileNotFoundError``."""
@@ -124,6 +138,16 @@ class RemoteFiles:
             # Its answer may have been lost. A new name with the whole length, and the old one gone: it has happened.
             if self._filesystem.exists(temporary) or int(self._filesystem.size(path)) != length:
                 raise
+
+
+def _read_range(file: Any, path: str, offset: int, size: int) -> bytes:
+    file.seek(offset)
+    data = bytes(file.read(size))
+    if len(data) != size and offset + size <= getattr(
+        file, "size", 0
+    ):  # what came is not the file, but a DataNode's excuse
+        raise OSError(errno.EIO, f"{len(data)} bytes came instead of {size}", path)
+    return data
 
 
 def _written(about: dict[str, Any]) -> Any:

@@ -20,9 +20,9 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
-from epochal.snapshots.local_files import held_in_place, write_durably
+from epochal.snapshots.local_files import held_in_place, read_ranges, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
-from epochal.snapshots.remote_files import RemoteFiles
+from epochal.snapshots.remote_files import Data, RemoteFiles
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
@@ -69,7 +69,7 @@ class SnapshotStore:
         """The full path or URL of a file: what other readers (Spark, DuckDB) take."""
         return f"{self.url}/{path}"
 
-    def write(self, path: str, data: bytes | pa.Buffer) -> None:
+    def write(self, path: str, data: Data) -> None:
         """Write a whole file."""
         with storage_errors(self.location(path)):
             if self._root is not None:
@@ -78,7 +78,7 @@ class SnapshotStore:
             else:
                 self._remote().write(path, data)
 
-    def write_file(self, path: str, data: bytes | pa.Buffer, rows: int) -> FileReference:
+    def write_file(self, path: str, data: Data, rows: int) -> FileReference:
         """Write a file that a manifest will name."""
         digest = hashlib.sha256(data).hexdigest()
         self.write(path, data)
@@ -101,12 +101,26 @@ class SnapshotStore:
         self._check(file.path, data, file.sha256, of)
         return data
 
+    def read_ranges(self, file: FileReference, ranges: Sequence[tuple[int, int]], of: str) -> list[bytes]:
+        """Parts of a file, unchecked: for each range, an offset and a number of bytes, as many bytes. Raises
+        ``FileMissing``; ``FileCorrupt`` where the file ends before."""
+        try:
+            if self._root is not None:
+                parts = read_ranges(self._root / file.path, ranges)
+            else:
+                parts = self._remote().read_ranges(file.path, ranges)
+        except FileNotFoundError:
+            raise self._missing(file.path, of) from None
+        except OSError as error:
+            raise SnapshotError(f"{self.location(file.path)}, of {of}, cannot be read: {error}.") from error
+        if any(len(part) != size for part, (_, size) in zip(parts, ranges, strict=True)):
+            raise self._of_another_size(file, of)
+        return parts
+
     def open(self, file: FileReference, of: str) -> Any:
         """The file for reading in parts, its size checked: for Parquet, which has a checksum in each page."""
         if self.size(file.path, of) != file.bytes:
-            raise FileCorrupt(
-                f"{self.location(file.path)}, of {of}, does not have the {file.bytes} bytes that its manifest names."
-            )
+            raise self._of_another_size(file, of)
         if self._root is not None:
             return pa.OSFile(str(self._root / file.path))
         try:
@@ -204,6 +218,11 @@ class SnapshotStore:
                 f"{self.location(path)}, of {of}, does not have the checksum recorded for it (sha256 {sha256}). "
                 "Restore the file from a copy, or start from a snapshot that does not need it."
             )
+
+    def _of_another_size(self, file: FileReference, of: str) -> FileCorrupt:
+        return FileCorrupt(
+            f"{self.location(file.path)}, of {of}, does not have the {file.bytes} bytes that its manifest names."
+        )
 
     def _missing(self, path: str, of: str) -> FileMissing:
         return FileMissing(

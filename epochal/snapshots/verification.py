@@ -19,8 +19,9 @@ from epochal.errors import EpochalError, NewerFormat, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.base import merged
+from epochal.snapshots.base_encoding import encoded_base
+from epochal.snapshots.base_reading import damaged_groups
 from epochal.snapshots.chain import Chain, Link
-from epochal.snapshots.compaction import encoded_base
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
 from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
 
@@ -187,12 +188,12 @@ class Verification:
             self._found[need.path] = (Trouble.CORRUPT, f"{file.bytes} bytes instead of {need.bytes}")
         elif not self._quick and need.manifest is None:
             try:
-                found = hashlib.sha256(self._store.read(need.path)).hexdigest()
+                data = self._store.read(need.path)
             except SnapshotError as error:
                 self._found[need.path] = (Trouble.MISSING, error.message)
             else:
-                if found != need.sha256:
-                    self._found[need.path] = (Trouble.CORRUPT, "another checksum than its manifest names")
+                if hashlib.sha256(data).hexdigest() != need.sha256:
+                    self._found[need.path] = (Trouble.CORRUPT, _damage(need, data))
 
     def _repair(self) -> set[str]:
         """Manifests first: a base is rebuilt from what they name."""
@@ -223,7 +224,8 @@ class Verification:
             rows = merged(self._store, table, chain, need.base.first_group, need.base.last_group)
         except EpochalError:
             return None
-        return bytes(encoded_base(table, written_at, need.base.first_group, need.base.last_group, rows))
+        first, last = need.base.first_group, need.base.last_group
+        return bytes(encoded_base(table, written_at, first, last, rows, need.base.format).data)
 
     def _at(self, key: EpochKey) -> Manifest | None:
         return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)
@@ -254,6 +256,12 @@ class Verification:
         trouble, detail = self._found[path]
         need = self._needs[path]
         return Finding(path, trouble, detail, tuple(sorted(need.harms)), repaired, _remedy(need, repaired))
+
+
+def _damage(need: _Need, data: bytes) -> str:
+    groups = None if need.base is None else damaged_groups(data, need.base)
+    where = f"; damaged key groups: {', '.join(map(str, groups))}" if groups else ""
+    return f"another checksum than its manifest names{where}"
 
 
 def _manifest_again(need: _Need) -> bytes | None:

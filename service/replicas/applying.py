@@ -13,7 +13,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, StorageFull
 from epochal.service.replicas.changes import EncodedRows, RowEncoder, manifests_between
 from epochal.service.replicas.replica import Replica
-from epochal.snapshots.base import read_base
+from epochal.snapshots.base_reading import read_base
 from epochal.snapshots.lineage import declares, read_chains
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable

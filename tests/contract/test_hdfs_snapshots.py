@@ -48,8 +48,13 @@ def test_what_was_written_is_read(store: SnapshotStore) -> None:
     with copy.open(file, "main/1") as source:
         source.seek(1_000_000)
         assert source.read(5) == content[1_000_000:1_000_005]
+    ranges = [(0, 4), (5_000_000, 300), (len(content) - 1, 1)]
+    parts = copy.read_ranges(file, ranges, "main/1")
+    assert parts == [content[offset : offset + size] for offset, size in ranges]
     store.write(file.path, b"")
     assert store.size(file.path) == 0
+    with pytest.raises(FileCorrupt, match=f"does not have the {len(content)} bytes"):
+        copy.read_ranges(file, ranges, "main/1")
     assert store.read(file.path) == b""
 
 

@@ -16,6 +16,7 @@ from epochal.backends import heap, lmdb, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.state import StateBackend
+from epochal.snapshots import base_encoding
 from epochal.snapshots.base import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.state_world import (
@@ -78,8 +79,12 @@ class Harness(StateHarness):
 class Lives(RuleBasedStateMachine):
     """Two branches of one application, run, forked, compacted, rescaled and restored in any order."""
 
-    @initialize(backend=st.sampled_from([HeapBackend, LmdbBackend]), parallelism=st.integers(1, 3))
-    def begin(self, backend: type[HeapBackend | LmdbBackend], parallelism: int) -> None:
+    @initialize(
+        backend=st.sampled_from([HeapBackend, LmdbBackend]), parallelism=st.integers(1, 3), by_key_group=st.booleans()
+    )
+    def begin(self, backend: type[HeapBackend | LmdbBackend], parallelism: int, by_key_group: bool) -> None:
+        self.footer_share = base_encoding.FOOTER_SHARE
+        base_encoding.FOOTER_SHARE = 1.0 if by_key_group else self.footer_share
         self.folder = Path(tempfile.mkdtemp())
         self.harness = Harness(backend, self.folder)
         self.worlds = [World(self.harness, parallelism)]
@@ -138,6 +143,7 @@ class Lives(RuleBasedStateMachine):
                 assert groups == sorted(groups)
 
     def teardown(self) -> None:
+        base_encoding.FOOTER_SHARE = self.footer_share
         self.harness.new_worker()
         shutil.rmtree(self.folder)
 

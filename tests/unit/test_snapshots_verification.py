@@ -10,6 +10,7 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import StorageFull
+from epochal.snapshots import base_encoding
 from epochal.snapshots import store as store_module
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
@@ -73,14 +74,17 @@ class Line:
         (found,) = self.verify(**how).findings
         return found
 
-    def damage(self, path: str) -> None:
+    def damage(self, path: str, at: int | None = None) -> None:
+        """One byte; left out, the one in the middle."""
         data = bytearray(self.store.read(path))
-        data[len(data) // 2] ^= 0xFF
+        data[len(data) // 2 if at is None else at] ^= 0xFF
         self.store.write(path, bytes(data))
 
 
-@pytest.fixture
-def line(tmp_path: Path) -> Line:
+@pytest.fixture(params=[0.0, 1.0])
+def line(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Line:
+    """With bases whose row groups span key groups, and with such that have one for each."""
+    monkeypatch.setattr(base_encoding, "FOOTER_SHARE", request.param)
     return Line(tmp_path / "store")
 
 
@@ -124,6 +128,13 @@ def test_a_base_is_written_again_from_the_one_before_it(line: Line, gone: bool) 
     assert line.store.read(path) == whole
     assert line.verify().is_sound
     assert SnapshotReader(line.store, line.references[-1]).read("counts").num_rows == 20
+
+
+def test_damaged_key_groups_are_named(line: Line) -> None:
+    base = line.bases[6][0]
+    line.damage(base.file.path, at=40)
+    where = "" if base.index is None else f"; damaged key groups: {base.first_group}"
+    assert line.finding().detail == f"another checksum than its manifest names{where}"
 
 
 def test_a_base_is_not_guessed_when_a_delta_that_it_was_made_of_is_damaged(line: Line) -> None:

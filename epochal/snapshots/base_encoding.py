@@ -1,0 +1,118 @@
+"""Bases as files: what :mod:`base_reading` reads, group by group.
+
+A row group has rows of one key group only; a large key group has several, one after another. The file's metadata
+``epochal`` (JSON) says, beside what the file is of, where each key group lies and the sha256 of its bytes:
+``key_groups``, in order, the first at byte 4, each right after the one before. Before the Parquet footer lies the
+*index*: the same footer, compressed. The manifest has the index's place and checksum, so that a subtask which needs
+some key groups reads the index and those groups.
+
+Where the footer would be more than a twentieth of the file, row groups span key groups, as in format 1, and there is no
+index: such a file is small, and read whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots.delta import ROW_GROUP, encode_parquet, parquet_options
+from epochal.snapshots.formats import FORMAT
+from epochal.snapshots.manifest import FilePart
+from epochal.state.table import StateTable
+
+FOOTER_SHARE = 0.05
+INDEX_CODEC, INDEX_LEVEL = "zstd", 9
+MAGIC = b"PAR1"
+END_BYTES = 8
+"""Of a Parquet file: the footer's length and the magic number."""
+
+
+@dataclass(frozen=True)
+class EncodedBase:
+    """``index``: ``None`` where the file is to be read whole."""
+
+    data: memoryview
+    index: FilePart | None
+
+
+def base_schema(table: StateTable) -> pa.Schema:
+    """``_kg`` int32, the full key, the value columns."""
+    return pa.schema([field for field in table.delta_schema if field.name != "_op"])
+
+
+def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
+    """The columns as bases of format 1 have them: no key was null, and the Parquet columns say so."""
+    keys = set(table.key_schema.names)
+    return pa.schema([field.with_nullable(field.nullable and field.name not in keys) for field in schema])
+
+
+def encoded_base(
+    table: StateTable, at: EpochKey, first_group: int, last_group: int, rows: pa.Table, format: int = FORMAT
+) -> EncodedBase:
+    """Rows, sorted by (key group, key), as a file. The same rows give the same bytes, as long as the same libraries
+    write them."""
+    about: dict[str, object] = {
+        "format": format,
+        "table": table.id,
+        "branch": at.branch,
+        "epoch": at.epoch,
+        "first_group": first_group,
+        "last_group": last_group,
+    }
+    rows = rows.select(base_schema(table).names)
+    if format == 1:
+        required = required_keys(table, rows.schema)
+        return EncodedBase(memoryview(encode_parquet(table, rows.cast(required), about)), None)
+    by_key_group = _by_key_group(table, rows, about)
+    return by_key_group or EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
+
+
+def _by_key_group(table: StateTable, rows: pa.Table, about: dict[str, object]) -> EncodedBase | None:
+    """``None`` where the footer would be too large a part of it."""
+    groups = rows.column("_kg").to_numpy()
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), rows.num_rows]
+    target = io.BytesIO()
+    described: list[dict[str, Any]] = []
+    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **parquet_options(table, rows.column_names)) as writer:
+        for first, end in pairwise(bounds):
+            if first < end:
+                begin = target.tell()
+                writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
+                described.append(_described(target, begin, int(groups[first]), -(-(end - first) // ROW_GROUP)))
+        writer.add_key_value_metadata({"epochal": json.dumps({**about, "key_groups": described}, sort_keys=True)})
+    return _with_index(target)
+
+
+def _described(target: io.BytesIO, begin: int, group: int, row_groups: int) -> dict[str, Any]:
+    with target.getbuffer() as written:
+        content = written[begin:]
+        sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+        content.release()
+    return {"group": group, "bytes": size, "row_groups": row_groups, "sha256": sha256}
+
+
+def _with_index(target: io.BytesIO) -> EncodedBase | None:
+    size = target.seek(0, io.SEEK_END)
+    target.seek(size - END_BYTES)
+    footer_bytes = int.from_bytes(target.read(4), "little")
+    if footer_bytes > FOOTER_SHARE * size:
+        return None
+    offset = size - END_BYTES - footer_bytes
+    target.seek(offset)
+    footer = target.read()
+    index = pa.Codec(INDEX_CODEC, INDEX_LEVEL).compress(footer, asbytes=True)
+    target.seek(offset)
+    target.write(index)
+    target.write(footer)
+    return EncodedBase(
+        target.getbuffer(), FilePart(offset=offset, bytes=len(index), sha256=hashlib.sha256(index).hexdigest())
+    )
