@@ -157,6 +157,7 @@ class Parameters(BaseModel, extra="forbid"):
     events_per_second: int = Field(default=10_000, description="how many happen in a second of their time")
     seed: int = Field(default=0, description="another seed, other events")
     partitions: int = Field(default=1, description="partitions of the stream of events")
+    first_event_at: str = Field(default=FIRST_EVENT_AT, description="when the first one happens, ISO 8601")
     late_share: float = Field(default=0.0, description="share of events that come late")
     late_by: str | None = Field(default=None, description="how late: '10 seconds'")
     skew: str | None = Field(default=None, description="how far the last partition is behind the first: '2 seconds'")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))
-EVERY_PAGE = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "helm/README.md"]
+EXAMPLES = ["examples/README.md", "examples/nexmark/README.md"]
+EVERY_PAGE = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", *EXAMPLES, "helm/README.md"]
 
 
 def execute(blocks: list[Block], names: dict[str, Any]) -> dict[str, Any]:

@@ -180,6 +180,21 @@ def test_the_kinds_have_the_columns_of_the_benchmark(spark: SparkSession) -> Non
     assert shown["bids"].column_names == ["auction", "bidder", "price", "channel", "url", "dateTime", "extra"]
 
 
+def test_parameters_of_a_query_are_options_of_the_source() -> None:
+    parameters = nexmark.Parameters(events=500, seed=3, partitions=2, skew="1 second")
+    expected = nexmark.source(events=500, seed=3, partitions=2, skew="1 second").description
+    assert parameters.source().description == expected
+    assert parameters.sink().kind == "console"
+    assert nexmark.Parameters(output="out/q1").sink().description["path"] == "out/q1"
+
+
+def test_the_table_to_join_with(spark: SparkSession) -> None:
+    rows = nexmark.side_input(3).read(spark).collect()
+    assert [tuple(row) for row in rows] == [(0, "0"), (1, "1"), (2, "2")]
+    with pytest.raises(OptionError, match="rows is 0"):
+        nexmark.side_input(0)
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [

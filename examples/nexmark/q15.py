@@ -1,0 +1,37 @@
+"""Query 15, bidding statistics: of each day, how many bids, bidders and auctions at three levels of price?
+
+Exact distinct counts keep every bidder and auction of a day in its state, and an epoch writes those of its days
+again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epochal import Pipeline
+from epochal import functions as F
+from epochal.connectors import nexmark
+
+RANKS = {"rank1": "price < 10000", "rank2": "price BETWEEN 10000 AND 999999", "rank3": "price >= 1000000"}
+"""Three levels of price."""
+DISTINCT = 10_000_000
+"""So many different bidders, or auctions, a key may have."""
+
+
+def statistics() -> dict[str, Any]:
+    """How many bids, bidders and auctions, in all and by level of price."""
+    columns: dict[str, Any] = {"total_bids": "count(*)"}
+    columns |= {f"{rank}_bids": f"count_if({condition})" for rank, condition in RANKS.items()}
+    for what in ("bidder", "auction"):
+        columns[f"total_{what}s"] = F.count_distinct(what, limit=DISTINCT)
+        for rank, condition in RANKS.items():
+            columns[f"{rank}_{what}s"] = F.count_distinct(F.expr(f"IF({condition}, {what}, NULL)"), limit=DISTINCT)
+    return columns
+
+
+def build(parameters: nexmark.Parameters) -> Pipeline:
+    pipeline = Pipeline("nexmark-q15")
+    events = pipeline.read("events", parameters.source())
+    bids = nexmark.bids(events).with_columns(day="date_format(dateTime, 'yyyy-MM-dd')")
+    bids.key_by("day").aggregate("days", **statistics()).write("q15", parameters.sink())
+    return pipeline
