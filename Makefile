@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS ?=
-WORKERS ?= 2
+WORKERS ?= auto
 SEEDS ?= 30
 LIVES ?= 10
 SEED ?=
@@ -36,7 +36,7 @@ lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (
 	@$(PYTEST) --hypothesis-profile thorough --write-lengths
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
-	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(WORKERS)
+	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(patsubst auto,2,$(WORKERS))
 
 mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about five minutes)
 	@$(BIN)/python -m tests.mutants

@@ -46,7 +46,7 @@ SPARK_SETTINGS = {
 }
 
 
-pytest_plugins = ("tests.lengths", "tests.sampling")
+pytest_plugins = ("tests.workers", "tests.lengths", "tests.sampling")
 
 # How many examples Hypothesis tries: `make test-all` asks for the thorough profile.
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)

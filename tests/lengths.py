@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.workers import unit_of
 
 FILE = Path(__file__).with_name("lengths.json")
 ROOT = FILE.parents[1]
@@ -55,16 +57,17 @@ class Writer:
         averages = {file: dict(kinds) for file, kinds in Lengths.read().averages.items() if (ROOT / file).exists()}
         for (file, kind), seconds in self._seconds.items():
             averages.setdefault(file, {})[kind] = round(sum(seconds.values()) / len(seconds), 2)
-        _write(averages.items())
+        FILE.write_text(written(averages))
 
 
-def _write(averages: Iterable[tuple[str, Mapping[str, float]]]) -> None:
-    lines = (
-        f"  {json.dumps(file)}: {json.dumps(kinds)}"
-        for file, kinds in sorted(averages)
-        if any(seconds >= SHORTEST for seconds in kinds.values())
-    )
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+def written(averages: Mapping[str, Mapping[str, float]]) -> str:
+    """The text of the file."""
+    worthwhile = {
+        file: {kind: seconds for kind, seconds in kinds.items() if seconds >= SHORTEST}
+        for file, kinds in sorted(averages.items())
+    }
+    lines = (f"  {json.dumps(file)}: {json.dumps(kinds)}" for file, kinds in worthwhile.items() if kinds)
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,9 +81,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest begins first, so that two workers end at about the same time."""
+    """What takes longest begins first, so that all workers end at about the same time."""
     lengths = Lengths.read()
-    files: defaultdict[Path, float] = defaultdict(float)
+    units: defaultdict[str, float] = defaultdict(float)
     for item in items:
-        files[item.path] += lengths.of(item)
-    items.sort(key=lambda item: (-files[item.path], str(item.path)))
+        units[_unit(item)] += lengths.of(item)
+    items.sort(key=lambda item: (-units[_unit(item)], _unit(item), str(item.path)))
+
+
+def _unit(item: pytest.Item) -> str:
+    return unit_of(item.nodeid.partition("::")[0])

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.lengths import Lengths
+from tests.workers import cores
 
 Item = TypeVar("Item")
 
@@ -60,8 +61,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds = config.getoption("sample_seconds")
     if seconds is None:
         return
-    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    chosen = set(sample(items, config.stash[SEED], (seconds - STARTING_SECONDS) * workers, Lengths.read().of))
+    # Lengths are those of tests that have a core to themselves, as long ones nearly need.
+    side_by_side = min(_workers(config), cores())
+    chosen = set(sample(items, config.stash[SEED], (seconds - STARTING_SECONDS) * side_by_side, Lengths.read().of))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
 
@@ -79,8 +81,15 @@ def sample(items: Sequence[Item], seed: int, seconds: float, length: Callable[[I
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     end = item.config.stash.get(END, None)
-    if end is not None and time.time() + Lengths.read().of(item) > end:
+    if end is None:
+        return
+    slower = max(1.0, _workers(item.config) / cores())
+    if time.time() + slower * Lengths.read().of(item) > end:
         pytest.skip("this sample's time is over")
+
+
+def _workers(config: pytest.Config) -> int:
+    return int(getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 @pytest.fixture(scope="session")

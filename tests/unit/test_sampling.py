@@ -1,7 +1,8 @@
-"""Samples of tests: the same for the same seed, and never longer than the time that there is."""
+"""How a run is divided: samples that fit into their time, lengths as they are written, workers and what each gets."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.lengths import written
 from tests.sampling import END, pytest_runtest_setup, sample
+from tests.workers import unit_of, workers
 
 LENGTHS = st.lists(st.integers(1, 100), max_size=30)
 
@@ -40,3 +43,25 @@ def test_what_would_not_end_in_time_does_not_begin(request: pytest.FixtureReques
             pytest_runtest_setup(request.node)
     finally:
         stash[END] = before
+
+
+def test_lengths_that_decide_nothing_are_not_written() -> None:
+    averages = {
+        "tests/b.py": {"usual": 0.04},
+        "tests/a.py": {"usual": 0.0, "long": 61.2},
+        "tests/c.py": {"usual": 0.05},
+    }
+    text = written(averages)
+    assert json.loads(text) == {"tests/a.py": {"long": 61.2}, "tests/c.py": {"usual": 0.05}}
+    assert text.splitlines()[1:-1] == ['  "tests/a.py": {"long": 61.2},', '  "tests/c.py": {"usual": 0.05}']
+
+
+@pytest.mark.parametrize(("cores", "gigabytes", "expected"), [(2, 23, 4), (2, 12, 3), (2, 8, 2), (8, 32, 8), (4, 2, 1)])
+def test_workers_are_as_many_as_memory_and_cores_allow(cores: int, gigabytes: int, expected: int) -> None:
+    assert workers(cores, gigabytes << 30) == expected
+
+
+def test_files_that_share_a_server_go_to_one_worker() -> None:
+    assert unit_of("tests/fault/test_kafka.py") == unit_of("tests/contract/test_kafka_source.py") == "kafka_server"
+    assert unit_of("tests/fault/test_hdfs.py") == unit_of("tests/contract/test_hdfs_source.py") == "hdfs_server"
+    assert unit_of("tests/unit/test_sampling.py") == "tests/unit/test_sampling.py"

@@ -1,0 +1,66 @@
+"""A pytest plugin: how many workers share a run, and which files go to the same one.
+
+Half of the suite's time is waiting: for servers, other processes, what has to expire. So there are more workers than
+cores, as far as there is memory for them. A file goes to one worker as a whole; files that share a server which takes
+long to start, or which they kill, go to one worker together, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+ROOT = Path(__file__).parents[1]
+WORKERS_PER_CORE = 2
+BYTES_PER_WORKER = 4 << 30
+"""A worker may have a Spark session, two JVMs of drivers with their Python workers, Kafka and HDFS."""
+SERVERS = ("kafka_server", "hdfs_server")
+"""Fixtures. A file that uses both goes to the first."""
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def workers(cores: int, memory_bytes: int) -> int:
+    return max(1, min(WORKERS_PER_CORE * cores, memory_bytes // BYTES_PER_WORKER))
+
+
+@cache
+def unit_of(file: str) -> str:
+    """What goes to one worker together with ``file``, which is relative to the checkout and names its fixtures."""
+    path = ROOT / file
+    text = path.read_text() if path.is_file() else ""
+    return next((server for server in SERVERS if f"{server}: " in text or f'("{server}")' in text), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """``-n auto``."""
+    return workers(cores(), _memory_bytes())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """``--dist loadfile``."""
+    return _ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class _ByUnit(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(super()._split_scope(nodeid))
+
+
+def _memory_bytes() -> int:
+    """The machine's, or the container's limit."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = Path(limit).read_text().strip() if Path(limit).exists() else ""
+        if text.isdigit():
+            return min(machine, int(text))
+    return machine
