@@ -22,7 +22,6 @@ from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import KeyCodec
-from epochal.state.keygroups import groups_of
 from epochal.state.table import StateTable
 
 
@@ -68,11 +67,6 @@ class Step:
                 yield changes.keys[first:end], changes.values[first:end]
 
 
-def groups(scope: StateTaskScope) -> range:
-    """The key groups of the scope's subtask."""
-    return groups_of(scope.subtask, scope.parallelism, scope.max_parallelism)
-
-
 def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None, behind: Sequence[int]) -> Iterator[Step]:
     """The steps from a mark to ``scope.view_at``, for the key groups that are ``behind``, ascending; read one by one,
     none when the mark is there already."""
@@ -103,6 +97,6 @@ def _deltas(
 
 
 def _can_hold(delta: DeltaFile, scope: StateTaskScope, groups: Sequence[int]) -> bool:
-    if delta.parallelism == scope.parallelism:
-        return delta.subtask == scope.subtask
+    if delta.parallelism == scope.groups.step:
+        return delta.subtask == scope.groups.start
     return any(group % delta.parallelism == delta.subtask for group in groups)

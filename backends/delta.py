@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pyarrow as pa
 
@@ -111,7 +111,7 @@ class DeltaBackend(StateBackend):
 
     @abstractmethod
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
-        """T1. A stable view of each of the scope's tables, by id, at ``scope.view_at``."""
+        """T1. A stable view of each of the scope's tables, by id, in ``scope.groups`` and at ``scope.view_at``."""
 
     def start(self, task: TaskScope) -> DeltaTransaction:
         if not isinstance(task, StateTaskScope):
@@ -122,7 +122,14 @@ class DeltaBackend(StateBackend):
                     f"The chain of state {table.id!r} ends at {task.chains[table.id].at}, "
                     f"but epoch {task.epoch.key} builds on {task.view_at}."
                 )
-        views = self.open_views(task) if task.tables else {}  # an operator may keep nothing
+        with ExitStack() as opened:
+            views: dict[str, OpenView] = {}
+            for part in task.by_groups():
+                found = self.open_views(part)
+                for view in found.values():
+                    opened.callback(view.close)
+                views |= found
+            opened.pop_all()
         transaction = DeltaTransaction(self.store, task, views)
         VIEW_OPENED.hit(task.epoch.epoch)
         return transaction

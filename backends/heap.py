@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import RLock
 from weakref import WeakSet
 
-from epochal.backends.catch_up import Step, groups, steps
+from epochal.backends.catch_up import Step, steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import EncodedView, FoundRows, KeyRange
 from epochal.backends.identity import cache_identity
@@ -33,7 +33,7 @@ class HeapBackend(DeltaBackend):
         with _lock:
             cache = _caches.setdefault(cache_identity(self.store, scope), {})
             self._bring_to_parent(scope, cache)
-            partitions = {group: cache[group] for group in groups(scope)}
+            partitions = {group: cache[group] for group in scope.groups}
             for partition in partitions.values():
                 partition.leases.add(lease)
         return {
@@ -45,7 +45,7 @@ class HeapBackend(DeltaBackend):
 
     def _bring_to_parent(self, scope: StateTaskScope, cache: dict[int, _Partition]) -> None:
         lagging: dict[EpochKey | None, list[int]] = {}
-        for group in groups(scope):
+        for group in scope.groups:
             partition = cache.get(group)
             if partition is None:
                 partition = cache[group] = _Partition((table.id, _Rows()) for table in scope.tables)

@@ -14,7 +14,7 @@ from threading import RLock
 
 import lmdb
 
-from epochal.backends.catch_up import groups, steps
+from epochal.backends.catch_up import steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import EncodedView, FoundRows, KeyRange
 from epochal.backends.identity import cache_identity
@@ -53,7 +53,7 @@ class LmdbBackend(DeltaBackend):
         """A read transaction per key group, all at the parent; or ``None`` after having written what was missing."""
         folder = _boot_folder(Path(self.cache_directory)) / cache_identity(self.store, scope)
         tables = [table.id for table in scope.tables]
-        environments = {group: _environment(folder / f"{group:05}", tables) for group in groups(scope)}
+        environments = {group: _environment(folder / f"{group:05}", tables) for group in scope.groups}
         reads = {group: environment.read() for group, environment in environments.items()}
         lagging: dict[EpochKey | None, list[int]] = {}
         for group, read in reads.items():

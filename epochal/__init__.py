@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from epochal.client import Client
     from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
     from epochal.declarations.state import ListState, MapState, ValueState
+    from epochal.declarations.unkeyed import UnkeyedProcess
     from epochal.pipeline.pipeline import Pipeline
     from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
     from epochal.secrets import Secret, secret
@@ -30,6 +31,7 @@ _HOME = {
     "Pipeline": "epochal.pipeline.pipeline",
     "StaticTable": "epochal.pipeline.stream",
     "Stream": "epochal.pipeline.stream",
+    "UnkeyedProcess": "epochal.declarations.unkeyed",
     "ValueState": "epochal.declarations.state",
     "read_state": "epochal.snapshots.frame",
     "Secret": "epochal.secrets",
@@ -50,6 +52,7 @@ __all__ = [
     "Secret",
     "StaticTable",
     "Stream",
+    "UnkeyedProcess",
     "ValueState",
     "read_state",
     "secret",

@@ -7,8 +7,8 @@ A task never changes state in place. ``start`` gives a stable view of the parent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -30,7 +30,7 @@ Found = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class StateTaskScope(TaskScope):
-    """A stateful subtask: the tables it owns, and the chain of files that makes up each at the parent epoch."""
+    """A stateful subtask: its state tables, and the chain of files that makes up each at the parent epoch."""
 
     parallelism: int
     max_parallelism: int
@@ -40,6 +40,20 @@ class StateTaskScope(TaskScope):
     @property
     def view_at(self) -> EpochKey | None:
         return self.epoch.parent
+
+    def by_groups(self) -> Iterator[StateTaskScope]:
+        """This scope, once for the tables that the subtask reads the same key groups of."""
+        alike: dict[range, list[StateTable]] = {}
+        for table in self.tables:
+            read = table.scope.groups_read(self.subtask, self.parallelism, self.max_parallelism)
+            alike.setdefault(read, []).append(table)
+        for tables in alike.values():
+            yield replace(self, tables=tuple(tables), chains={table.id: self.chains[table.id] for table in tables})
+
+    @property
+    def groups(self) -> range:
+        """The key groups whose rows the subtask reads, of the tables of one of :meth:`by_groups`."""
+        return self.tables[0].scope.groups_read(self.subtask, self.parallelism, self.max_parallelism)
 
 
 @dataclass(frozen=True)
@@ -56,10 +70,10 @@ class StateRows:
 
 
 class StateView(ABC):
-    """One state table, this subtask's key groups, at the parent epoch. Stable until the transaction ends.
+    """One state table, the key groups that this subtask reads, at the parent epoch. Stable until the transaction ends.
 
     Full keys are the bytes of :class:`epochal.state.codec.KeyCodec`, which are in the order of their columns; values
-    have ``StateTable.value_schema``. Callers ask for only those key groups that are the subtask's.
+    have ``StateTable.value_schema``. Callers ask for only those key groups.
     """
 
     @abstractmethod

@@ -5,21 +5,24 @@ from __future__ import annotations
 import sys
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from epochal.declarations.names import closest, listed
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
+from epochal.state.table import StateScope
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+Process = TypeVar("Process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class BatchFunction(ABC):
         """The output rows: a table with the columns of ``output``, by name."""
 
 
-def with_settings(process: type[KeyedProcess], settings: Mapping[str, Any]) -> type[KeyedProcess]:
+def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[Process]:
     """``process`` with class attributes replaced.
 
     Raises ``PipelineError`` for one that it does not have, and for a value that is not of the attribute's type.
@@ -127,7 +130,7 @@ def with_settings(process: type[KeyedProcess], settings: Mapping[str, Any]) -> t
     return type(process.__name__, (process,), {"__module__": process.__module__, **checked})
 
 
-def _setting(process: type[KeyedProcess], name: str, value: Any) -> Any:
+def _setting(process: type, name: str, value: Any) -> Any:
     """``value`` as the setting's type has it: that of its annotation, or else of the value in the class."""
     default = getattr(process, name)
     annotated = _annotation(process, name)
@@ -165,12 +168,9 @@ def check_process(process: Any) -> None:
         raise PipelineError(f"process() takes a subclass of KeyedProcess, not {shown}. Give the class itself.")
     if process.process is KeyedProcess.process:
         raise PipelineError(f"{process.__name__} does not define process(self, key, rows, ctx): define it.")
-    _check_output(process)
-    order = process.order_by
-    names: tuple[Any, ...] = order if isinstance(order, tuple) else (order,)
-    if not all(isinstance(name, str) for name in names):
-        raise PipelineError(f"{process.__name__}.order_by is {order!r}: give a column's name, or a tuple of names.")
-    check_states(process)
+    check_output(process)
+    check_order_by(process)
+    check_states(process, (StateScope.KEYED,), KEYED_ONLY)
 
 
 def check_batch_function(function: Any) -> BatchFunction:
@@ -182,19 +182,36 @@ def check_batch_function(function: Any) -> BatchFunction:
             raise PipelineError(f"{function.__name__} needs arguments ({error}): give an instance.") from error
     if not isinstance(function, BatchFunction):
         raise PipelineError(f"process_batch() takes a BatchFunction, as a class or an instance, not {function!r}.")
-    _check_output(type(function))
-    check_states(type(function))
+    check_output(type(function))
+    check_states(type(function), (StateScope.KEYED,), KEYED_ONLY)
     return function
 
 
-def check_states(owner: type) -> None:
-    """Are all declared states valid? Raises ``SchemaError`` naming the state."""
+def check_order_by(process: Any) -> None:
+    """Does ``order_by`` name columns? Raises ``PipelineError``."""
+    order = process.order_by
+    names: tuple[Any, ...] = order if isinstance(order, tuple) else (order,)
+    if not all(isinstance(name, str) for name in names):
+        raise PipelineError(f"{process.__name__}.order_by is {order!r}: give a column's name, or a tuple of names.")
+
+
+KEYED_ONLY = (
+    "it belongs to no key: leave the scope out; use an UnkeyedProcess, stream.process_any(..), for operator and union "
+    "state; or a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state."
+)
+
+
+def check_states(owner: type, scopes: Collection[StateScope], fix: str) -> None:
+    """Are all declared states valid, and of one of these scopes? Raises ``SchemaError`` and ``PipelineError``."""
     for state in declared_states(owner).values():
+        if state.scope not in scopes:
+            raise PipelineError(f"state {state.name!r} of {owner.__name__} is {state.scope.value} state; {fix}")
         state.value_columns()
         state.sub_key_columns()
 
 
-def _check_output(owner: type) -> None:
+def check_output(owner: type) -> None:
+    """Does the class say what it yields? Raises ``PipelineError``."""
     output = getattr(owner, "output", None)
     if output is None or (isinstance(output, str) and not output.strip()):
         raise PipelineError(f"{owner.__name__} does not say what it yields: add output = 'column type, ..' to it.")

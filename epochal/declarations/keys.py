@@ -13,7 +13,7 @@ from epochal.state.types import is_key_type, key_fix
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-RESERVED = frozenset({"_mark", "_subtask", "_kg", "_op", "_handle", "_index", "_malformed"})
+RESERVED = frozenset({"_mark", "_subtask", "_kg", "_op", "_handle", "_index", "_malformed", "_input", "_group"})
 """Columns that the engine adds on the way; no column of an author may have one of these names."""
 
 
@@ -31,6 +31,13 @@ def key_columns(operator: str, keys: tuple[str, ...], schema: StructType) -> tup
             raise PipelineError(
                 f"{where}: {column.name!r} is {column.type} and cannot be a key. {key_fix(column.type)}"
             )
+    check_input_names(operator, schema)
+    return columns
+
+
+def check_input_names(operator: str, schema: StructType) -> None:
+    """Can an operator read columns of these names? Raises ``PipelineError`` naming operator, column and fix."""
+    where = f"Operator {operator!r}"
     seen: set[str] = set()
     for name in schema.names:
         if name.casefold() in RESERVED:
@@ -38,4 +45,3 @@ def key_columns(operator: str, keys: tuple[str, ...], schema: StructType) -> tup
         if name.casefold() in seen:
             raise PipelineError(f"{where}: its input has two columns named {name!r}. Rename or drop one.")
         seen.add(name.casefold())
-    return columns

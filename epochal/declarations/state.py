@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from epochal.declarations.ddl import parse_columns
-from epochal.declarations.names import check_name
+from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError, SchemaError
-from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
 from epochal.state.types import is_key_type, key_fix
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class ListAccess(ABC):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
 
+    def own(self) -> list[Any]:
+        """The elements that are this subtask's own: of union state fewer than :meth:`get` gives."""
+        return self.get()
+
 
 class MapAccess(ABC):
     """The current key's map. Its own keys and its values are as the value of :class:`ValueAccess`."""
@@ -118,13 +122,23 @@ StateAccess = ValueAccess | ListAccess | MapAccess
 
 
 class StateDeclaration:
-    """What the three declarations share: a name (their attribute's), value columns, whether people may look it up."""
+    """What the three declarations share: a name (their attribute's), value columns, whether people may look it up.
+
+    ``scope`` says whose the state is (:class:`~epochal.state.table.StateScope`): ``keyed`` of the current key;
+    ``operator`` of the subtask; ``union`` of the subtask, and read by all; ``broadcast`` of all subtasks alike.
+    """
 
     kind: ClassVar[StateKind]
+    scopes: ClassVar[tuple[StateScope, ...]] = (StateScope.KEYED, StateScope.BROADCAST)
 
-    def __init__(self, schema: str | StructType, *, queryable: bool = True) -> None:
+    def __init__(self, schema: str | StructType, *, queryable: bool = True, scope: str = "keyed") -> None:
+        if scope not in self.scopes:
+            raise PipelineError(
+                f"{type(self).__name__} cannot have scope {scope!r}; it is one of {listed(map(str, self.scopes))}."
+            )
         self.schema = schema
         self.queryable = queryable
+        self.scope = StateScope(scope)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -145,7 +159,8 @@ class StateDeclaration:
             id=f"{operator}.{self.name}",
             operator=operator,
             kind=self.kind,
-            key=key,
+            scope=self.scope,
+            key=key if self.scope.has_key else (GROUP,),
             sub_key=self.sub_key_columns(),
             value=self.value_columns(),
             queryable=self.queryable,
@@ -166,9 +181,13 @@ class ValueState(StateDeclaration):
 
 
 class ListState(StateDeclaration):
-    """A list per key: ``recent = ListState("delay int")``. An element is a row of the state table, under ``_index``."""
+    """A list per key: ``recent = ListState("delay int")``. An element is a row of the state table, under ``_index``.
+
+    With ``scope="operator"`` or ``"union"`` a list per subtask; its elements have the address (``_group``, ``_index``).
+    """
 
     kind = StateKind.LIST
+    scopes = (StateScope.KEYED, StateScope.OPERATOR, StateScope.UNION, StateScope.BROADCAST)
 
     def sub_key_columns(self) -> tuple[Column, ...]:
         return (LIST_INDEX,)
@@ -186,8 +205,10 @@ class MapState(StateDeclaration):
 
     kind = StateKind.MAP
 
-    def __init__(self, key: str | StructType, value: str | StructType, *, queryable: bool = True) -> None:
-        super().__init__(value, queryable=queryable)
+    def __init__(
+        self, key: str | StructType, value: str | StructType, *, queryable: bool = True, scope: str = "keyed"
+    ) -> None:
+        super().__init__(value, queryable=queryable, scope=scope)
         self.key = key
 
     def sub_key_columns(self) -> tuple[Column, ...]:
@@ -231,5 +252,5 @@ def _bound(instance: object, name: str) -> Any:
     except KeyError:
         raise PipelineError(
             f"State {name!r} of {type(instance).__name__} belongs to the current key, and there is none here: "
-            "use it only in process(), not in __init__."
+            "use it only in process()."
         ) from None

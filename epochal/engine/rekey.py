@@ -41,7 +41,7 @@ from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare
 from epochal.state.key_codec import KeyCodec
-from epochal.state.keygroups import key_groups
+from epochal.state.redistribution import redistributed
 from epochal.state.table import StateTable
 
 RANGE = "_range"
@@ -139,13 +139,12 @@ class _Place:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = self.work
-        key_schema = work.table.owner_schema
         firsts = np.array([groups.first for groups in work.to_ranges])
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 groups = work.from_ranges[number]
                 rows = merged(work.store, work.table, work.chain, groups.first, groups.last)
-                placed = key_groups(rows.select(key_schema.names).combine_chunks(), key_schema, work.new)
+                rows, placed = redistributed(work.table, rows, work.old, work.new)
                 to_range = np.searchsorted(firsts, placed, side="right").astype(np.int32) - 1
                 columns = [pa.array(to_range.astype(np.int32)), pa.array(placed.astype(np.int32))]
                 columns += [rows.column(name).combine_chunks() for name in rows.column_names if name != "_kg"]

@@ -18,8 +18,8 @@ from epochal.declarations.expressions import Expression
 from epochal.declarations.keys import key_columns
 from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
-from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.distribution import Distribution, Input, Subtasks, placed, with_control, with_marks
 from epochal.state.access import TableAccess
 from epochal.state.type_names import quoted
 from epochal.tasks.calls import KEY_GROUP, MARK

@@ -10,15 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.contracts.stream_kind import ALL_BUT_CHANGES, APPEND, Accepted, StreamKind
+from epochal.contracts.stream_kind import APPEND, StreamKind
 from epochal.declarations.expressions import column, to_column
-from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
+from epochal.operators.distribution import Distribution as Distribution
+from epochal.operators.distribution import Input as Input
+from epochal.operators.distribution import (
+    Subtasks,
+    placed,
+    united,
+    with_control,
+    with_marks,
+)
 from epochal.state.table import Column, StateTable
 from epochal.tasks.operator import CONTROL, Work
 
@@ -28,27 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from epochal.errors import EpochalError
-
-
-class Distribution(StrEnum):
-    """Which subtasks get a row of an input."""
-
-    BY_KEY = "by key"
-    """The subtask that owns the key's key group."""
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of an operator. ``keys``: the columns that its rows are distributed by, in the key's order.
-
-    ``takes``: the kinds of stream that it may read. By default all that are rows: what new values of keys are to an
-    author's own function is the author's to say.
-    """
-
-    name: str
-    distribution: Distribution
-    keys: tuple[str, ...] = ()
-    takes: Accepted = ALL_BUT_CHANGES
 
 
 class Operator(ABC):
@@ -124,8 +110,9 @@ class OperatorPlan:
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         """The inputs' rows at their subtasks, with marks and control columns, as ``work`` needs them."""
-        (frame,), (input,) = frames, self.inputs
-        return placed(with_control(with_marks(frame, subtasks), input.keys, subtasks), subtasks)
+        if [input.distribution for input in self.inputs] == [Distribution.BY_KEY]:
+            return placed(with_control(with_marks(frames[0], subtasks), self.inputs[0].keys, subtasks), subtasks)
+        return placed(united(frames, self.inputs, self.key, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
         """After a number left its type in Spark: the error that names the column; ``None`` when it was not here.

@@ -2,26 +2,62 @@
 
 One control row per subtask, its *mark*, rides with the rows (docs/architecture.md, "Which subtask am I"). All frames
 that reach an operator's task have, beside their own columns, ``_mark`` int (null in real rows), ``_subtask`` int and
-``_kg`` int (null in marks).
+``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several inputs are united and
+shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand under the key's names,
+and each input's other columns under names of its own (:func:`epochal.tasks.inputs.carried_name`), null in other rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from enum import StrEnum
+from functools import cache, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
 from epochal.state.keygroups import key_group_expression
 from epochal.state.murmur3 import hash_key
-from epochal.tasks.calls import KEY_GROUP, MARK, SUBTASK
+from epochal.state.table import Column
+from epochal.state.type_names import quoted
+from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK
+from epochal.tasks.inputs import carried_name
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _MARK_SCHEMA = pa.schema([(MARK, pa.int32())])
+
+
+class Distribution(StrEnum):
+    """Which subtasks get a row of an input."""
+
+    BY_KEY = "by key"
+    """The subtask that owns the key's key group."""
+    TO_ANY = "to any"
+    """One subtask, in turn, whatever the row is: the same one in every retry, and as many rows to each."""
+    TO_ALL = "to all"
+    """Every subtask."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of an operator. ``keys``: the columns that its rows are distributed by, in the key's order.
+
+    ``takes``: the kinds of stream that it may read. By default all that are rows: what new values of keys are to an
+    author's own function is the author's to say.
+    """
+
+    name: str
+    distribution: Distribution
+    keys: tuple[str, ...] = ()
+    takes: Accepted = ALL_BUT_CHANGES
+    order_by: tuple[str, ...] = ()
+    """The columns that the rows of a subtask are in the order of, or those of a key."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +106,101 @@ def with_control(frame: DataFrame, keys: Sequence[str], subtasks: Subtasks) -> D
         f"IF({MARK} IS NULL, int({group}), NULL) AS {KEY_GROUP}",
         f"int(IF({MARK} IS NULL, {group} % {parallelism}, {called})) AS {SUBTASK}",
     )
+
+
+def united(
+    frames: Sequence[DataFrame], inputs: Sequence[Input], key: Sequence[Column], subtasks: Subtasks
+) -> DataFrame:
+    """The rows of all inputs and the marks, with control columns. A single input keeps the names of its columns."""
+    several = len(inputs) > 1
+    arranged = [
+        _tagged(_arranged(frame, input, subtasks), number, input, key) if several else _arranged(frame, input, subtasks)
+        for number, (frame, input) in enumerate(zip(frames, inputs, strict=True))
+    ]
+    called = f"int(array_position({_values(subtasks.parallelism)}, {MARK}) - 1) AS {SUBTASK}"
+    marks = subtasks.marks.selectExpr(MARK, called)
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, marks])
+
+
+def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:
+    """An input's rows with ``_kg`` and ``_subtask``."""
+    parallelism = subtasks.parallelism
+    match input.distribution:
+        case Distribution.BY_KEY:
+            group = key_group_expression(input.keys, subtasks.max_parallelism)
+            return frame.selectExpr("*", f"int({group}) AS {KEY_GROUP}", f"int({group} % {parallelism}) AS {SUBTASK}")
+        case Distribution.TO_ANY:
+            # A retried task may meet its partition's rows in another order: in turn means in an order of their own.
+            in_order = frame.sortWithinPartitions(*in_every_column(frame))
+            turn = f"(monotonically_increasing_id() + spark_partition_id()) % {parallelism}"
+            return in_order.selectExpr("*", f"CAST(NULL AS INT) AS {KEY_GROUP}", f"int({turn}) AS {SUBTASK}")
+        case Distribution.TO_ALL:
+            every = f"explode(sequence(0, {parallelism - 1})) AS {SUBTASK}"
+            return frame.selectExpr("*", f"CAST(NULL AS INT) AS {KEY_GROUP}", every)
+
+
+def _tagged(frame: DataFrame, number: int, input: Input, key: Sequence[Column]) -> DataFrame:
+    """An arranged input as one of several: which one it is, and its columns under names of their own."""
+    keyed = dict(zip((name.casefold() for name in input.keys), key, strict=False))
+    columns = [f"CAST({number} AS TINYINT) AS {INPUT}", KEY_GROUP, SUBTASK]
+    for name in frame.columns:
+        if name.casefold() in keyed:
+            column = keyed[name.casefold()]
+            columns.append(f"CAST({quoted(name)} AS {column.type}) AS {quoted(column.name)}")
+        elif name not in (KEY_GROUP, SUBTASK):
+            columns.append(f"{quoted(name)} AS {quoted(carried_name(number, name))}")
+    return frame.selectExpr(*columns)
+
+
+def in_every_column(frame: DataFrame, first: Sequence[str] = ()) -> list[SparkColumn]:
+    """What to sort ``frame`` by so that its order is that of its rows alone: columns ``first``, then all others."""
+    leading = {name.casefold() for name in first}
+    others = [field for field in frame.schema if field.name.casefold() not in leading]
+    return [*(_column(name) for name in first), *(_sortable(_column(field.name), field.dataType) for field in others)]
+
+
+def _column(name: str) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.col(quoted(name))
+
+
+def _sortable(column: SparkColumn, type: DataType) -> SparkColumn:
+    """``column`` as something that Spark can sort by: maps as their entries in order, variants as JSON."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if not _holds(type, (MapType, VariantType)):
+        return column
+    match type:
+        case MapType(keyType=of_key, valueType=of_value):
+            entries = F.transform(
+                F.map_entries(column),
+                lambda entry: F.struct(
+                    _sortable(entry["key"], of_key).alias("key"), _sortable(entry["value"], of_value).alias("value")
+                ),
+            )
+            return F.sort_array(entries)
+        case ArrayType(elementType=of_element):
+            return F.transform(column, lambda element: _sortable(element, of_element))
+        case StructType(fields=fields):
+            return F.struct(*(_sortable(column[field.name], field.dataType).alias(field.name) for field in fields))
+        case _:
+            return F.to_json(column)
+
+
+def _holds(type: DataType, kinds: tuple[type[DataType], ...]) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match type:
+        case ArrayType(elementType=inner):
+            return isinstance(type, kinds) or _holds(inner, kinds)
+        case MapType(keyType=of_key, valueType=of_value):
+            return isinstance(type, kinds) or _holds(of_key, kinds) or _holds(of_value, kinds)
+        case StructType(fields=fields):
+            return any(_holds(field.dataType, kinds) for field in fields)
+        case _:
+            return isinstance(type, kinds)
 
 
 def placed(frame: DataFrame, subtasks: Subtasks) -> DataFrame:

@@ -15,9 +15,9 @@ from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.keys import key_columns
 from epochal.declarations.state import bind, declared_states
 from epochal.errors import EpochalError, SchemaError
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import check_order, declared_output, declared_tables
-from epochal.operators.distribution import Subtasks
+from epochal.operators.distribution import Distribution, Input, Subtasks
 from epochal.state.table import StateKind
 from epochal.state.type_names import quoted
 from epochal.tasks.calls import KEY_GROUP, MARK, SUBTASK

@@ -12,8 +12,9 @@ from epochal.declarations.keyed import BatchFunction, Context
 from epochal.declarations.keys import key_columns
 from epochal.declarations.state import declared_states
 from epochal.errors import EpochalError, InvalidInput
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import declared_output, declared_tables
+from epochal.operators.distribution import Distribution, Input
 from epochal.state.access import TableAccess
 from epochal.tasks.batch_state import SubtaskBatchState
 from epochal.tasks.operator import Subtask

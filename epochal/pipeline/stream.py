@@ -5,7 +5,8 @@ Strings are Spark SQL expressions; expressions of :mod:`epochal.functions` do as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,11 +16,13 @@ from epochal.aggregates.plan import Aggregation
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
 from epochal.declarations.names import check_name, listed, name_of_class
+from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
 from epochal.operators.contract import Operator
 from epochal.operators.distinct import DistinctOperator
 from epochal.operators.process import ProcessOperator
+from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
@@ -151,6 +154,17 @@ class Stream(Relation):
             raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
         return KeyedStream(self._builder, self._node, columns)
 
+    def process_any(self, process: type[UnkeyedProcess], name: str | None = None, **settings: Any) -> Stream:
+        """Call ``process`` once per subtask and epoch, without a key, over rows that are dealt to the subtasks in turn.
+
+        State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes.
+        """
+        operator = _operator_name(name, process)
+        with _of_operator(operator):
+            check_unkeyed(process)
+            configured = with_settings(process, settings)
+        return _operator(self._builder, (self._node,), ProcessAnyOperator(operator, configured))
+
     def write(self, name: str, sink: SinkDefinition) -> None:
         """Write every row to ``sink``, under a name unique among the pipeline's sinks."""
         check_name("a sink", name)
@@ -210,25 +224,34 @@ class KeyedStream:
         ``settings`` replace class attributes: ``process(LateStreaks, minutes=30)``.
         """
         operator = _operator_name(name, process)
-        try:
+        with _of_operator(operator):
             check_process(process)
             configured = with_settings(process, settings)
-        except (PipelineError, SchemaError) as error:
-            raise type(error)(f"Operator {operator!r}: {error.message}") from None
         return self._operator(ProcessOperator(operator, self._keys, configured))
 
     def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
         """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""
         operator = _operator_name(name, function if isinstance(function, type) else type(function))
-        try:
+        with _of_operator(operator):
             instance = check_batch_function(function)
-        except (PipelineError, SchemaError) as error:
-            raise type(error)(f"Operator {operator!r}: {error.message}") from None
         return self._operator(ProcessBatchOperator(operator, self._keys, instance))
 
     def _operator(self, operator: Operator) -> Stream:
-        self._builder.claim("operator", operator.name)
-        return Stream(self._builder, self._builder.add(lambda id: OperatorNode(id, (self._node,), operator)))
+        return _operator(self._builder, (self._node,), operator)
+
+
+def _operator(builder: Builder, inputs: tuple[NodeId, ...], operator: Operator) -> Stream:
+    builder.claim("operator", operator.name)
+    return Stream(builder, builder.add(lambda id: OperatorNode(id, inputs, operator)))
+
+
+@contextmanager
+def _of_operator(name: str) -> Iterator[None]:
+    """What is wrong with an author's class is wrong with the operator ``name``."""
+    try:
+        yield
+    except (PipelineError, SchemaError) as error:
+        raise type(error)(f"Operator {name!r}: {error.message}") from None
 
 
 def _operator_name(name: str | None, implementation: Any) -> str:

@@ -22,7 +22,6 @@ from epochal.snapshots.row_groups import THREADS, Groups, at_once, cached_row_gr
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import as_list
-from epochal.state.keygroups import key_groups
 from epochal.state.table import StateTable
 
 Job: TypeAlias = "tuple[DeltaFile | BaseFile, Groups]"
@@ -47,9 +46,8 @@ class RequestedKeys:
         """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null
         in a sub-key.
         """
-        names = [column.name for column in table.key]
         schema = pa.schema([table.key_schema.field(name) for name in keys.column_names])
-        groups = key_groups(keys.select(names), table.owner_schema, max_parallelism)
+        groups = table.key_groups(keys, max_parallelism)
         return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
 
     @cached_property

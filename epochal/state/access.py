@@ -11,7 +11,7 @@ import pyarrow as pa
 from epochal.contracts.state import StateView
 from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Columns, Mask, ends_of_prefixes
-from epochal.state.keygroups import Groups, key_groups
+from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 
 
@@ -32,9 +32,9 @@ class TableAccess:
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
         self._view = view
         self._max_parallelism = max_parallelism
-        self._owner_schema = table.owner_schema
+        self._table = table
         self._keys = KeyCodec(table.key_schema)
-        self._owners = KeyCodec(self._owner_schema)
+        self._owners = KeyCodec(table.owner_schema)
         self._entry_schema = pa.schema([*list(table.key_schema)[len(table.key) :], *table.value_schema])
 
     def get(self, keys: Columns, groups: Groups | None = None) -> tuple[Mask, pa.Table]:
@@ -48,8 +48,8 @@ class TableAccess:
         """All entries of list or map state for each of these operator keys (key columns, without sub-key)."""
         prefixes = self._owners.encode_array(keys)
         found = self._view.ranges(self._groups(keys, groups), prefixes, ends_of_prefixes(prefixes))
-        sub_keys = self._keys.decode(found.keys).columns[len(self._owner_schema) :]
+        sub_keys = self._keys.decode(found.keys).columns[len(self._table.key) :]
         return Entries(found.owner, pa.table([*sub_keys, *found.values.columns], schema=self._entry_schema))
 
     def _groups(self, keys: Columns, groups: Groups | None) -> Groups:
-        return key_groups(keys, self._owner_schema, self._max_parallelism) if groups is None else groups
+        return self._table.key_groups(keys, self._max_parallelism) if groups is None else groups

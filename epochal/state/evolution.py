@@ -92,6 +92,12 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> Tab
 
 
 def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
+    if old.scope != new.scope:
+        yield (
+            f"State table {new.id!r}: {old.scope.value} state cannot become {new.scope.value} state: the "
+            "rows that are there lie by it. Keep the scope, or give the state a new name."
+        )
+        return
     if (old.key, old.sub_key) != (new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from epochal.state.column_bytes import Columns, column
+from epochal.state.keygroups import Groups, groups_of, key_groups
 from epochal.state.quotients import quotient, quotients
 from epochal.state.shown import FUNCTIONS
 from epochal.state.types import arrow_type
@@ -22,6 +24,37 @@ class StateKind(StrEnum):
     LIST = "list"
     MAP = "map"
     AGGREGATE = "aggregate"
+
+
+class StateScope(StrEnum):
+    """Whose a row is: which subtasks read it, which one writes it, and what follows for its key group (thesis 4.2).
+
+    More may come: code asks the methods of the scope and of its table, and never whether it is the only other one.
+    """
+
+    KEYED = "keyed"
+    """Of one key: read and written by the owner of the key's key group."""
+    OPERATOR = "operator"
+    """Of one subtask, which spreads its rows over its key groups: rescaled, they go round-robin to the others."""
+    UNION = "union"
+    """As operator, but every subtask reads the rows of all."""
+    BROADCAST = "broadcast"
+    """Of all subtasks, which write the same: subtask 0 does so for all of them, into key group 0."""
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the operator's key is the rows' address; otherwise it is their key group, in column ``_group``."""
+        return self is StateScope.KEYED
+
+    def groups_read(self, subtask: int, parallelism: int, max_parallelism: int) -> range:
+        """The key groups whose rows a subtask reads."""
+        match self:
+            case StateScope.KEYED | StateScope.OPERATOR:
+                return groups_of(subtask, parallelism, max_parallelism)
+            case StateScope.UNION:
+                return range(max_parallelism)
+            case StateScope.BROADCAST:
+                return range(1)
 
 
 class Column(BaseModel):
@@ -43,6 +76,10 @@ class Column(BaseModel):
 
     def to_arrow(self, nullable: bool = True) -> pa.Field:
         return pa.field(self.name, arrow_type(self.type), nullable=nullable)
+
+
+GROUP = Column(name="_group", type="int")
+"""The key of a state table without a key of its own: the row's key group, which with the sub-key is its address."""
 
 
 class Quotient(BaseModel):
@@ -98,9 +135,9 @@ class Shown(BaseModel):
 class StateTable(BaseModel):
     """The declaration of a state table, as it stands in every manifest.
 
-    The full key is ``key`` (the operator's key columns) and then ``sub_key`` (a map's own key; a list's ``_index``
-    bigint; empty otherwise). ``id`` is the name people use: ``delays`` for an aggregate, ``streaks.current`` for a
-    declared state of a process operator.
+    The full key is ``key`` (the operator's key columns; :data:`GROUP` in a scope without a key) and then ``sub_key`` (a
+    map's own key; a list's ``_index`` bigint; empty otherwise). ``id`` is the name people use: ``delays`` for an
+    aggregate, ``streaks.current`` for a declared state of a process operator.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
@@ -108,12 +145,19 @@ class StateTable(BaseModel):
     id: str
     operator: str
     kind: StateKind
+    scope: StateScope = StateScope.KEYED
     key: tuple[Column, ...]
     sub_key: tuple[Column, ...] = ()
     value: tuple[Column, ...]
     shown: tuple[Quotient | Shown, ...] = ()
     """What look-ups compute from the value columns; not stored."""
     queryable: bool = True
+
+    @model_serializer(mode="wrap")
+    def _without_usual_scope(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Manifests of keyed tables stay as they were."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "scope" or value != StateScope.KEYED}
 
     @cached_property
     def full_key(self) -> tuple[Column, ...]:
@@ -138,6 +182,13 @@ class StateTable(BaseModel):
     def sub_key_schema(self) -> pa.Schema:
         """The columns of a map's own key, or of a list's position; never null."""
         return pa.schema([column.to_arrow(nullable=False) for column in self.sub_key])
+
+    def key_groups(self, keys: Columns, max_parallelism: int) -> Groups:
+        """The key group of each row of ``keys``, which has at least the columns of ``key``."""
+        if self.scope.has_key:
+            return key_groups(keys, self.owner_schema, max_parallelism)
+        groups: Groups = column(keys, self.owner_schema.field(GROUP.name)).fill_null(-1).to_numpy()
+        return groups
 
     @cached_property
     def value_schema(self) -> pa.Schema:

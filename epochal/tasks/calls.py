@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from epochal.errors import HandlesIncomplete
 
-MARK, SUBTASK, KEY_GROUP = "_mark", "_subtask", "_kg"
+MARK, SUBTASK, KEY_GROUP, INPUT = "_mark", "_subtask", "_kg", "_input"
 
 _DEFECT = "This is a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
 

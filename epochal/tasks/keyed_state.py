@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,15 +63,21 @@ class KeyedState(ABC):
             arrays += [sub_key.column(column.name) for column in self.table.sub_key]
         columns = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
         for column, field in zip(columns, self.table.value_schema, strict=True):
-            arrays.append(self._column(field, column, positions))
+            arrays.append(value_column(self.table, field, column, lambda row: self._at(int(positions[row]))))
         return pa.Table.from_arrays(arrays, schema=self.table.delta_schema)
 
-    def _column(self, field: pa.Field, values: Sequence[Any], positions: Positions) -> pa.Array:
-        try:
-            return arrow_values(values, field.type)
-        except Unconvertible as wrong:
-            raise SchemaError(
-                f"Operator {self.table.operator!r}: state {self.table.id!r} was given {wrong.shown} ({wrong.found}) "
-                f"for column {field.name!r} at key {self._keys.shown(int(positions[wrong.position]))}: {wrong}. "
-                f"It is declared as ({declared(self.table.value)}): convert the value first."
-            ) from None
+    def _at(self, position: int) -> str:
+        return f" at key {self._keys.shown(position)}" if self.table.scope.has_key else ""
+
+
+def value_column(table: StateTable, field: pa.Field, values: Sequence[Any], at: Callable[[int], str]) -> pa.Array:
+    """What an author wrote for one value column. Raises ``SchemaError`` for a value that does not fit; ``at`` says, of
+    a row, where it was to go."""
+    try:
+        return arrow_values(values, field.type)
+    except Unconvertible as wrong:
+        raise SchemaError(
+            f"Operator {table.operator!r}: state {table.id!r} was given {wrong.shown} ({wrong.found}) for column "
+            f"{field.name!r}{at(wrong.position)}: {wrong}. It is declared as ({declared(table.value)}): convert the "
+            "value first."
+        ) from None

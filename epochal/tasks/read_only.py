@@ -16,13 +16,14 @@ from typing import Any
 
 from epochal.declarations.keyed import BatchFunction, KeyedProcess
 from epochal.declarations.state import StateDeclaration
+from epochal.declarations.unkeyed import UnkeyedProcess
 from epochal.errors import AuthorError
 
 MOST_ELEMENTS = 10_000
 """Larger containers are not compared: that would cost as much as the work itself."""
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
-_BASES = (KeyedProcess, BatchFunction, object)
+_BASES = (KeyedProcess, UnkeyedProcess, BatchFunction, object)
 
 
 @contextmanager

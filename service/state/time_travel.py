@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.identity import EpochKey
@@ -16,7 +15,6 @@ from epochal.service.state.readers import Reader, Scanned, Section
 from epochal.snapshots.reader import Row, SnapshotReader
 from epochal.snapshots.scan import scan
 from epochal.state.codec import KeyCodec, RowCodec
-from epochal.state.keygroups import key_group
 from epochal.state.table import StateTable
 
 
@@ -41,8 +39,7 @@ class PastReader(Reader):
 
     def scan(self, prefix: bytes) -> Scanned:
         names = [column.name for column in self._table.key]
-        owner_schema = pa.schema([self._table.key_schema.field(name) for name in names])
-        (owner,) = _decoded([prefix], owner_schema)
+        (owner,) = _decoded([prefix], self._table.owner_schema)
         with expiring(self._snapshots, self._at):
             (rows,) = self._snapshot.entries(self._table.id, [owner])
         owned = dict(zip(names, owner, strict=True))
@@ -53,10 +50,8 @@ class PastReader(Reader):
     def page(self, section: Section) -> Scanned:
         groups = None
         if section.owner is not None:
-            owner_schema = pa.schema([self._table.key_schema.field(column.name) for column in self._table.key])
-            (owner,) = _decoded([section.owner], owner_schema)
-            maximum = self._snapshot.manifest.max_parallelism
-            groups = np.array([key_group(owner, owner_schema, maximum)], np.int32)
+            owner = KeyCodec(self._table.owner_schema).decode([section.owner])
+            groups = self._table.key_groups(owner, self._snapshot.manifest.max_parallelism)
         with expiring(self._snapshots, self._at):
             found = scan(self._snapshot, self._table.id, section.prefix, section.after, section.limit, groups)
         values = RowCodec(self._table.value_schema).encode(found.rows)

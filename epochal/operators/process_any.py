@@ -1,0 +1,136 @@
+"""``process_any``: the author's function once per subtask and epoch, over rows that stream, with state of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from epochal.declarations.keyed import Context
+from epochal.declarations.keys import check_input_names
+from epochal.declarations.state import bind, declared_states
+from epochal.declarations.unkeyed import UnkeyedProcess
+from epochal.errors import EpochalError, SchemaError
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.declared import check_order, declared_output, declared_tables
+from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column
+from epochal.tasks.calls import MARK, SUBTASK
+from epochal.tasks.chunks import CHUNK_ROWS
+from epochal.tasks.keys import named_rows
+from epochal.tasks.operator import Subtask
+from epochal.tasks.output import OutputRows
+from epochal.tasks.read_only import read_only
+from epochal.tasks.reporting import author_error, author_traceback
+from epochal.tasks.subtask_list import SubtaskList
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class ProcessAnyOperator(Operator):
+    """An author's :class:`~epochal.declarations.unkeyed.UnkeyedProcess`."""
+
+    kind: ClassVar[str] = "process_any"
+    name: str
+    process: type[UnkeyedProcess]
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input("rows", Distribution.TO_ANY, order_by=self.process.order_columns()),)
+
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        (frame,) = frames
+        check_input_names(self.name, frame.schema)
+        tables = declared_tables(self.name, self.process, (), frame)
+        output = declared_output(self.name, self.process.output)
+        work = ProcessAnyWork(self.process, tuple(frame.columns))
+        return ProcessAnyPlan(self.name, self.inputs, (), tables, work, output)
+
+    def details(self) -> dict[str, Any]:
+        return {"class": self.process.__name__, "states": list(declared_states(self.process))}
+
+    def check(self, frames: Sequence[DataFrame]) -> None:
+        check_order(self.name, self.process.order_columns(), frames[0])
+
+
+@dataclass(frozen=True)
+class ProcessAnyPlan(OperatorPlan):
+    """The rows of a subtask come sorted by ``order_by`` and then by all other columns: a shuffle mixes them."""
+
+    def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        columns = in_every_column(frames[0], self.inputs[0].order_by)
+        marks_first = F.expr(MARK).desc_nulls_last()
+        return super().distributed(frames, subtasks).sortWithinPartitions(SUBTASK, marks_first, *columns)
+
+
+@dataclass(frozen=True)
+class ProcessAnyWork:
+    """``columns`` are the names of a row's columns, in the author's order.
+
+    Raises ``AuthorError`` for what the author's code raises; ``SchemaError`` for what it gives that does not fit the
+    output or a state.
+    """
+
+    process: type[UnkeyedProcess]
+    columns: tuple[str, ...]
+    chunk_rows: int = CHUNK_ROWS
+    """So many rows, of the input and of the output, are Python objects at a time."""
+    needs_order: ClassVar[bool] = True
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        where = f"Operator {subtask.operator!r}, subtask {subtask.subtask}"
+        author, states = self._author(subtask)
+        context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
+        output = OutputRows(subtask.operator, subtask.output)
+        named = self._named(rows)
+        try:
+            with read_only(author, f"Operator {subtask.operator!r}"):
+                for part in self._parts(author.process(named, context)):
+                    output.add(part)
+                    if len(output):
+                        yield output.take()
+        except SchemaError as error:
+            raise SchemaError(f"{where}: {error.message}\n{author_traceback(error)}") from error
+        except EpochalError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise author_error(where, error) from error
+        for _ in named:
+            """What the author has left unread belongs to this subtask all the same."""
+        for state in states:
+            changes = state.changes()
+            if changes is not None:
+                subtask.transaction.stage(state.table.id, changes)
+
+    def _author(self, subtask: Subtask) -> tuple[UnkeyedProcess, list[SubtaskList]]:
+        tables = {table.id: table for table in subtask.tables}
+        states = {}
+        for name in declared_states(self.process):
+            table = tables[f"{subtask.operator}.{name}"]
+            states[name] = SubtaskList(table, subtask.transaction.view(table.id), subtask.ownership)
+        try:
+            author = self.process()
+        except Exception as error:
+            raise author_error(f"Operator {subtask.operator!r}, making {self.process.__name__}", error) from error
+        bind(author, states)
+        return author, list(states.values())
+
+    def _named(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+        for batch in rows:
+            for first in range(0, batch.num_rows, self.chunk_rows):
+                yield from named_rows("Row", batch.slice(first, self.chunk_rows), self.columns)
+
+    def _parts(self, result: Iterable[Any] | None) -> Iterator[Iterable[Any] | None]:
+        """What a generator yields, some rows at a time; anything else as it is."""
+        if not isinstance(result, GeneratorType):
+            yield result
+            return
+        while part := list(islice(result, self.chunk_rows)):
+            yield part
