@@ -6,14 +6,14 @@ A new kind of operator is added here, and has the whole suite (test_every_operat
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, ValueState
+from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, UnkeyedProcess, ValueState
 from epochal.connectors import console, generator
 from epochal.pipeline.stream import Stream
 
@@ -70,6 +70,19 @@ class Totals(BatchFunction):
         return keys.append_column("total", total)
 
 
+class Kept(UnkeyedProcess):
+    """Every row once, and kept; whose list it is in depends on the parallelism."""
+
+    kept = ListState("number bigint, key string", scope="operator")
+    output = "number bigint, key string"
+    order_by = "number"
+
+    def process(self, rows: Iterable[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            self.kept.append(row.number, row.key)
+            yield row.number, row.key
+
+
 CASES = (
     Case(
         "aggregate",
@@ -80,6 +93,7 @@ CASES = (
     ),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
+    Case("process_any", lambda rows: rows.process_any(Kept)),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
 )
 

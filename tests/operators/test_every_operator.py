@@ -39,7 +39,9 @@ def test_retry_restart_rescale_and_cuts_give_the_same(
         outputs.append(cut.epoch(rows=rows[second:])["out"])
         assert meaning(case, outputs) == meaning(case, expected)
         for table in whole.state_tables:
-            assert multiset(cut.state(table.id)) == multiset(whole.state(table.id)), table.id
+            # Where a row without a key lies is no more than where it lies.
+            columns = [column.name for column in (*(table.full_key if table.scope.has_key else ()), *table.value)]
+            assert multiset(cut.state(table.id), columns) == multiset(whole.state(table.id), columns), table.id
 
 
 def test_every_kind_of_operator_is_tested() -> None:
@@ -77,5 +79,5 @@ def meaning(case: Case, outputs: list[pa.Table]) -> Any:
     return {tuple(row[name] for name in case.upserts): row for row in rows}
 
 
-def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row.values()) for row in table.to_pylist())
+def multiset(table: pa.Table, columns: list[str]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in table.select(columns).to_pylist())

@@ -166,15 +166,16 @@ class Wrong(UnkeyedProcess):
             yield (row.id,)
 
 
-def test_what_an_author_gets_wrong_is_named_with_its_operator(spark: SparkSession) -> None:
-    with (
-        Harness(build(Wrong), spark, configuration(1)) as test,
-        pytest.raises(EpochAborted, match="Operator 'wrong', subtask 0: the author's code raised ValueError: three"),
-    ):
-        test.epoch(rows=given(3))
-    with Harness(build(Wrong), spark, configuration(1)) as test:
-        with pytest.raises(EpochAborted, match=r"Wrong\.total is written while rows are processed"):
-            test.epoch(rows=given(1))
+@pytest.mark.parametrize(
+    ("id", "message"),
+    [
+        (3, "Operator 'wrong', subtask 0: the author's code raised ValueError: three"),
+        (1, r"Wrong\.total is written while rows are processed"),
+    ],
+)
+def test_what_an_author_gets_wrong_is_named_with_its_operator(spark: SparkSession, id: int, message: str) -> None:
+    with Harness(build(Wrong), spark, configuration(1)) as test, pytest.raises(EpochAborted, match=message):
+        test.epoch(rows=given(id))
 
 
 def test_scopes_are_refused_where_they_cannot_be(spark: SparkSession) -> None:
