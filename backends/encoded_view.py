@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,17 +20,14 @@ from epochal.state.codec import RowCodec
 from epochal.state.column_bytes import as_list
 from epochal.state.table import StateTable
 
-
-class KeyRange(NamedTuple):
-    """Keys from ``low`` on and below ``high``; ``None`` is open."""
-
-    low: bytes | None
-    high: bytes | None
+Bound = bytes | None
+"""``None`` is open."""
 
 
 class FoundRows(NamedTuple):
-    """Keys, ascending, and their values."""
+    """Rows of some ranges after one another, of each in the order of its keys: how many of each, keys, values."""
 
+    counts: Sequence[int]
     keys: Sequence[bytes]
     values: Sequence[bytes]
 
@@ -46,8 +43,8 @@ class EncodedView(OpenView):
         """The value of each key of one key group, ``None`` where there is none."""
 
     @abstractmethod
-    def ranges_in(self, group: int, ranges: Iterable[KeyRange], limit: int | None) -> Iterable[FoundRows]:
-        """The rows of each range of one key group, at most ``limit`` of each."""
+    def ranges_in(self, group: int, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
+        """The rows of some ranges of one key group, at most ``limit`` of each."""
 
     def lookup(self, groups: KeyGroups, keys: pa.BinaryArray) -> tuple[Found, pa.Table]:
         order = _by_group(groups)
@@ -68,17 +65,19 @@ class EncodedView(OpenView):
         self, groups: KeyGroups, low: pa.BinaryArray, high: pa.BinaryArray, limit: int | None = None
     ) -> StateRows:
         order = _by_group(groups)
-        asked = list(map(KeyRange, as_list(low), as_list(high)))
-        found: list[FoundRows] = [FoundRows((), ())] * len(asked)
+        lows, highs = (as_list(bounds.take(pa.array(order))) for bounds in (low, high))
+        counts: list[int] = []
+        keys: list[bytes] = []
+        values: list[bytes] = []
         for group, first, end in _runs(groups[order]):
-            positions = order[first:end].tolist()
-            for position, rows in zip(
-                positions, self.ranges_in(group, (asked[position] for position in positions), limit), strict=True
-            ):
-                found[position] = rows
-        keys = pa.array(list(chain.from_iterable(rows.keys for rows in found)), pa.binary())
-        values = self._codec.decode(list(chain.from_iterable(rows.values for rows in found)))
-        return StateRows(np.repeat(np.arange(len(found)), [len(rows.keys) for rows in found]), keys, values)
+            found = self.ranges_in(group, lows[first:end], highs[first:end], limit)
+            counts += found.counts
+            keys += found.keys
+            values += found.values
+        owner = np.repeat(order, counts)
+        back = np.argsort(owner, kind="stable")
+        rows = pa.array(back)
+        return StateRows(owner[back], pa.array(keys, pa.binary()).take(rows), self._codec.decode(values).take(rows))
 
     def get(self, group: int, key: bytes) -> Mapping[str, Any] | None:
         (value,) = self.values_in(group, (key,))

@@ -7,13 +7,13 @@ another worker restores from base and deltas first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from threading import RLock
 from weakref import WeakSet
 
 from epochal.backends.catch_up import Step, steps
 from epochal.backends.delta import DeltaBackend, OpenView
-from epochal.backends.encoded_view import EncodedView, FoundRows, KeyRange
+from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.identity import cache_identity
 from epochal.backends.sorted_keys import SortedKeys
 from epochal.contracts.identity import EpochKey
@@ -73,8 +73,8 @@ class HeapView(EncodedView):
     def values_in(self, group: int, keys: Sequence[bytes]) -> Iterable[bytes | None]:
         return map(self._rows[group].values.get, keys)
 
-    def ranges_in(self, group: int, ranges: Iterable[KeyRange], limit: int | None) -> Iterable[FoundRows]:
-        return self._rows[group].ranges(ranges, limit)
+    def ranges_in(self, group: int, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
+        return self._rows[group].ranges(low, high, limit)
 
     def close(self) -> None:
         self._lease.held = False
@@ -112,12 +112,11 @@ class _Rows:
         for key in deleted:
             del self.values[key]
 
-    def ranges(self, ranges: Iterable[KeyRange], limit: int | None) -> Iterator[FoundRows]:
+    def ranges(self, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
         if self._order is None:
             self._order = SortedKeys(self.values)
-        for low, high in ranges:
-            keys = self._order.between(low, high, limit)
-            yield FoundRows(keys, list(map(self.values.__getitem__, keys)))
+        counts, keys = self._order.between(low, high, limit)
+        return FoundRows(counts, keys, list(map(self.values.__getitem__, keys)))
 
 
 class _Partition:

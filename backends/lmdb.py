@@ -7,7 +7,7 @@ every other finds so. A view is an LMDB read transaction, which other workers' w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -16,7 +16,7 @@ import lmdb
 
 from epochal.backends.catch_up import steps
 from epochal.backends.delta import DeltaBackend, OpenView
-from epochal.backends.encoded_view import EncodedView, FoundRows, KeyRange
+from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.identity import cache_identity
 from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read, throw_away
 from epochal.contracts.identity import EpochKey
@@ -87,9 +87,9 @@ class LmdbView(EncodedView):
         with self._damage_noticed():
             return list(self._reads[group].get_many(self._table, keys))
 
-    def ranges_in(self, group: int, ranges: Iterable[KeyRange], limit: int | None) -> list[FoundRows]:
+    def ranges_in(self, group: int, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
         with self._damage_noticed():
-            return list(self._reads[group].ranges(self._table, ranges, limit))
+            return self._reads[group].ranges(self._table, low, high, limit)
 
     def close(self) -> None:
         for read in self._reads.values():

@@ -19,7 +19,7 @@ from uuid import uuid4
 import lmdb
 
 from epochal.backends.catch_up import Step
-from epochal.backends.encoded_view import FoundRows, KeyRange
+from epochal.backends.encoded_view import Bound, FoundRows
 from epochal.backends.lmdb_long_keys import KEPT, any_long, is_long, joined, shortened, split
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import end_of_prefix
@@ -159,11 +159,17 @@ class Read:
             for key, value in zip(keys, stored, strict=True)
         ]
 
-    def ranges(self, table: str, ranges: Iterable[KeyRange], limit: int | None) -> Iterator[FoundRows]:
-        """The rows of each range, keys whole and ascending, at most ``limit`` of each."""
+    def ranges(self, table: str, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
+        """The rows of each range, at most ``limit`` of each; keys are whole."""
+        counts: list[int] = []
+        keys: list[bytes] = []
+        values: list[bytes] = []
         with self._transaction.cursor(self._databases[table]) as cursor:
-            for low, high in ranges:
-                yield _range(cursor, low or b"", high, limit)
+            for start, stop in zip(low, high, strict=True):
+                before = len(keys)
+                _read_range(cursor, start or b"", stop, limit, keys, values)
+                counts.append(len(keys) - before)
+        return FoundRows(counts, keys, values)
 
     def throw_away(self) -> None:
         """The environment is damaged; whoever opens it next rebuilds it."""
@@ -178,22 +184,23 @@ class Read:
     __del__ = close
 
 
-def _range(cursor: Any, low: bytes, high: bytes | None, limit: int | None) -> FoundRows:
-    """Rows in the order of their whole keys.
+def _read_range(
+    cursor: Any, low: bytes, high: bytes | None, limit: int | None, keys: list[bytes], values: list[bytes]
+) -> None:
+    """Append a range's rows to ``keys`` and ``values``, in the order of their whole keys.
 
     Stored keys are compared: up to ``KEPT`` bytes that decides as the whole keys would. Long keys that have these in
     common lie in the order of their hashes, so they are read together, and sorted.
     """
-    keys: list[bytes] = []
-    values: list[bytes] = []
     if not cursor.set_range(low[:KEPT]):
-        return FoundRows(keys, values)
+        return
+    first, unsorted, last = len(keys), False, b""
+    most = None if limit is None else first + limit
     end = high if high is None or len(high) <= KEPT else end_of_prefix(high[:KEPT])
-    unsorted, last = False, b""
     for key, value in cursor:
         if end is not None and key >= end:
             break
-        if limit is not None and len(keys) >= limit and key[:KEPT] != last[:KEPT]:
+        if most is not None and len(keys) >= most and key[:KEPT] != last[:KEPT]:
             break
         last = key
         if is_long(key):
@@ -203,9 +210,10 @@ def _range(cursor: Any, low: bytes, high: bytes | None, limit: int | None) -> Fo
             keys.append(key)
             values.append(value)
     if unsorted:
-        rows = sorted(zip(keys, values, strict=True))
-        keys, values = [key for key, _ in rows], [value for _, value in rows]
-    return FoundRows(keys[:limit], values[:limit])
+        rows = sorted(zip(keys[first:], values[first:], strict=True))
+        keys[first:], values[first:] = [key for key, _ in rows], [value for _, value in rows]
+    if most is not None:
+        del keys[most:], values[most:]
 
 
 def throw_away(folder: Path) -> None:

@@ -49,14 +49,27 @@ class SortedKeys:
             else:
                 come.add(key)
 
-    def between(self, low: bytes | None, high: bytes | None, limit: int | None) -> Sequence[bytes]:
-        """The keys from ``low`` on and below ``high``, the first ``limit`` of them; ``None`` is open."""
+    def between(
+        self, low: Iterable[bytes | None], high: Iterable[bytes | None], limit: int | None
+    ) -> tuple[list[int], list[bytes]]:
+        """The keys of ranges, after one another: of each those from ``low`` on and below ``high``, its first ``limit``.
+
+        ``None`` is open. First how many there are of each range.
+        """
         in_order, _, deleted = self._kept = self._settled()
-        first = 0 if low is None else bisect_left(in_order, low)
-        end = len(in_order) if high is None else bisect_left(in_order, high, first)
-        if not deleted:
-            return in_order[first : end if limit is None else min(end, first + limit)]
-        return list(islice((key for key in in_order[first:end] if key not in deleted), limit))
+        every = len(in_order)
+        counts: list[int] = []
+        keys: list[bytes] = []
+        for start, stop in zip(low, high, strict=True):
+            first = 0 if start is None else bisect_left(in_order, start)
+            end = every if stop is None else bisect_left(in_order, stop, first)
+            before = len(keys)
+            if deleted:
+                keys += islice((key for key in in_order[first:end] if key not in deleted), limit)
+            else:
+                keys += in_order[first : end if limit is None else min(end, first + limit)]
+            counts.append(len(keys) - before)
+        return counts, keys
 
     def _settled(self) -> _Kept:
         in_order, added, deleted = kept = self._kept

@@ -166,8 +166,9 @@ def test_paths_and_keys_are_percent_encoded() -> None:
     assert path("applications", "a/b", "epochs", 3) == "/v1/applications/a%2Fb/epochs/3"
     assert key_segment(("JFK", "LAX")) == "JFK,LAX"
     assert key_segment(("a,b/c", 7, True, date(2013, 1, 2))) == "a%2Cb%2Fc,7,true,2013-01-02"
-    with pytest.raises(InvalidKey):
-        key_segment(("JFK", None))
+    assert key_segment(("JFK", None)) == "JFK,%00"
+    with pytest.raises(InvalidKey, match="stands for null"):
+        key_segment(("JFK", "\0"))
 
 
 def test_polling_ends_with_what_was_waited_for_and_shows_each_answer() -> None:
