@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochal.connectors.file_slices import records_of
 from epochal.contracts.source import Slice
+from epochal.engine.observations import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import Observation
@@ -37,7 +38,7 @@ class DroppedRecords:
 
 
 def _log_dropped(location: str, slice: Slice, observation: Observation) -> None:
-    rows = observation.get.get("rows", 0)
+    rows = observed(observation).get("rows", 0)
     if rows:
         first = records_of(slice)[0].path
         _log.warning("Dropped %d malformed records of %s, in the slice that begins with %s.", rows, location, first)

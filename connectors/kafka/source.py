@@ -25,6 +25,7 @@ from epochal.connectors.kafka.offsets import (
 )
 from epochal.connectors.kafka.options import Start, selection, start_position
 from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.engine.observations import observed
 from epochal.errors import SourceChanged, SourceError
 from epochal.pipeline.definitions import SourceDefinition
 from epochal.secrets import redacted
@@ -260,6 +261,6 @@ def _numbers(topic: Topic) -> range:
 
 
 def _log_dropped(topics: str, observation: Observation) -> None:
-    rows = observation.get.get("rows", 0)
+    rows = observed(observation).get("rows", 0)
     if rows:
         _log.warning("Dropped %d records of %s that do not fit the schema.", rows, topics)

@@ -72,7 +72,8 @@ def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tup
         seen = ", ".join(f"{subtask}: {counts[subtask]}" for subtask in (*wrong, *strange))
         raise HandlesIncomplete(
             f"Operator {operator!r} must give exactly one handle for each of its {parallelism} subtasks; "
-            f"handles seen by subtask: {seen}. A limit after the operator can cause this, or a stage run twice."
+            f"handles seen by subtask: {seen}. A limit or a filter that is always false after the operator can cause "
+            "this, or a stage run twice."
         )
     return tuple(sorted(handles, key=lambda handle: handle.subtask))
 

@@ -103,8 +103,8 @@ class CommitQueue:
 
     @property
     def has_room(self) -> bool:
-        """False while ``max_uncommitted_epochs`` are prepared and not committed: then no further one may be opened."""
-        return len(self.epochs) < self.current.program.configuration.max_uncommitted_epochs
+        """False while as many epochs as may be are prepared and not committed: then no further one may be opened."""
+        return len(self.epochs) < self.current.program.configuration.epochs_ahead_of_commits
 
     @property
     def empty(self) -> bool:

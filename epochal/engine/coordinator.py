@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -217,7 +218,11 @@ class Coordinator:
         log.warning("abort: epoch %s: %s", scope.key, failure.message)
         points.ABORT_BEFORE.hit(scope.epoch)
         if reference is not None:
-            self.catalog.abort_epoch(scope.epoch, failure)
+            try:
+                self.catalog.abort_epoch(scope.epoch, failure)
+            except Fenced:
+                self._forget_if_undecided(scope, collected, reference)
+                raise
             self._forget_now_or_later(scope, collected, reference)
             points.ABORT_SWEPT.hit(scope.epoch)
         else:
@@ -236,6 +241,16 @@ class Coordinator:
             raise
         except EpochalError as error:
             log.warning("abort: epoch %s: its files cannot be removed yet: %s", scope.key, error)
+
+    def _forget_if_undecided(
+        self, scope: EpochScope, collected: Collected | None, reference: ManifestReference
+    ) -> None:
+        """Of a zombie whose compare-and-set may have landed before it was fenced: from then on none lands, so the row
+        says for certain. When it cannot be read, the files are left to garbage collection."""
+        with suppress(EpochalError):
+            record = self.catalog.epoch(scope.epoch)
+            if record is None or record.manifest != reference:
+                self._forget(scope, collected, reference)
 
     def _forget(
         self,

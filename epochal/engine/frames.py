@@ -15,6 +15,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.source import Source
 from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.job import EpochPlan, Participants
+from epochal.engine.observations import observed
 from epochal.engine.settings import Configuration
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
@@ -84,18 +85,18 @@ class EpochFrames:
         """After the job: what came back; a handle that came twice is there twice."""
         found: dict[str, list[Handle]] = {}
         for name, observation in self.handles.items():
-            values = observation.get
+            values = observed(observation)
             found[name] = [
                 Handle.decode(bytes(values[f"handle_{subtask}"]))
                 for subtask in range(self.configuration.parallelism)
-                for _ in range(values[f"count_{subtask}"])
+                for _ in range(values.get(f"count_{subtask}", 0))
             ]
         return found
 
     def observed_rows_in(self) -> int:
         """After the job: rows read, as the sources knew before or Spark counted."""
         known = sum(slice.rows or 0 for slice in self.plan.slices.values())
-        return known + sum(int(observation.get["rows"]) for observation in self.rows_in.values())
+        return known + sum(int(observed(observation).get("rows", 0)) for observation in self.rows_in.values())
 
 
 def handle_columns(parallelism: int) -> list[Column]:

@@ -30,6 +30,10 @@ class Configuration(BaseModel):
     max_records_per_epoch: int | None = Field(None, ge=1, description="Upper bound of a slice, per source.")
     target_epoch_seconds: float | None = Field(None, gt=0, description="Adapt the slices towards this epoch duration.")
     max_uncommitted_epochs: int = Field(3, ge=1, description="Prepared epochs that may wait for their sinks' commit.")
+    commit: Literal["asynchronous", "synchronous"] = Field(
+        "asynchronous",
+        description="synchronous: an epoch opens when all before are committed, whatever max_uncommitted_epochs says.",
+    )
     epoch_timeout_seconds: float = Field(600.0, gt=0, description="E1 to E4 of one epoch; then it is aborted.")
     tolerable_failed_epochs: int = Field(3, ge=0, description="Aborted epochs in a row before the attempt fails.")
     retained_epochs: int = Field(1000, ge=1, description="Committed snapshots that can be read back.")
@@ -49,6 +53,11 @@ class Configuration(BaseModel):
     master: str = Field("local[2]", description="Spark master.")
     spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
     restart: RestartStrategy = RestartStrategy()
+
+    @property
+    def epochs_ahead_of_commits(self) -> int:
+        """How many epochs may be decided and not committed."""
+        return 1 if self.commit == "synchronous" else self.max_uncommitted_epochs
 
     @field_validator("spark")
     @classmethod

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -104,11 +104,14 @@ class World:
     catalog: MemoryCatalogState = field(default_factory=MemoryCatalogState)
     target: Target = field(default_factory=Target)
     clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    commit: Literal["asynchronous", "synchronous"] = "asynchronous"
 
     @classmethod
     def new(cls, chance: random.Random, events: int) -> World:
         log = [(chance.randrange(KEYS), chance.randrange(100)) for _ in range(events)]
-        return cls(SnapshotStore(f"memory://simulation-{uuid4().hex}"), log)
+        world = cls(SnapshotStore(f"memory://simulation-{uuid4().hex}"), log)
+        world.commit = "synchronous" if chance.random() < 0.2 else "asynchronous"
+        return world
 
     def close(self) -> None:
         """Forget the store's files: all worlds of a process share one memory."""

@@ -122,7 +122,9 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         execution="one",
         attempt=attempt,
         artifact="none",
-        configuration=Configuration(parallelism=PARALLELISM, compact_after_epochs=10_000, max_uncommitted_epochs=2),
+        configuration=Configuration(
+            parallelism=PARALLELISM, compact_after_epochs=10_000, max_uncommitted_epochs=2, commit=world.commit
+        ),
         store=world.store.url,
         cache_directory="",
     )
@@ -203,6 +205,7 @@ def violations(world: World) -> list[str]:
     in_flight: Rows = []
     decided = world.catalog.decided
     seen, clock = 0, datetime.min.replace(tzinfo=UTC)
+    before = clock
     for record in decided:
         if record.state != "committed" or record.manifest is None:
             found.append(f"epoch {record.epoch} is {record.state} at the end")
@@ -228,6 +231,9 @@ def violations(world: World) -> list[str]:
         if state != (totals, reminders) or sorted(in_flight_at(manifest)) != sorted(in_flight):
             found.append(f"state at epoch {record.epoch} is {state}, not {totals, reminders}")
         in_flight = in_flight_at(manifest)  # in the order in which the subtasks gave them
+        if world.commit == "synchronous" and record.committed_at and record.started_at < before:
+            found.append(f"epoch {record.epoch} was opened before the one before it was committed")
+        before = record.committed_at or before
         shown = Counter(world.target.visible.get(record.epoch, []))
         if shown != Counter(expected.output):
             found.append(f"the sink shows {shown} for epoch {record.epoch}, not {expected.output}")

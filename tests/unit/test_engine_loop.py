@@ -1,13 +1,17 @@
-"""Aborted epochs: which are run again, and which end the attempt at once."""
+"""The loop: which aborted epochs are run again, when it opens an epoch without input, and how far commits may wait."""
 
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from epochal.contracts.catalog import VersionOrder
+from epochal.contracts.conditions import Due
+from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue
@@ -23,12 +27,12 @@ from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError, SparkLost
-from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.tasks.reporting import Reporting, author_error
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
-from epochal.testing.simulated import SimulatedSource, World
-from tests.programs import program_of
+from epochal.testing.simulated import SimulatedSource, SimulatedState, World
+from tests.programs import EmptyEpochs, program_of
 
 
 class Failing(EpochRunner):
@@ -48,13 +52,13 @@ class Failing(EpochRunner):
         return ()
 
 
-def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
-    """How many epochs were tried, and the type of the attempt's failure."""
-    configuration = Configuration(tolerable_failed_epochs=3, epoch_interval_seconds=0)
+def loop_of(
+    configuration: Configuration, participants: Participants, runner: EpochRunner, folder: Path, **options: Any
+) -> EpochLoop:
+    """A loop at the beginning of its first attempt. Nobody commits but who calls the queue."""
     store, catalog = SnapshotStore(str(folder)), MemoryCatalog(MemoryCatalogState(), 1)
     point = catalog.begin_attempt()
-    participants = Participants({"in": SimulatedSource(World(store, [(1, 1)]), random.Random(1))})
-    current = CurrentProgram(program_of(configuration, participants, Failing(error), store=store.url))
+    current = CurrentProgram(program_of(configuration, participants, runner, store=store.url))
     queue, position, bases = CommitQueue(catalog, current), Position(point.branch, 1, None), PendingBases()
     coordinator = Coordinator(current, catalog, store, queue, position, bases)
     retention = Retention(store, current, Compaction(store, position, bases, current))
@@ -62,17 +66,25 @@ def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
     def no_other(order: VersionOrder) -> Program:
         raise AssertionError
 
-    loop = EpochLoop(
+    return EpochLoop(
         coordinator=coordinator,
         commits=BackgroundCommits(queue),
         catalog=catalog,
         transactions=TransactionOrders(catalog, queue, []),
         reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, no_other, lambda _: None),
-        sleep=lambda seconds: None,
+        **options,
     )
+
+
+def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
+    """How many epochs were tried, and the type of the attempt's failure."""
+    configuration = Configuration(tolerable_failed_epochs=3, epoch_interval_seconds=0)
+    source = SimulatedSource(World(SnapshotStore(str(folder)), [(1, 1)]), random.Random(1))
+    loop = loop_of(configuration, Participants({"in": source}), Failing(error), folder, sleep=lambda seconds: None)
     with pytest.raises(EpochAborted) as raised:
         loop.run()
-    return len(catalog.state.epochs), failure_of(raised.value).type
+    assert isinstance(loop.catalog, MemoryCatalog)
+    return len(loop.catalog.state.epochs), failure_of(raised.value).type
 
 
 def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
@@ -106,3 +118,74 @@ def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: 
 )
 def test_what_may_pass_is_run_again_in_the_next_epochs(error: Exception, slug: str, tmp_path: Path) -> None:
     assert epochs_that_fail(error, tmp_path) == (4, slug)
+
+
+class Alarm(EpochRunner):
+    """Its one operator waits for a time that is ten seconds after its first epoch, then for none."""
+
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        due = Due(processing=plan.conditions.epoch_time + timedelta(seconds=10)) if plan.scope.epoch == 1 else None
+        handle = Handle(owner="alarm", subtask=0, rows=0, bytes=0, payload={"deltas": []}, due=due)
+        return Answers({"alarm": [handle]}, [], (), partitions=0)
+
+    def deltas(self, handle: object) -> tuple[DeltaFile, ...]:
+        return ()
+
+
+class Quiet(SimulatedSource):
+    """A source that has something once, and then may have something again at any time."""
+
+    @property
+    def ended(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("interval", [0.0, 60.0])
+def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interval(
+    tmp_path: Path, interval: float
+) -> None:
+    world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
+    passed = [0.0]
+    opened: list[tuple[float, tuple[str, ...]]] = []
+
+    def sleep(seconds: float) -> None:
+        assert 0 < seconds <= 0.25
+        passed[0] = round(passed[0] + seconds, 6)
+
+    def note(manifest: Manifest) -> None:
+        assert manifest.conditions is not None
+        opened.append((passed[0], manifest.conditions.opened_for))
+
+    loop = loop_of(
+        Configuration(parallelism=1, epoch_interval_seconds=interval),
+        Participants({"in": Quiet(world, random.Random(1))}, {"alarm": SimulatedState(world)}),
+        Alarm(),
+        tmp_path,
+        sleep=sleep,
+        clock=lambda: passed[0],
+        on_epoch=note,
+        stop_requested=lambda: passed[0] > 2 * interval + 20,
+    )
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    loop.coordinator.now = lambda: start + timedelta(seconds=passed[0])
+    loop.commits.start()
+    try:
+        loop.run()
+    finally:
+        loop.commits.stop()
+    assert opened == [(0.0, ("input",)), (max(interval, 10.0), ("due",))]
+
+
+@pytest.mark.parametrize(("commit", "room"), [("asynchronous", 2), ("synchronous", 1)])
+def test_with_synchronous_commits_no_epoch_opens_before_all_are_committed(
+    tmp_path: Path, commit: Literal["asynchronous", "synchronous"], room: int
+) -> None:
+    configuration = Configuration(commit=commit, max_uncommitted_epochs=2)
+    coordinator = loop_of(configuration, Participants(), EmptyEpochs(), tmp_path).coordinator
+    opened = 0
+    while coordinator.commits.has_room:
+        coordinator.run_epoch({}, ["command"])
+        opened += 1
+    assert opened == room
+    coordinator.commits.step()
+    assert coordinator.commits.has_room
