@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from epochal.aggregates.mergeable import MergeableAggregate, Partial
     from epochal.client import Client
+    from epochal.declarations.broadcast import BroadcastProcess
     from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
     from epochal.declarations.state import ListState, MapState, ValueState
     from epochal.declarations.unkeyed import UnkeyedProcess
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BatchFunction": "epochal.declarations.keyed",
+    "BroadcastProcess": "epochal.declarations.broadcast",
     "Client": "epochal.client",
     "Context": "epochal.declarations.keyed",
     "KeyedProcess": "epochal.declarations.keyed",
@@ -40,6 +42,7 @@ _HOME = {
 
 __all__ = [
     "BatchFunction",
+    "BroadcastProcess",
     "Client",
     "Context",
     "KeyedProcess",

@@ -17,6 +17,7 @@ class Handle(BaseModel):
     ``owner`` is the operator's or the sink's name, ``subtask`` its index; ``payload`` is JSON that only the backend
     which made it reads (at most a few kilobytes); ``rows`` and ``bytes`` count what was made durable. ``due``: the
     times that an operator's subtask waits for after the epoch, in all of its state; ``None`` when there is none.
+    ``agreed``: what is the same in the handles of all subtasks of the operator, or the epoch is aborted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,12 +28,13 @@ class Handle(BaseModel):
     bytes: int
     payload: dict[str, Any]
     due: Due | None = None
+    agreed: str | None = None
 
     @model_serializer(mode="wrap")
-    def _without_nothing_due(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Most handles wait for nothing, and stand in every manifest."""
+    def _without_what_is_not(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Most handles wait for nothing and agree on nothing, and stand in every manifest."""
         members: dict[str, Any] = serialize(self)
-        return members if self.due is not None else {name: value for name, value in members.items() if name != "due"}
+        return {name: value for name, value in members.items() if name not in ("due", "agreed") or value is not None}
 
     def encode(self) -> builtins.bytes:
         """Canonical JSON: the same handle always has the same bytes."""

@@ -9,7 +9,7 @@ from functools import reduce
 
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
-from epochal.errors import HandlesIncomplete
+from epochal.errors import AuthorError, HandlesIncomplete
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,10 @@ def _earliest(handles: Sequence[Handle]) -> Due:
 
 
 def collect(answers: Answers, operators: Sequence[str], sinks: Sequence[str], parallelism: int) -> Collected:
-    """Check that exactly one handle per (operator or sink, subtask) is there. Raises :class:`HandlesIncomplete`."""
+    """Check that exactly one handle per (operator or sink, subtask) is there. Raises :class:`HandlesIncomplete`.
+
+    Raises :class:`AuthorError` where subtasks differ in what they have to agree on.
+    """
     return Collected(
         operators={name: _complete(name, answers.operators.get(name, ()), parallelism) for name in operators},
         sinks=_sinks(answers, sinks),
@@ -75,7 +78,19 @@ def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tup
             f"handles seen by subtask: {seen}. A limit or a filter that is always false after the operator can cause "
             "this, or a stage run twice."
         )
-    return tuple(sorted(handles, key=lambda handle: handle.subtask))
+    in_order = tuple(sorted(handles, key=lambda handle: handle.subtask))
+    _check_agreement(operator, in_order)
+    return in_order
+
+
+def _check_agreement(operator: str, handles: Sequence[Handle]) -> None:
+    differing = [handle.subtask for handle in handles if handle.agreed != handles[0].agreed]
+    if differing:
+        raise AuthorError(
+            f"Operator {operator!r}: process_broadcast() wrote other broadcast state on subtask {differing[0]} than on "
+            "subtask 0. Every subtask holds the same: let it depend on the control row and on broadcast state alone, "
+            "not on ctx.subtask, the clock, chance or the order of a set."
+        )
 
 
 def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:

@@ -9,7 +9,7 @@ and each input's other columns under names of its own (:func:`epochal.tasks.inpu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, reduce
@@ -152,11 +152,17 @@ def _tagged(frame: DataFrame, number: int, input: Input, key: Sequence[Column]) 
     return frame.selectExpr(*columns)
 
 
-def in_every_column(frame: DataFrame, first: Sequence[str] = ()) -> list[SparkColumn]:
-    """What to sort ``frame`` by so that its order is that of its rows alone: columns ``first``, then all others."""
+def in_every_column(
+    frame: DataFrame, first: Sequence[str] = (), named: Callable[[str], str] = str
+) -> list[SparkColumn]:
+    """What to sort ``frame`` by so that its order is that of its rows alone: columns ``first``, then all others.
+
+    ``named``: how its columns are called where they are sorted.
+    """
     leading = {name.casefold() for name in first}
     others = [field for field in frame.schema if field.name.casefold() not in leading]
-    return [*(_column(name) for name in first), *(_sortable(_column(field.name), field.dataType) for field in others)]
+    rest = (_sortable(_column(named(field.name)), field.dataType) for field in others)
+    return [*(_column(named(name)) for name in first), *rest]
 
 
 def _column(name: str) -> SparkColumn:

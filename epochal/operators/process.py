@@ -102,39 +102,41 @@ class ProcessWork:
     needs_order: ClassVar[bool] = True
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        calls = _Calls(self, subtask)
+        calls = KeyedCalls(self.process, self.columns, subtask)
+        bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
             for chunk in whole_keys(rows, subtask.key_names, self.chunk_rows):
                 yield calls.process(chunk)
 
 
-class _Calls:
-    """The author's object in one subtask, with its states bound to the current key."""
+class KeyedCalls:
+    """The author's object in one subtask, with its keyed states at the current key. To be bound by whoever makes it."""
 
-    def __init__(self, work: ProcessWork, subtask: Subtask) -> None:
-        self._columns = work.columns
+    def __init__(self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask) -> None:
+        self._columns = columns
         self._subtask = subtask
         self._context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
         self._cursor = Cursor()
         self._output = OutputRows(subtask.operator, subtask.output)
         tables = {table.id: table for table in subtask.tables}
-        self._states: dict[str, KeyedValue | KeyedList | KeyedMap] = {}
-        for name in declared_states(work.process):
+        self.keyed: dict[str, KeyedValue | KeyedList | KeyedMap] = {}
+        for name, state in declared_states(process).items():
+            if not state.scope.has_key:
+                continue
             table = tables[f"{subtask.operator}.{name}"]
             view = subtask.transaction.view(table.id)
-            self._states[name] = KEYED_STATES[table.kind](table, view, subtask.max_parallelism, self._cursor)
+            self.keyed[name] = KEYED_STATES[table.kind](table, view, subtask.max_parallelism, self._cursor)
         try:
-            self.author = work.process()
+            self.author = process()
         except Exception as error:
-            raise author_error(f"Operator {subtask.operator!r}, making {work.process.__name__}", error) from error
-        bind(self.author, self._states)
+            raise author_error(f"Operator {subtask.operator!r}, making {process.__name__}", error) from error
 
     def process(self, chunk: Chunk) -> pa.RecordBatch:
         keys = self._keys(chunk)
-        for state in self._states.values():
+        for state in self.keyed.values():
             state.begin(keys)
         self._call_each(keys, chunk)
-        for state in self._states.values():
+        for state in self.keyed.values():
             changes = state.changes()
             if changes is not None:
                 self._subtask.transaction.stage(state.table.id, changes)

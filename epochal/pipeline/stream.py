@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation
+from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
 from epochal.declarations.names import check_name, listed, name_of_class
@@ -24,6 +25,7 @@ from epochal.operators.distinct import DistinctOperator
 from epochal.operators.process import ProcessOperator
 from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
+from epochal.operators.process_broadcast import ProcessBroadcastOperator
 from epochal.pipeline import verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import NodeId, OperatorNode, SinkNode, TransformNode
@@ -154,6 +156,33 @@ class Stream(Relation):
             raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
         return KeyedStream(self._builder, self._node, columns)
 
+    def connect(self, control: Stream, *, broadcast: bool, order_by: str | Sequence[str] = ()) -> ConnectedStreams:
+        """Put a control stream beside this one: every subtask gets all of its rows, in the order of ``order_by``.
+
+        Go on with ``key_by(..).process(..)``, which takes a :class:`~epochal.declarations.broadcast.BroadcastProcess`.
+        """
+        if not isinstance(control, Stream):
+            raise PipelineError(f"connect() takes a stream of this pipeline, not {type(control).__name__}.")
+        self._check_same_pipeline(control, "connect")
+        if broadcast is not True:
+            raise PipelineError(
+                "connect() gives every subtask all rows of the control stream: say broadcast=True. To give each key "
+                "its own rows of both streams, union() them."
+            )
+        columns = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        if not columns or not all(columns):
+            raise PipelineError(
+                "connect() needs order_by: the columns of the control stream that say in which order its rows hold, "
+                "such as order_by='at'. Without them every subtask would take them in another order."
+            )
+        if control._node == self._node:
+            raise PipelineError(
+                "connect() was given the stream itself as its control stream: every subtask would get all of its rows. "
+                "Read the rows that control from a stream of their own, or filter them: "
+                "connect(stream.where(..), ..)."
+            )
+        return ConnectedStreams(self, control, columns)
+
     def process_any(self, process: type[UnkeyedProcess], name: str | None = None, **settings: Any) -> Stream:
         """Call ``process`` once per subtask and epoch, without a key, over rows that are dealt to the subtasks in turn.
 
@@ -238,6 +267,44 @@ class KeyedStream:
 
     def _operator(self, operator: Operator) -> Stream:
         return _operator(self._builder, (self._node,), operator)
+
+
+class ConnectedStreams:
+    """A stream and its control stream."""
+
+    def __init__(self, stream: Stream, control: Stream, order_by: tuple[str, ...]) -> None:
+        self._stream = stream
+        self._control = control
+        self._order_by = order_by
+
+    def key_by(self, *columns: str) -> ConnectedKeyedStreams:
+        """Group the stream, not its control stream, by these columns. As :meth:`Stream.key_by`."""
+        return ConnectedKeyedStreams(self._stream.key_by(*columns), self._control, self._order_by)
+
+
+class ConnectedKeyedStreams:
+    """A keyed stream and its control stream."""
+
+    def __init__(self, stream: KeyedStream, control: Stream, order_by: tuple[str, ...]) -> None:
+        self._stream = stream
+        self._control = control
+        self._order_by = order_by
+
+    def process(self, process: type[BroadcastProcess], name: str | None = None, **settings: Any) -> Stream:
+        """Call ``process_broadcast`` for each control row on every subtask, then ``process`` for each key.
+
+        State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes.
+        """
+        operator = _operator_name(name, process)
+        with _of_operator(operator):
+            check_broadcast(process)
+            configured = with_settings(process, settings)
+        stream = self._stream
+        return _operator(
+            stream._builder,
+            (stream._node, self._control._node),
+            ProcessBroadcastOperator(operator, stream._keys, self._order_by, configured),
+        )
 
 
 def _operator(builder: Builder, inputs: tuple[NodeId, ...], operator: Operator) -> Stream:

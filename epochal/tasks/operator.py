@@ -52,6 +52,13 @@ class DueTimes:
         self.earliest = self.earliest.earliest(Due(event=event, processing=processing))
 
 
+class Agreement:
+    """What every subtask must come to alike: ``digest`` goes with the handle, and E3 compares them."""
+
+    def __init__(self) -> None:
+        self.digest: str | None = None
+
+
 @dataclass(frozen=True)
 class Subtask:
     """What T2 sees of one subtask: who it is, what the epoch runs with, its tables, its transaction."""
@@ -65,6 +72,7 @@ class Subtask:
     output: pa.Schema
     transaction: StateTransaction
     due: DueTimes
+    agreement: Agreement
 
     @property
     def subtask(self) -> int:
@@ -129,17 +137,17 @@ class OperatorTask:
 
     def _serve(self, subtask: int, rows: Iterator[pa.RecordBatch], reporting: Reporting) -> Iterator[pa.RecordBatch]:
         epoch = self.epoch.epoch
-        transaction, due = self.backend.start(self._scope(subtask)), DueTimes()
+        transaction, due, agreement = self.backend.start(self._scope(subtask)), DueTimes(), Agreement()
         try:
             points.OPENED.hit(epoch)
             reporting.step = "T2"
-            for batch in self.work.run(self._subtask(subtask, transaction, due), rows):
+            for batch in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
                 if batch.num_rows and not self.silent:
                     yield self._with_control(batch)
             points.PROCESSED.hit(epoch)
             reporting.step = "T3"
             points.BEFORE_PRE_COMMIT.hit(epoch)
-            handle = _with_due(transaction.pre_commit(), due.earliest)
+            handle = _completed(transaction.pre_commit(), due.earliest, agreement)
         except BaseException:
             transaction.discard()
             raise
@@ -151,7 +159,7 @@ class OperatorTask:
             self.epoch, self.operator, subtask, self.parallelism, self.max_parallelism, self.tables, self.chains
         )
 
-    def _subtask(self, subtask: int, transaction: StateTransaction, due: DueTimes) -> Subtask:
+    def _subtask(self, subtask: int, transaction: StateTransaction, due: DueTimes, agreement: Agreement) -> Subtask:
         return Subtask(
             self.operator,
             self.epoch,
@@ -162,6 +170,7 @@ class OperatorTask:
             self.output,
             transaction,
             due,
+            agreement,
         )
 
     def _with_control(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -174,5 +183,7 @@ class OperatorTask:
         return pa.RecordBatch.from_arrays([*nulls, *control], schema=self.schema)
 
 
-def _with_due(handle: Handle, due: Due) -> Handle:
-    return handle if due.nothing else handle.model_copy(update={"due": due})
+def _completed(handle: Handle, due: Due, agreement: Agreement) -> Handle:
+    """The backend's handle with what the work has to say beside."""
+    beside = {"due": None if due.nothing else due, "agreed": agreement.digest}
+    return handle.model_copy(update={name: value for name, value in beside.items() if value is not None})

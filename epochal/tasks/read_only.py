@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from epochal.declarations.broadcast import BroadcastProcess
 from epochal.declarations.keyed import BatchFunction, KeyedProcess
 from epochal.declarations.state import StateDeclaration
 from epochal.declarations.unkeyed import UnkeyedProcess
@@ -23,7 +24,7 @@ MOST_ELEMENTS = 10_000
 """Larger containers are not compared: that would cost as much as the work itself."""
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
-_BASES = (KeyedProcess, UnkeyedProcess, BatchFunction, object)
+_BASES = (KeyedProcess, BroadcastProcess, UnkeyedProcess, BatchFunction, object)
 
 
 @contextmanager

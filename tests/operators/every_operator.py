@@ -13,7 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, UnkeyedProcess, ValueState
+from epochal import (
+    BatchFunction,
+    BroadcastProcess,
+    KeyedProcess,
+    ListState,
+    MapState,
+    Pipeline,
+    UnkeyedProcess,
+    ValueState,
+)
 from epochal.connectors import console, generator
 from epochal.pipeline.stream import Stream
 
@@ -83,6 +92,30 @@ class Kept(UnkeyedProcess):
             yield row.number, row.key
 
 
+class Weighted(BroadcastProcess):
+    """Rows weighed by what control rows have said so far; the control rows are some of the rows."""
+
+    weights = MapState(key="digit int", value="weight bigint", scope="broadcast")
+    total = ValueState("total bigint")
+    output = "key string, number bigint, weight bigint, total bigint"
+    order_by = "number"
+
+    def process_broadcast(self, row: Any, ctx: Any) -> Iterator[Any]:
+        self.weights.put(row.number % 10, 100 + row.number % 10)
+        yield None, row.number, None, None
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            weight = self.weights.get(row.number % 10, 0)
+            self.total.set((self.total.get() or 0) + row.number)
+            yield key.key, row.number, weight, self.total.get()
+
+
+def weighted(rows: Stream) -> Stream:
+    control = rows.where("number % 5 = 0")
+    return rows.connect(control, broadcast=True, order_by="number").key_by("key").process(Weighted)
+
+
 CASES = (
     Case(
         "aggregate",
@@ -94,6 +127,7 @@ CASES = (
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
     Case("process_any", lambda rows: rows.process_any(Kept)),
+    Case("process_broadcast", weighted),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
 )
 

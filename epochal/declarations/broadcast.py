@@ -1,0 +1,64 @@
+"""What authors subclass for a keyed function beside a control stream: rules or prices that every key is to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from epochal.declarations.keyed import Context, KeyedProcess, check_order_by, check_output, check_states
+from epochal.declarations.state import declared_states
+from epochal.errors import PipelineError
+from epochal.state.table import StateScope
+
+
+class BroadcastProcess(KeyedProcess):
+    """A keyed function that a control stream steers through broadcast state. Subclass it::
+
+        class Alerts(BroadcastProcess):
+            limits = MapState(key="kind string", value="most double", scope="broadcast")
+            count = ValueState("alerts bigint")
+            output = "user string, kind string, alerts bigint"
+
+            def process_broadcast(self, row, ctx):
+                self.limits.put(row.kind, row.most)
+
+            def process(self, key, rows, ctx):
+                for row in rows:
+                    if row.amount > self.limits.get(row.kind, float("inf")):
+                        self.count.set((self.count.get() or 0) + 1)
+                        yield key.user, row.kind, self.count.get()
+
+    and connect the streams: ``payments.connect(limits, broadcast=True, order_by="at").key_by("user").process(Alerts)``.
+
+    Every subtask calls ``process_broadcast`` with all of an epoch's control rows, in the order of ``order_by``, and
+    then ``process`` with its keys. Broadcast state is written by ``process_broadcast`` alone, and the same on every
+    subtask: what it writes may depend on control rows and broadcast state only, or the epoch is aborted.
+    """
+
+    def process_broadcast(self, row: Any, ctx: Context) -> Iterable[Any] | None:
+        """Take one control row, a named tuple. What it yields is output as that of ``process``; subtask 0's counts."""
+        raise NotImplementedError
+
+
+SCOPES = (StateScope.KEYED, StateScope.BROADCAST)
+_FIX = "beside a control stream state is keyed or broadcast: leave the scope out, or declare it with scope='broadcast'."
+
+
+def check_broadcast(process: Any) -> None:
+    """Can this class be an operator beside a control stream? Raises ``PipelineError`` with the fix."""
+    if not (isinstance(process, type) and issubclass(process, BroadcastProcess)):
+        shown = f"an instance of {type(process).__name__}" if isinstance(process, BroadcastProcess) else repr(process)
+        raise PipelineError(
+            f"process() of connected streams takes a subclass of BroadcastProcess, not {shown}. Give the class itself."
+        )
+    for name, arguments in (("process", "key, rows, ctx"), ("process_broadcast", "row, ctx")):
+        if getattr(process, name) in (KeyedProcess.process, BroadcastProcess.process_broadcast):
+            raise PipelineError(f"{process.__name__} does not define {name}(self, {arguments}): define it.")
+    check_output(process)
+    check_order_by(process)
+    check_states(process, SCOPES, _FIX)
+
+
+def broadcast_states(process: type[BroadcastProcess]) -> tuple[str, ...]:
+    """The names of the states that every subtask holds alike."""
+    return tuple(name for name, state in declared_states(process).items() if state.scope is StateScope.BROADCAST)
