@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
+from epochal.contracts.conditions import Trigger
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput
 from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT
@@ -89,6 +90,7 @@ class BundleEpoch(_Model):
     parent: EpochKey | None
     version: int | None
     changes: tuple[Change, ...] = ()
+    opened_for: tuple[Trigger, ...] = ()
     counts: EpochCounts = EpochCounts()
     started_at: datetime
     prepared_at: datetime | None

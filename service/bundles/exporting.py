@@ -180,6 +180,7 @@ def _epoch(session: Session, reference: ManifestReference) -> BundleEpoch:
         parent=key_of(row.parent_branch, row.parent_epoch),
         version=row.version or session.get_one(Execution, row.execution).version,
         changes=changes_of(row),
+        opened_for=tuple(row.opened_for or ()),
         counts=EpochCounts(
             rows_in=row.rows_in or 0,
             rows_out=row.rows_out or 0,

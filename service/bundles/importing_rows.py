@@ -197,6 +197,7 @@ class ImportedRows:
                 manifest_sha256=reference.sha256,
                 version=epoch.version,
                 changes=[change.model_dump(mode="json") for change in epoch.changes] or None,
+                opened_for=list(epoch.opened_for) or None,
                 collected_at=None if whole else moment,
                 started_at=epoch.started_at,
                 prepared_at=epoch.prepared_at or epoch.started_at,

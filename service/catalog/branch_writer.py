@@ -125,6 +125,7 @@ class BranchWriter:
             "prepared_at": now(),
             "version": execution.version,
             "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
+            "opened_for": list(terms.opened_for) or None,
             **counts.model_dump(),
         }
         if changed(self._session, prepared.values(values)) == 0:

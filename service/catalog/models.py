@@ -202,8 +202,8 @@ class Attempt(Base):
 class Epoch(Base):
     """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``.
 
-    ``version`` ran it, and ``changes`` took effect with it: known once it is prepared. ``collected_at``: since when its
-    snapshot cannot be read any more.
+    ``version`` ran it, ``changes`` took effect with it, and ``opened_for`` says why: known once it is prepared.
+    ``collected_at``: since when its snapshot cannot be read any more.
     """
 
     __tablename__ = "epochs"
@@ -224,6 +224,7 @@ class Epoch(Base):
     state_bytes: Mapped[int | None] = mapped_column(BigInteger)
     version: Mapped[int | None]
     changes: Mapped[JsonList | None]
+    opened_for: Mapped[JsonList | None]
     collected_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     prepared_at: Mapped[datetime | None]

@@ -51,6 +51,7 @@ def epoch_record(row: Epoch) -> EpochRecord:
         state_bytes=row.state_bytes,
         version=row.version,
         changes=changes_of(row),
+        opened_for=tuple(row.opened_for or ()),
         collected_at=row.collected_at,
         started_at=row.started_at,
         prepared_at=row.prepared_at,

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from epochal.client import Epoch
+from epochal.contracts.conditions import Trigger
 from epochal.service.cli import words
 from epochal.service.cli.lineage_view import LineageView
 from epochal.service.cli.listing import Column, Listing
@@ -19,6 +20,12 @@ from epochal.service.cli.session import connected
 
 app = typer.Typer()
 
+_TRIGGERS: dict[Trigger, str] = {
+    "input": "input",
+    "due": "due time",
+    "in_flight": "records in flight",
+    "command": "command",
+}
 _LOOK = {"started": "yellow", "prepared": "cyan", "committed": "green", "aborted": "red"}
 
 
@@ -86,6 +93,7 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
         Column("delta", numeric=True, optional=True),
         Column("took", numeric=True),
         Column("attempt", numeric=True, optional=True),
+        Column("opened for", optional=True),
         Column("ended", numeric=True),
         Column("why", flexible=True),
     )
@@ -100,6 +108,7 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
             words.size(record.state_bytes),
             "" if took is None else f"{took:.2f} s",
             str(record.attempt),
+            ", ".join(_TRIGGERS[trigger] for trigger in record.opened_for),
             Text(words.age(record.committed_at or record.prepared_at or record.started_at), style="dim"),
             Text("" if record.failure is None else record.failure.message.partition("\n")[0], style="red"),
         )

@@ -197,6 +197,7 @@ def _add_epoch(
             manifest_sha256=snapshot.sha256,
             version=version,
             changes=[change.model_dump(mode="json") for change in store.read_manifest(snapshot).changes],
+            opened_for=["command"],
             rows_in=0,
             rows_out=0,
             state_rows=0,

@@ -10,7 +10,14 @@ from threading import Barrier
 import pytest
 from sqlalchemy import select
 
-from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference, RecoveryPoint
+from epochal.contracts.catalog import (
+    DriverStatus,
+    EpochCounts,
+    EpochTerms,
+    Failure,
+    ManifestReference,
+    RecoveryPoint,
+)
 from epochal.contracts.identity import EpochKey
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced, NotFound
 from epochal.service.catalog.database import Database
@@ -73,7 +80,7 @@ def test_an_epoch_goes_from_started_to_prepared_to_committed(attempt: Callable[[
 
     catalog.open_epoch(1, None)
     started = catalog.epoch(1)
-    catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS)
+    catalog.prepare_epoch(1, None, manifest(branch, 1), COUNTS, EpochTerms(opened_for=("input", "due")))
     prepared = catalog.epoch(1)
     catalog.commit_epoch(1)
     committed = catalog.epoch(1)
@@ -81,6 +88,7 @@ def test_an_epoch_goes_from_started_to_prepared_to_committed(attempt: Callable[[
     assert started is not None and started.state == "started" and started.manifest is None
     assert prepared is not None and prepared.state == "prepared" and prepared.manifest == manifest(branch, 1)
     assert committed is not None and committed.state == "committed" and committed.rows_in == 10
+    assert (started.opened_for, committed.opened_for) == ((), ("input", "due"))
     assert committed.started_at <= committed.prepared_at <= committed.committed_at  # type: ignore[operator]
     assert catalog.epoch(2) is None
 

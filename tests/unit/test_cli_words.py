@@ -224,6 +224,13 @@ def test_no_number_is_cut_at_80_columns() -> None:
         assert text.count(number) == 2, text
 
 
+def test_epochs_say_what_they_were_opened_for_where_there_is_room() -> None:
+    opened = epoch_table([an_epoch(opened_for=["input", "in_flight"]), an_epoch(opened_for=["due"])])
+    wide = drawn(opened, 160)
+    assert "input, records in flight" in wide and "due time" in wide
+    assert "due time" not in drawn(opened, 80)
+
+
 def test_values_of_state_are_never_cut() -> None:
     values = {f"column_{index}": BIG * 10**index for index in range(6)} | {"total": "411522627.6744855963364485596667"}
     row = {"key": {"origin": "JFK", "destination": "LAX"}, "value": values}
