@@ -87,7 +87,8 @@ class AggregateOperator(Operator):
 
     def details(self) -> dict[str, Any]:
         columns = {aggregation.name: str(aggregation.expression) for aggregation in self.aggregations}
-        return {"keys": list(self.keys), "columns": columns}
+        said = {"over_updates": True} if self.over_updates else {}
+        return {"keys": list(self.keys), "columns": columns, **said}
 
     def check(self, frames: Sequence[DataFrame]) -> None:
         for aggregation in self.aggregations:

@@ -21,20 +21,22 @@ from epochal.service.cli.sample import sample_view, take_sample
 QUICK = {"state_backend": "heap", "epoch_interval_seconds": 0.0}
 
 
+def version_of(graph: Graph) -> str:
+    """What tells one version from another where there is no file of code: what its author says, not what follows."""
+    said = describe(graph).model_dump_json(exclude={"nodes": {"__all__": {"stream"}}})
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
 class NotebookRunner(Runner):
     """Spark stays, so that the next call begins at once."""
 
     def run(self, graph: Graph, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
-        # There is no file whose bytes would tell one version from another.
-        version = hashlib.sha256(
-            describe(graph).model_dump_json(exclude={"nodes": {"__all__": {"stream"}}}).encode()
-        ).hexdigest()
 
         @contextmanager
         def starting(application: str, configuration: Configuration) -> Iterator[SparkSession]:
             yield _session(spark, application, configuration)
 
-        return run_locally(Code(graph, version), options, Output.make(as_json=False), starting)
+        return run_locally(Code(graph, version_of(graph)), options, Output.make(as_json=False), starting)
 
     def show(self, graph: Graph, rows: int, sample: int, spark: SparkSession | None) -> None:
         output = Output.make(as_json=False)

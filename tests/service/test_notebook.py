@@ -16,9 +16,10 @@ from epochal.connectors import console, files, generator
 from epochal.engine.settings import Configuration
 from epochal.errors import Conflict, OptionError, PipelineError
 from epochal.pipeline.runner import RunEpoch
+from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.cli.developing import Development, saved
 from epochal.service.cli.directories import held
-from epochal.service.cli.notebook import QUICK
+from epochal.service.cli.notebook import QUICK, version_of
 from epochal.service.cli.output import Output
 
 if TYPE_CHECKING:
@@ -47,6 +48,28 @@ def test_run_goes_on_from_its_directory_and_shows_its_epochs(spark: SparkSession
         pipeline.run(**kept)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="parallelism"):
         pipeline.run(configuration={"parallelism": "many"})
+
+
+def test_code_from_before_kinds_of_stream_goes_on_and_other_code_is_refused(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def updates(**columns: str) -> Pipeline:
+        pipeline = Pipeline("updates")
+        rows = pipeline.read("rows", generator.source({"k": "id % 3"}, bound=30))
+        rows.key_by("k").aggregate("totals", **columns).write("out", files.sink(str(tmp_path / "out")))  # type: ignore[arg-type]
+        return pipeline
+
+    before, now = updates(n="count(*)"), updates(n="count(*)", m="max(k)")
+    kept = tmp_path / "kept"
+    with pytest.raises(PipelineError, match=r"files\.sink\(\.\., mode='updates'\)"):
+        before.run(directory=kept, configuration=QUICK)
+    with pytest.raises(PipelineError, match=r"files\.sink\(\.\., mode='updates'\)"):
+        before.show()
+    standalone_catalog(f"sqlite:///{kept / 'catalog.sqlite'}", "updates", version_of(before.graph()))
+    assert before.run(directory=kept, configuration=QUICK).rows_in == 30
+    assert "This version goes on as before" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(PipelineError, match="Sink 'out' takes append"):
+        now.run(directory=kept, configuration=QUICK)
 
 
 def test_the_authors_session_stays_as_it_is(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from epochal import KeyedProcess, ListState, MapState, Pipeline, StaticTable, Stream, ValueState
 from epochal import functions as F
 from epochal.connectors import console, files, generator
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, PipelineError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.definitions import TableDefinition
 
@@ -142,6 +142,16 @@ def test_what_is_wrong_is_found_with_place_and_fix(
     assert caught.value.message.startswith(place)
     assert part in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_kinds_of_stream_are_checked_before_anything_is_touched(spark: SparkSession) -> None:
+    def over_updates(pipeline: Pipeline, rows: Stream, names: StaticTable) -> None:
+        rows.write("rows", console.sink())
+        nowhere = pipeline.read("nowhere", files.source("/nowhere/at/all", "json", "a int"))
+        nowhere.key_by("a").aggregate("counts", n="count(*)").write("out", files.sink("/nowhere/either"))
+
+    with pytest.raises(PipelineError, match=r"Sink 'out' takes append, and operator 'counts' gives upsert\(a\)"):
+        analyse(made(over_updates).graph(), spark)
 
 
 def test_sinks_are_asked_and_must_not_share_a_target(spark: SparkSession, tmp_path: Path) -> None:

@@ -40,10 +40,11 @@ rows = pipeline.read("rows", generator.source({"sensor": "concat('s', id % 3)"},
 rows.key_by("sensor").process(Count, name="count").write("look", console.sink())
 """
 
-OVER_CHANGES = """
-totals = rows.key_by("sensor").aggregate("totals", n="count(*)")
-totals.key_by("n").aggregate("histogram", sensors="count(*)").write("histogram", console.sink())
+GROWING = """
+totals = rows.key_by("sensor").aggregate("totals", n="count(*)", sensors="count(DISTINCT sensor)")
+totals.where("n > 3").write("totals", console.sink())
 """
+OVER_UPDATES = 'totals.key_by("n").aggregate("histogram", sensors="count(*)")'
 
 
 def pipeline(folder: Path, rate: str = "bound=300", body: str = "pass") -> Path:
@@ -55,12 +56,14 @@ def pipeline(folder: Path, rate: str = "bound=300", body: str = "pass") -> Path:
 def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path: Path) -> None:
     file = pipeline(tmp_path)
     plain = file.read_text()
-    file.write_text(plain + OVER_CHANGES)
+    file.write_text(plain + GROWING)
     shown = alone.spawn("check", file)
     assert shown.code == 0, shown.words
     for part in ["rows", "generator source", "count", "process by sensor", "state count.seen", "look", "console sink"]:
         assert part in shown.output
-    assert shown.words.startswith("warning: Operator 'histogram' aggregates what 'totals' gives")
+    for part in ["generator source  append", "aggregate by sensor  upsert(sensor)", "where(n > 3)  updates"]:
+        assert part in shown.output
+    assert shown.words.startswith("warning: Operator 'totals', column 'sensors'")
     assert shown.words.endswith("counts.py is valid.\n")
     file.write_text(plain.replace('key_by("sensor")', 'key_by("senor")'))
     wrong = alone.spawn("check", file, "--json")
@@ -68,6 +71,10 @@ def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path:
     assert "'count'" in wrong.document["error"]["message"]
     assert "sensor" in wrong.document["error"]["message"]
     assert len(wrong.words.splitlines()) == 1
+    file.write_text(plain + GROWING + OVER_UPDATES)
+    refused = alone.spawn("check", file, "--json")
+    assert refused.code == 1
+    assert "Operator 'histogram' takes append, and operator 'totals'" in refused.document["error"]["message"]
 
 
 def test_check_says_where_the_code_is_wrong(alone: CommandLine, tmp_path: Path) -> None:
