@@ -14,7 +14,9 @@ test's own::
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +36,7 @@ from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.triggers import Step, decide
 from epochal.errors import InvalidInput, SinkError
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
@@ -41,18 +44,27 @@ from epochal.snapshots.base import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from epochal.testing.in_memory import CapturingSink, InMemorySource
+from epochal.testing.local_engine import CLOCK, situation_of
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
 InputRows = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
 
 
 class Harness:
-    """Runs one pipeline in this process. ``spark`` None: a local session is made (or the running one taken)."""
+    """Runs one pipeline in this process. ``spark`` None: a local session is made (or the running one taken).
+
+    ``now``: the time that epochs are opened at, in UTC; without it, the clock's.
+    """
 
     def __init__(
-        self, pipeline: Pipeline | Graph, spark: SparkSession | None = None, configuration: Configuration | None = None
+        self,
+        pipeline: Pipeline | Graph,
+        spark: SparkSession | None = None,
+        configuration: Configuration | None = None,
+        now: Callable[[], datetime] = CLOCK,
     ) -> None:
         self._graph = pipeline if isinstance(pipeline, Graph) else pipeline.graph()
+        self._now = now
         self._configuration = configuration or Configuration(state_backend="heap", epoch_interval_seconds=0)
         self._spark = spark or SparkSession.getActiveSession() or create_session("test", self._configuration)
         self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
@@ -100,7 +112,7 @@ class Harness:
         recovery = Recovery(program, catalog, self._store, self._commits, _no_pause, lambda waiting: None)
         position = recovery.run()
         bases = PendingBases()
-        self._coordinator = Coordinator(current, catalog, self._store, self._commits, position, bases)
+        self._coordinator = Coordinator(current, catalog, self._store, self._commits, position, bases, now=self._now)
         compaction = Compaction(self._store, position, bases, current)
         self._commits.retain = Retention(self._store, current, compaction, self._coordinator.aborted)
 
@@ -114,7 +126,11 @@ class Harness:
                 raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(self._sources)}.")
             self._sources[name].give(self._frame(name, rows))
         slices = self._coordinator.plan_slices(SliceLimits(None))
-        manifest = self._coordinator.run_epoch(slices, ["input"] if slices else ["command"])
+        situation = situation_of(self._coordinator, slices)
+        decision = decide(situation)
+        if decision.step is not Step.OPEN:
+            decision = decide(replace(situation, commanded=True))
+        manifest = self._coordinator.run_epoch(slices, decision.opened_for)
         drain(self._commits, _no_pause, lambda waiting: None)
         scope = EpochScope("test", manifest.key, manifest.attempt, None)
         return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,51 +26,11 @@ from epochal.faults import FaultPoint, injected
 from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec
-from epochal.state.keygroups import key_groups
-from epochal.state.table import Column, StateKind, StateTable
-from epochal.tasks.operator import Subtask
 from epochal.testing.local_engine import LocalOperator, LocalPipeline, attempt, local_process
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-KEY = (Column(name="name", type="string"),)
-ROWS = pa.schema([("name", pa.string()), ("n", pa.int64())])
-REMINDERS = StateTable(
-    id="reminders.at", operator="reminders", kind=StateKind.VALUE, key=KEY, value=(Column(name="at", type="timestamp"),)
-)
-
-
-@dataclass(frozen=True)
-class RemindersWork:
-    """A row sets a reminder ``n`` seconds later; a key is given out, without any row, when its reminder is due."""
-
-    needs_order = False
-
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        now, view = subtask.conditions.epoch_time, subtask.transaction.view(REMINDERS.id)
-        waiting: dict[str, datetime] = {}
-        for group in range(subtask.subtask, subtask.max_parallelism, subtask.ownership.parallelism):
-            keys, values = view.range(group)
-            names = KeyCodec(REMINDERS.key_schema).decode(keys)["name"].to_pylist()
-            waiting |= dict(zip(names, values["at"].to_pylist(), strict=True))
-        fired = {name for name, at in waiting.items() if at <= now}
-        added = {row["name"]: now + timedelta(seconds=row["n"]) for batch in rows for row in batch.to_pylist()}
-        for at in {name: at for name, at in (waiting | added).items() if name in added or name not in fired}.values():
-            subtask.due.add(processing=at)
-        if changed := [*added, *(fired - added.keys())]:
-            subtask.transaction.stage(REMINDERS.id, self._changes(changed, added, subtask.max_parallelism))
-        yield pa.RecordBatch.from_pydict({"name": sorted(fired)}, subtask.output)
-
-    def _changes(self, names: Sequence[str], added: dict[str, datetime], max_parallelism: int) -> pa.Table:
-        keys = pa.table({"name": names}, REMINDERS.key_schema)
-        columns = {
-            "_kg": key_groups(keys, REMINDERS.key_schema, max_parallelism),
-            "_op": ["put" if name in added else "delete" for name in names],
-            "name": names,
-            "at": [added.get(name) for name in names],
-        }
-        return pa.table(columns, REMINDERS.delta_schema)
 
 
 class CountDown(KeyedProcess):
@@ -216,8 +176,7 @@ def crash_at(name: str) -> Any:
 
 @pytest.fixture
 def reminders(tmp_path: Path) -> Application:
-    output = pa.schema([("name", pa.string())])
-    return Application(tmp_path, LocalOperator("reminders", RemindersWork(), KEY, (REMINDERS,), output))
+    return Application(tmp_path, LocalOperator("reminders", RemindersWork(), KEY, (REMINDERS,), OUTPUT))
 
 
 def test_a_time_that_is_due_opens_an_epoch_without_input(reminders: Application) -> None:

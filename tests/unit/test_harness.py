@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from epochal.connectors import console, generator
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.testing import Harness
+from tests.reminders import RemindersOperator
 
 COLUMNS = {"user": "cast(id as string)", "item": "cast(id as string)", "amount": "cast(id as int)"}
 
@@ -130,3 +132,21 @@ def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, par
             found = {(row["user"], row["item"]): (row["total"], row["rows"]) for row in state.to_pylist()}
             assert state.num_rows == len(found)
             assert found == expected
+
+
+def test_an_epoch_without_rows_does_what_is_due(spark: SparkSession) -> None:
+    pipeline = Pipeline("reminders")
+    keyed = pipeline.read("events", generator.source({"name": "cast(id as string)", "n": "id"})).key_by("name")
+    keyed._operator(RemindersOperator()).write("due", console.sink())
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with Harness(pipeline, spark, Configuration(epoch_interval_seconds=0), now=lambda: now[0]) as test:
+        assert rows(test.epoch(events=[("ann", 60), ("bob", 90)])["due"]) == []
+        assert rows(test.epoch()["due"]) == []
+        now[0] += timedelta(seconds=60)
+        test.restart()
+        assert rows(test.epoch()["due"]) == [("ann",)]
+        assert rows(test.state("reminders.at")) == [("bob", now[0] + timedelta(seconds=30))]
+        now[0] += timedelta(seconds=30)
+        assert rows(test.epoch(events=[("cem", 1)])["due"]) == [("bob",)]
+        opened_for = [record.opened_for for record in test._catalog.decided]
+        assert opened_for == [("input",), ("command",), ("due",), ("input", "due")]
