@@ -24,6 +24,7 @@ from epochal.faults import Fault
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.standalone import standalone_epochs
+from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import (
     DriverPlan,
@@ -37,10 +38,11 @@ from epochal.testing.drivers import (
 from epochal.testing.fork_server import ForkServer
 from epochal.testing.invariants import History, wrongly_visible
 from epochal.testing.oracle import KeyedOracle, Row
+from epochal.testing.servers.process import free_port
+from tests.fault import planes
 
 PIPELINE = Path(__file__).with_name("application.py")
 LOCAL_LIFE = "tests.fault.local_life"
-PLANE = "tests.fault.plane_process"
 NAME = "faults"
 SENSORS = 12
 ROWS_PER_FILE = 12
@@ -301,16 +303,72 @@ def stop_without_the_lock(driver: WatchedProcess, application: FaultyApplication
         time.sleep(0.02)
 
 
+def check_that_a_zombie_changes_nothing(
+    application: FaultyApplication,
+    jvm: SparkJvm | None,
+    point: str,
+    shown: Callable[[], object],
+    problems: Callable[[], list[str]],
+) -> None:
+    """A driver is stopped at a point of its commits, and continued past its successor's end: it is fenced.
+
+    ``shown`` is what readers see, which stays as it is then, ``problems`` all that is wrong once it has come to rest.
+    ``jvm``: the zombie's own, where there is Spark.
+    """
+    pause = stopped_at(application, point, None, jvm)
+    zombie = application.start(faults=[pause], jvm=jvm)
+    wait_until_stopped_at(zombie, application, pause)
+    decided = len(application.history.decided)
+    application.feed(2)
+    successor = application.start(epochs=application.files_left)
+    assert successor.wait() == 0, successor.log_end()
+    assert problems() == []
+    assert len(application.history.decided) > decided
+    before = shown()
+
+    zombie.send(signal.SIGCONT)
+    assert zombie.wait() not in (0, -signal.SIGKILL)
+    assert "Fenced" in zombie.log_end()
+    assert shown() == before
+    assert problems() == []
+
+
+def stopped_at(application: FaultyApplication, point: str, epoch: int | None, jvm: SparkJvm | None) -> Fault:
+    """For :func:`wait_until_stopped_at`. With Spark, commits have a thread of their own: another may hold the lock."""
+    if jvm is None:
+        return application.fault(point, "stop", epoch)
+    return application.fault(point, "delay", epoch, seconds=10)
+
+
+def wait_until_stopped_at(driver: WatchedProcess, application: FaultyApplication, fault: Fault) -> None:
+    """Commits sleep, and the process is stopped from outside; or it has stopped itself."""
+    driver.wait_until(lambda: application.fired(fault))
+    if fault.action == "delay":
+        stop_without_the_lock(driver, application)
+    driver.wait_until_stopped()
+
+
 NewApplication = Callable[..., FaultyApplication]
 
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer | None]:
     """What the drivers and control planes of these tests are forked from."""
-    server = driver_server(LOCAL_LIFE, PLANE)
+    server = driver_server(LOCAL_LIFE, planes.PROCESS)
     yield server
     if server is not None:
         server.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of a control plane."""
+    return Settings(data=tmp_path / "data", port=free_port())
+
+
+@pytest.fixture
+def doomed(fork_server: ForkServer | None, tmp_path: Path) -> planes.Doomed:
+    return planes.dooming(fork_server, tmp_path / "plane.log")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """The control plane is killed at each write that a driver asks of the catalog: within the transaction, and after it.
 
-A real control plane and a real driver. The control plane is started again each time; the driver outlives it, and asks
+In the run of all tests a real driver. The control plane is started again each time; the driver outlives it, and asks
 once more for what it has no answer to. In the end the whole history is compared with the sequential oracle.
 """
 
@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from epochal.client import Operation
 from epochal.faults import ENVIRONMENT, Fault, FaultPoint
 from epochal.service.catalog import writes
 from epochal.service.catalog.writes import WRITES, Write
+from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import encoded
 from epochal.testing.invariants import violations
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from tests.fault.conftest import CONFIGURATION, NAME, PIPELINE, Drivers, FaultyApplication
+from tests.fault.planes import SECONDS, Doomed, living
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,6 +38,10 @@ PATIENCE_SECONDS = 300
 LOOK_AGAIN_SECONDS = 0.3
 """To look is to read every manifest, which takes the time of what is waited for."""
 AT_THE_END = (writes.COMPLETE_DIRECTIVE, writes.FINISH_ATTEMPT)
+
+
+def both(write: Write) -> list[FaultPoint]:
+    return [write.written, write.landed]
 
 
 class Life:
@@ -123,16 +130,26 @@ def check(life: Life, *points: FaultPoint) -> None:
     assert violations(life.application.history, life.application.oracles) == []
 
 
-def test_it_dies_at_the_commit_decision(life: Life) -> None:
-    """A sample of the next test: within the transaction, and after it, when the driver has no answer."""
-    points = both(writes.PREPARE_EPOCH)
-    life.application.feed(1)
-    life.begin()
-    life.lives()
-    for point in points:
-        life.dies_in_an_epoch(point)
-    life.lives()
-    check(life, *points)
+@pytest.mark.parametrize("point", both(writes.PREPARE_EPOCH), ids=lambda point: point.name)
+def test_it_dies_at_the_commit_decision(settings: Settings, doomed: Doomed, point: FaultPoint) -> None:
+    """What a driver's client of the catalog sees: the next control plane has the answer, and the epoch is there once.
+
+    Within the transaction, and after it, when the driver has no answer.
+    """
+    with living(settings) as plane:
+        plane.application()
+        driver = plane.driver()
+        driver.catalog._patience_seconds = SECONDS
+        driver.epoch()
+    with ThreadPoolExecutor(1) as calls:
+        with doomed(settings, point.name):
+            number = calls.submit(driver.epoch)
+        with living(settings) as plane:
+            assert number.result(SECONDS) == 2
+            driver.epoch()
+            found = plane.get("/v1/applications/flights/epochs")["items"]
+            assert sorted((item["epoch"], item["state"]) for item in found) == [(n, "committed") for n in (1, 2, 3)]
+            plane.check_counters()
 
 
 @pytest.mark.long
@@ -170,7 +187,3 @@ def test_it_dies_at_every_write(life: Life) -> None:
         assert client.applications.get(NAME).state == "stopped"
     check(life, *abort, *epoch, *begin, *end)
     assert {*abort, *epoch, *begin, *end} == {point for write in WRITES for point in both(write)}
-
-
-def both(write: Write) -> list[FaultPoint]:
-    return [write.written, write.landed]

@@ -24,7 +24,12 @@ from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.oracle import slices
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from tests.fault.conftest import ROWS_PER_FILE, Drivers, FaultyApplication, stop_without_the_lock
+from tests.fault.conftest import (
+    ROWS_PER_FILE,
+    Drivers,
+    FaultyApplication,
+    check_that_a_zombie_changes_nothing,
+)
 from tests.fault.points import OF_THE_LOG, points_of
 from tests.servers import or_skipped
 from tests.waiting import eventually
@@ -222,23 +227,9 @@ def test_the_server_dies_between_prepare_and_commit(application: DatabaseApplica
 @pytest.mark.parametrize("point", ["E5.dbms.applied", "E5.postgresql.before-commit"])
 def test_a_zombie_is_fenced(application: DatabaseApplication, own_jvm: SparkJvm | None, point: str) -> None:
     """Stopped within its transaction, which it would hold open for ever, and continued past its successor's end."""
-    pause = application.fault(point, "delay", application.next_epoch, seconds=5)
-    zombie = application.start(faults=[pause], jvm=own_jvm)
-    zombie.wait_until(lambda: application.fired(pause))
-    stop_without_the_lock(zombie, application)
-    decided = len(application.history.decided)
-    application.feed(2)
-    successor = application.start(epochs=application.files_left)
-    assert successor.wait() == 0, successor.log_end()
-    assert application.violations() == []
-    assert len(application.history.decided) > decided
-    before = application.query(f"SELECT * FROM {ROWS}")
-
-    zombie.send(signal.SIGCONT)
-    assert zombie.wait() not in (0, -signal.SIGKILL)
-    assert "Fenced" in zombie.log_end()
-    assert application.query(f"SELECT * FROM {ROWS}") == before
-    assert application.violations() == []
+    check_that_a_zombie_changes_nothing(
+        application, own_jvm, point, lambda: application.query(f"SELECT * FROM {ROWS}"), application.violations
+    )
 
 
 def test_nobody_ever_sees_half_an_epoch(application: DatabaseApplication, reader: Reader) -> None:
@@ -248,6 +239,7 @@ def test_nobody_ever_sees_half_an_epoch(application: DatabaseApplication, reader
     eventually(lambda: reader.reads > 20)
 
 
+@pytest.mark.long
 def test_with_spark_it_is_killed_with_its_tables_half_committed(
     drivers: Drivers, server: PostgresqlServer, tmp_path: Path
 ) -> None:

@@ -3,13 +3,8 @@ nothing, or goes on."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,73 +12,22 @@ import httpx
 import pytest
 
 from epochal.client import Client
-from epochal.faults import Fault
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
 from epochal.service.retention.operations import GONE_AFTER
 from epochal.service.settings import Settings
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.drivers import planned
-from epochal.testing.fork_server import ForkedProcess, ForkServer
-from tests.fault.conftest import PLANE
+from tests.fault.planes import Doomed, living
 from tests.service import test_collection as collections
-from tests.service.conftest import Plane, StandInSupervisor, free_port, serving
+from tests.service.conftest import Plane, free_port
 from tests.service.lookups import DELAYS, StateDriver, route
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 60
 EXPORTS = ("export.collected", "export.written", "export.named")
 COLLECTIONS = ("G1.listed", "G2.planned", "G3.marked", "G4.file-deleted", "G5.emptied")
 IMPORTS = ("import.member-stored", "import.stored", "import.written", "import.registered")
-
-
-@contextmanager
-def living(settings: Settings) -> Iterator[Plane]:
-    supervisor = StandInSupervisor()
-    with serving(settings, supervisor) as (control, token):
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
-            yield Plane(control, client, settings, supervisor, [])
-
-
-Doomed = Callable[[Settings, str], AbstractContextManager[httpx.Client]]
-
-
-@pytest.fixture
-def doomed(fork_server: ForkServer | None, tmp_path: Path) -> Doomed:
-    """Control planes that are killed at a point; the block ends with the death."""
-
-    @contextmanager
-    def block(settings: Settings, point: str) -> Iterator[httpx.Client]:
-        environment = os.environ | planned([Fault(point, "kill")])
-        process = start(fork_server, [str(settings.data), str(settings.port)], environment, tmp_path / "plane.log")
-        try:
-            headers = {"Authorization": f"Bearer {settings.admin_token_file.read_text().strip()}"}
-            with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as client:
-                deadline = time.monotonic() + SECONDS
-                while True:
-                    with suppress(httpx.TransportError):
-                        if client.get("/readyz").is_success:
-                            break
-                    assert process.poll() is None and time.monotonic() < deadline
-                    time.sleep(0.05)
-                yield client
-                assert process.wait(SECONDS) == -signal.SIGKILL
-        finally:
-            process.kill()
-            process.wait()
-
-    return block
-
-
-def start(
-    server: ForkServer | None, arguments: list[str], environment: dict[str, str], log: Path
-) -> ForkedProcess | subprocess.Popen[bytes]:
-    if server is not None:
-        return server.start(PLANE, arguments, environment, log)
-    return subprocess.Popen([sys.executable, "-m", PLANE, *arguments], env=environment, cwd=ROOT)
 
 
 def with_state(plane: Plane) -> StateDriver:
@@ -107,11 +51,6 @@ def finished(plane: Plane, kind: str) -> dict[str, Any]:
             return dict(found)
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", port=free_port())
 
 
 @pytest.mark.parametrize("point", ["rollback.moving", "rollback.moved"])

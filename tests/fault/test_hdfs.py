@@ -23,7 +23,7 @@ from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import History, violations, visible_rows
 from epochal.testing.oracle import Row, multiset, slices
 from epochal.testing.servers.hdfs import HdfsServer
-from tests.fault.conftest import ORACLES, Drivers, FaultyApplication, stop_without_the_lock
+from tests.fault.conftest import ORACLES, Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
 from tests.fault.points import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
@@ -198,22 +198,10 @@ def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -
 @pytest.mark.parametrize("point", ["E5.hdfs.gathered-one", "E5.hdfs.gathered"])
 def test_a_zombie_changes_nothing(application: HdfsApplication, own_jvm: SparkJvm | None, point: str) -> None:
     """Stopped within its commit, and continued past its successor's end."""
-    pause = application.fault(point, "delay", seconds=5)
-    zombie = application.start(faults=[pause], jvm=own_jvm)
-    zombie.wait_until(lambda: application.fired(pause))
-    stop_without_the_lock(zombie, application)
-    application.feed(2)
-    successor = application.start(epochs=application.files_left)
-    assert successor.wait() == 0, successor.log_end()
-    before = application.shown()
-
-    zombie.send(signal.SIGCONT)
-    assert zombie.wait() not in (0, -signal.SIGKILL)
-    assert "Fenced" in zombie.log_end()
-    assert application.shown() == before
-    assert application.problems() == []
+    check_that_a_zombie_changes_nothing(application, own_jvm, point, application.shown, application.problems)
 
 
+@pytest.mark.long
 def test_with_spark_it_is_killed_half_way_through_a_commit(
     drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path
 ) -> None:

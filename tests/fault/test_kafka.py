@@ -21,7 +21,7 @@ from epochal.testing.invariants import broken_lineage, orphans, unfinished_epoch
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
-from tests.fault.conftest import Drivers, FaultyApplication, stop_without_the_lock
+from tests.fault.conftest import Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
 from tests.fault.points import OF_THE_LOG, points_of
 from tests.waiting import eventually
 
@@ -153,21 +153,9 @@ def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: s
 @pytest.mark.parametrize("point", ["E5.kafka.marked", "E5.kafka.fenced"])
 def test_a_zombie_is_fenced(application: KafkaApplication, own_jvm: SparkJvm | None, point: str) -> None:
     """Stopped within its transaction, or as it took over, and continued past its successor's end."""
-    pause = application.fault(point, "delay", seconds=5)
-    zombie = application.start(faults=[pause], jvm=own_jvm)
-    zombie.wait_until(lambda: application.fired(pause))
-    stop_without_the_lock(zombie, application)
-    application.feed(2)
-    successor = application.start(epochs=application.files_left)
-    assert successor.wait() == 0, successor.log_end()
-    assert application.violations() == []
-    before = application.records(application.rows)
-
-    zombie.send(signal.SIGCONT)
-    assert zombie.wait() not in (0, -signal.SIGKILL)
-    assert "Fenced" in zombie.log_end()
-    assert application.records(application.rows) == before
-    assert application.violations() == []
+    check_that_a_zombie_changes_nothing(
+        application, own_jvm, point, lambda: application.records(application.rows), application.violations
+    )
 
 
 def test_the_reader_sees_what_is_committed(application: KafkaApplication) -> None:
@@ -177,6 +165,7 @@ def test_the_reader_sees_what_is_committed(application: KafkaApplication) -> Non
     assert application.violations() == []
 
 
+@pytest.mark.long
 def test_with_spark_it_is_killed_with_a_transaction_open(
     drivers: Drivers, kafka_server: KafkaServer, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import violations, visible_epochs
-from tests.fault.conftest import stop_without_the_lock
+from tests.fault.conftest import stopped_at, wait_until_stopped_at
 
 if TYPE_CHECKING:
     from tests.fault.conftest import FaultyApplication, NewApplication
@@ -79,16 +79,9 @@ def test_a_zombie_is_fenced_and_leaves_nothing(
 
 def haunt(application: FaultyApplication, point: str, jvm: SparkJvm | None) -> None:
     epoch = application.next_epoch
-    if point in IN_THE_BACKGROUND:
-        # Commits sleep, the process is stopped from outside; they go on when it is continued.
-        pause = application.fault(point, "delay", epoch, seconds=10 if jvm else 5)
-    else:
-        pause = application.fault(point, "stop", epoch)
+    pause = stopped_at(application, point, epoch, jvm if point in IN_THE_BACKGROUND else None)
     zombie = application.start(faults=[pause], jvm=jvm)
-    zombie.wait_until(lambda: application.fired(pause))
-    if point in IN_THE_BACKGROUND:
-        stop_without_the_lock(zombie, application)
-    zombie.wait_until_stopped()
+    wait_until_stopped_at(zombie, application, pause)
 
     successor = application.start(epochs=1)
     assert successor.wait() == 0, successor.log_end()
