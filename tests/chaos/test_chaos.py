@@ -31,6 +31,6 @@ def servers(database: PostgresqlServer, hdfs_server: HdfsServer, kafka_server: K
 
 @pytest.mark.parametrize("seed", [1])
 def test_whatever_happens_every_record_is_in_every_sink_once(seed: int, servers: Servers, tmp_path: Path) -> None:
-    report = History(seed, tmp_path, servers).live(lives=4)
+    report = History(seed, tmp_path, servers).live(lives=3)
     assert report.violations == []
     assert report.fired.total() > 0

@@ -5,13 +5,22 @@ from __future__ import annotations
 import pytest
 
 from epochal.errors import Conflict, EpochalError, IncompatibleState, OptionError
-from tests.reconfiguration.conftest import PIPELINE, RAISING, WITH_COUNT, WITHOUT_LONGEST, Sensors
+from tests.reconfiguration.conftest import PIPELINE, RAISING, SENSORS, WITH_COUNT, WITHOUT_LONGEST, Sensors
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_the_parallelism_changes_up_and_down_without_a_restart(sensors: Sensors) -> None:
+def test_a_running_application_changes_in_every_way_without_a_restart(sensors: Sensors) -> None:
+    """One driver, from the first version to the last: each change takes seconds, a driver of its own as many again."""
     sensors.feed()
+    the_parallelism_changes_up_and_down(sensors)
+    a_first_epoch_that_fails_brings_the_version_before_back(sensors)
+    an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors)
+    what_would_lose_state_is_refused_until_it_is_consented_to(sensors)
+    assert sensors.attempts() == 1
+
+
+def the_parallelism_changes_up_and_down(sensors: Sensors) -> None:
     epochs = []
     for parallelism in (4, 3, 1):
         operation = sensors.done(sensors.handle.versions.rescale(parallelism, message="more work"))
@@ -26,38 +35,64 @@ def test_the_parallelism_changes_up_and_down_without_a_restart(sensors: Sensors)
     assert manifest.parallelism == 3
 
 
-def test_an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sensors) -> None:
+def a_first_epoch_that_fails_brings_the_version_before_back(sensors: Sensors) -> None:
+    (before, *_) = sensors.handle.versions.list()
+    version = sensors.handle.versions.create(sensors.artifact(RAISING))
+    with pytest.raises(EpochalError, match="this version is wrong"):
+        sensors.done(version.operation)
+    given_up = sensors.handle.versions.list()[0]
+    assert given_up.number == before.number + 1 and given_up.failure is not None
+    assert sensors.client.applications.get(sensors.name).version == before.number
+    sensors.until(lambda: sensors.events_in_state() == len(sensors.rows))
     sensors.feed()
+    sensors.check()
+
+
+def an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sensors) -> None:
     version = sensors.handle.versions.create(sensors.artifact(WITH_COUNT), message="count what was seen")
     assert version.operation is not None
     upgraded = sensors.done(version.operation).result["epoch"]
     before = {sensor: row["longest"] for sensor, row in sensors.state("longest.state").items()}
     assert {row["seen"] for row in sensors.state("longest.state").values()} == {0}
-    sensors.feed(230)
+    sensors.feed(10 * SENSORS)
     sensors.check()
     assert {row["seen"] for row in sensors.state("longest.state").values()} == {10}
     assert all(row["longest"] >= before[sensor] for sensor, row in sensors.state("longest.state").items())
     change = sensors.changes(upgraded)["upgrade"]
     assert (change["message"], change["version"], change["tables"]) == (
         "count what was seen",
-        2,
+        version.number,
         {"longest.state": "evolved"},
     )
-    assert sensors.attempts() == 1
-    assert sensors.client.applications.get(sensors.name).version == 2
+    assert sensors.client.applications.get(sensors.name).version == version.number
 
 
-def test_a_first_epoch_that_fails_brings_the_version_before_back(sensors: Sensors) -> None:
+def what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) -> None:
+    versions = [version.number for version in sensors.handle.versions.list()]
+    artifact = sensors.artifact(WITHOUT_LONGEST)
+    report = sensors.handle.versions.preflight(artifact)
+    assert not report.ok and "allow_dropped_state = ['longest.state']" in report.comparison.problems[0]
+    with pytest.raises(IncompatibleState, match=r"longest\.state"):
+        sensors.handle.versions.create(artifact)
+    with pytest.raises(OptionError, match="max_parallelism"):
+        sensors.handle.versions.rescale(9)
+    now = sensors.client.applications.get(sensors.name)
+    with pytest.raises(OptionError, match="epochal rekey"):
+        sensors.handle.versions.create(configuration={**now.configuration, "max_parallelism": 16})
+    assert [version.number for version in sensors.handle.versions.list()] == versions
+    consenting = {**now.configuration, "allow_dropped_state": ["longest.state"]}
+    version = sensors.handle.versions.create(artifact, configuration=consenting)
+    sensors.done(version.operation)
     sensors.feed()
-    version = sensors.handle.versions.create(sensors.artifact(RAISING))
-    with pytest.raises(EpochalError, match="this version is wrong"):
-        sensors.done(version.operation)
-    given_up = sensors.handle.versions.list()[0]
-    assert given_up.number == 2 and given_up.failure is not None
-    assert sensors.client.applications.get(sensors.name).version == 1
-    sensors.until(lambda: sensors.events_in_state() == len(sensors.rows))
-    sensors.feed()
-    sensors.check()
+    assert [table.table for table in sensors.handle.state_tables()] == ["totals"]
+
+
+@pytest.mark.long
+def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
+    narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
+    with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
+        sensors.handle.versions.create(sensors.artifact(narrowed))
+    assert [version.number for version in sensors.handle.versions.list()] == [1]
 
 
 @pytest.mark.long
@@ -76,29 +111,6 @@ def test_parameters_and_settings_change_at_a_boundary_too(sensors: Sensors) -> N
     wanted = sum(row["value"] for row in rows[:46]) + 3 * sum(row["value"] for row in rows[46:])
     assert sum(row["total"] for row in sensors.state("totals").values()) == wanted
     assert sensors.attempts() == 1
-
-
-def test_what_would_lose_state_is_refused_and_nothing_is_changed(sensors: Sensors) -> None:
-    sensors.feed()
-    artifact = sensors.artifact(WITHOUT_LONGEST)
-    report = sensors.handle.versions.preflight(artifact)
-    assert not report.ok and "allow_dropped_state = ['longest.state']" in report.comparison.problems[0]
-    with pytest.raises(IncompatibleState, match=r"longest\.state"):
-        sensors.handle.versions.create(artifact)
-    narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
-    with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
-        sensors.handle.versions.create(sensors.artifact(narrowed))
-    with pytest.raises(OptionError, match="max_parallelism"):
-        sensors.handle.versions.rescale(9)
-    now = sensors.client.applications.get(sensors.name)
-    with pytest.raises(OptionError, match="epochal rekey"):
-        sensors.handle.versions.create(configuration={**now.configuration, "max_parallelism": 16})
-    assert [version.number for version in sensors.handle.versions.list()] == [1]
-    consenting = {**now.configuration, "allow_dropped_state": ["longest.state"]}
-    version = sensors.handle.versions.create(artifact, configuration=consenting)
-    sensors.done(version.operation)
-    sensors.feed()
-    assert [table.table for table in sensors.handle.state_tables()] == ["totals"]
 
 
 @pytest.mark.long
