@@ -28,6 +28,11 @@ view of the operator's state tables at the parent epoch, and turns a task's chan
 cache: it catches up from the chain of deltas that each :class:`StateTaskScope` brings, and may be lost at any time.
 Begin with :class:`epochal.backends.delta.DeltaBackend`, which does all but the views.
 
+A view speaks Arrow: ``lookup`` of many keys, ``ranges`` of many ranges of keys, both over several key groups at once;
+``range``, ``scan`` and ``get`` are made of these. Keys are the bytes of :class:`epochal.state.codec.KeyCodec`, in whose
+order, null first, ranges lie; values are the columns of ``StateTable.value_schema``. A local store that keeps values as
+bytes begins with :class:`EncodedView`, to which it only says what it finds in one key group.
+
 Raise :class:`epochal.errors.EpochalError` subclasses that say what happened, to what, and what to do; translate the
 errors of the client library at the one place that calls it.
 
@@ -50,11 +55,12 @@ does not say takes every kind but ``changes``.
 """
 
 from epochal.backends.delta import DeltaBackend, DeltaTransaction, OpenView
+from epochal.backends.encoded_view import EncodedView
 from epochal.contracts.backend import Backend, SinkBackend, SinkTransaction, Transaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.registry import SINKS, STATE_BACKENDS
-from epochal.contracts.state import KeyGroups, StateBackend, StateTaskScope, StateTransaction, StateView
+from epochal.contracts.state import KeyGroups, StateBackend, StateRows, StateTaskScope, StateTransaction, StateView
 from epochal.contracts.stream_kind import Accepted, Kind, StreamKind
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
@@ -69,9 +75,11 @@ __all__ = [
     "StateBackend",
     "StateTransaction",
     "StateView",
+    "StateRows",
     "DeltaBackend",
     "DeltaTransaction",
     "OpenView",
+    "EncodedView",
     "Handle",
     "EpochKey",
     "EpochScope",

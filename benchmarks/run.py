@@ -28,6 +28,7 @@ from benchmarks.result import Result
 MEASURES = (
     "aggregate",
     "process",
+    "state_views",
     "snapshot",
     "small_epoch",
     "lookups",

@@ -27,7 +27,7 @@ from epochal.connectors import console, generator
 from epochal.pipeline.stream import Stream
 
 Row = Mapping[str, Any]
-COLUMNS = {"key": "cast(id AS string)", "number": "id", "amount": "cast(id AS decimal(12,2))"}
+COLUMNS = {"key": "nullif(cast(id AS string), '')", "number": "id", "amount": "cast(id AS decimal(12,2))"}
 KEYS = 7
 
 
@@ -133,6 +133,7 @@ CASES = (
 
 
 def some_rows(seed: int, count: int = 60) -> list[Row]:
-    """Rows whose ``number`` rises, so that their order is that of any cut into epochs."""
+    """Rows whose ``number`` rises, so that their order is that of any cut into epochs. One of the keys is null."""
     choose = random.Random(seed)
-    return [{"key": f"k{choose.randrange(KEYS)}", "number": n, "amount": Decimal(n % 9) / 4} for n in range(count)]
+    keys = [None, *(f"k{number}" for number in range(1, KEYS))]
+    return [{"key": choose.choice(keys), "number": n, "amount": Decimal(n % 9) / 4} for n in range(count)]

@@ -16,13 +16,14 @@ from tests.service.lookups import DELAYS, StateDriver, route
 
 EXPORT = "/v1/applications/flights/export"
 SECONDS = 30
+NOWHERE: dict[str, Any] = {"origin": None, "destination": None, "flights": 7, "worst": None}
 
 
 def with_state(plane: Plane, epochs: int = 3, **more: Any) -> StateDriver:
     plane.application(**more)
     driver = StateDriver(plane, tables=(DELAYS,))
     for number in range(1, epochs + 1):
-        driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0)]))
+        driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0), NOWHERE]))
     return driver
 
 

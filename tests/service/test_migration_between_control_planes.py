@@ -46,6 +46,7 @@ def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other
     assert done["result"]["parent"] == {"branch": driver.driver.point.branch, "epoch": 3}
     assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
     assert value(other, "flights", "JFK", "LAX", epoch=1) == {"flights": 1, "worst": 1.0}
+    assert other.get("/v1/applications/flights/state/delays/keys/%00,%00")["value"] == {"flights": 7, "worst": None}
     assert [item["epoch"] for item in other.get("/v1/applications/flights/epochs")["items"]] == [3, 2, 1]
     assert set(files(other)) == {path for path in files(plane) if not path.endswith(".tmp")}
     assert other.get("/v1/imports")["items"] == []
