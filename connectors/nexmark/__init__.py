@@ -23,6 +23,7 @@ from epochal.connectors.nexmark import options as read
 from epochal.connectors.nexmark.draws import SEEDS
 from epochal.connectors.nexmark.model import AUCTION, BID, PERSON, Model
 from epochal.connectors.nexmark.source import NexmarkSource
+from epochal.connectors.sink_modes import Mode
 from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
 from epochal.pipeline.options import check_options
@@ -167,6 +168,6 @@ class Parameters(BaseModel, extra="forbid"):
         """The events."""
         return source(**self.model_dump(exclude={"output"}))
 
-    def sink(self) -> SinkDefinition:
-        """Where a query's rows go."""
-        return console.sink() if self.output is None else files.sink(self.output)
+    def sink(self, mode: Mode = "append") -> SinkDefinition:
+        """Where a query's rows go; ``mode="updates"`` is for those that replace earlier ones."""
+        return console.sink() if self.output is None else files.sink(self.output, mode=mode)

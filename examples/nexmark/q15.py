@@ -33,5 +33,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
     pipeline = Pipeline("nexmark-q15")
     events = pipeline.read("events", parameters.source())
     bids = nexmark.bids(events).with_columns(day="date_format(dateTime, 'yyyy-MM-dd')")
-    bids.key_by("day").aggregate("days", **statistics()).write("q15", parameters.sink())
+    bids.key_by("day").aggregate("days", **statistics()).write("q15", parameters.sink(mode="updates"))
     return pipeline

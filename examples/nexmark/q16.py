@@ -34,5 +34,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
         day="date_format(dateTime, 'yyyy-MM-dd')", minute="date_format(dateTime, 'HH:mm')"
     )
     channels = bids.key_by("channel", "day").aggregate("channels", minute="max(minute)", **statistics())
-    channels.write("q16", parameters.sink())
+    channels.write("q16", parameters.sink(mode="updates"))
     return pipeline

@@ -21,5 +21,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
         avg_price="sum(price) div count(*)",
         sum_price="sum(price)",
     )
-    auctions.write("q17", parameters.sink())
+    auctions.write("q17", parameters.sink(mode="updates"))
     return pipeline

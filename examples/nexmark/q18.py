@@ -18,5 +18,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
         .aggregate("last", dateTime="max(dateTime)", bid="max_by(struct(price, channel, url, extra), dateTime)")
     )
     columns = ("bid.price", "bid.channel", "bid.url", "dateTime", "bid.extra")
-    last.select("auction", "bidder", *columns).write("q18", parameters.sink())
+    last.select("auction", "bidder", *columns).write("q18", parameters.sink(mode="updates"))
     return pipeline

@@ -41,5 +41,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
     pipeline = Pipeline("nexmark-q19")
     events = pipeline.read("events", parameters.source())
     top = nexmark.bids(events).key_by("auction").process(TopTen, name="top")
-    top.write("q19", parameters.sink())
+    top.write("q19", parameters.sink(mode="updates"))
     return pipeline

@@ -53,5 +53,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
     )
     changes = rows.key_by("id").process(HighestBid, name="highest")
     averages = changes.key_by("category").aggregate("categories", final="sum(price) div sum(auctions)")
-    averages.write("q4", parameters.sink())
+    averages.write("q4", parameters.sink(mode="updates"))
     return pipeline

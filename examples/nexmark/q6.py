@@ -68,5 +68,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
     )
     highest = rows.key_by("id").process(HighestBid, name="highest")
     averages = highest.key_by("seller").process(LastTen, name="sellers")
-    averages.write("q6", parameters.sink())
+    averages.write("q6", parameters.sink(mode="updates"))
     return pipeline

@@ -62,5 +62,5 @@ def build(parameters: nexmark.Parameters) -> Pipeline:
         "coalesce(auction.id, bid.auction) AS id", "auction", "bid", "dateTime"
     )
     winning = rows.key_by("id").process(WinningBid, name="winning")
-    winning.write("q9", parameters.sink())
+    winning.write("q9", parameters.sink(mode="updates"))
     return pipeline
