@@ -168,9 +168,9 @@ class Directive(_Record):
     """Something the control plane wants of the running driver. Delivered until it is answered by ``complete``.
 
     ``savepoint``: run one epoch now if there is input, a time is due or records are in flight; commit, answer with the
-    head. ``stop``: finish and commit what
-    is running, answer with the head, exit. ``transaction``: see :class:`TransactionOrder`, which is its arguments.
-    ``reconfigure``: go on with another version at an epoch boundary, see :class:`VersionOrder`.
+    head. ``stop``: finish and commit what is running, answer with the head, exit. ``transaction``: see
+    :class:`TransactionOrder`, which is its arguments. ``reconfigure``: go on with another version at an epoch boundary,
+    see :class:`VersionOrder`.
     """
 
     id: str

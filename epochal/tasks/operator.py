@@ -45,11 +45,19 @@ class DueTimes:
     """
 
     def __init__(self) -> None:
-        self.earliest = Due()
+        self._event: datetime | None = None
+        self._processing: datetime | None = None
 
     def add(self, *, event: datetime | None = None, processing: datetime | None = None) -> None:
-        """Something waits for the watermark to reach ``event``, or for the epoch time to reach ``processing``."""
-        self.earliest = self.earliest.earliest(Due(event=event, processing=processing))
+        """Something waits for the watermark to reach ``event``, or for the epoch time to reach ``processing`` (UTC)."""
+        if event is not None and (self._event is None or event < self._event):
+            self._event = event
+        if processing is not None and (self._processing is None or processing < self._processing):
+            self._processing = processing
+
+    @property
+    def earliest(self) -> Due:
+        return Due(event=self._event, processing=self._processing)
 
 
 class Agreement:

@@ -101,6 +101,28 @@ def _accepted_early() -> None:
     change(Coordinator, "_run_and_collect", early)
 
 
+@mutant("engine: a recovery does not know what is due and in flight", SIMULATION)
+def _forgotten_snapshot() -> None:
+    from epochal.engine.recovery import Recovery
+
+    def forgetful(find: Any) -> Any:
+        def wrong(self: Any, point: Any) -> Any:
+            position = find(self, point)
+            position.snapshot = None
+            return position
+
+        return wrong
+
+    change(Recovery, "_find", forgetful)
+
+
+@mutant("engine: the epoch time goes back with a clock", SIMULATION)
+def _falling_epoch_time() -> None:
+    from epochal.engine import coordinator
+
+    change(coordinator, "conditions_after", lambda after: lambda parent, now: after(None, now))
+
+
 @mutant("engine: a missing or doubled handle is not noticed", "tests/unit/test_engine_epoch.py")
 def _uncounted_handles() -> None:
     from epochal.engine import answers

@@ -1,0 +1,44 @@
+"""A trial runs epochs at their own time: state that depends on it comes out as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from epochal import Pipeline
+from epochal.connectors import files
+from epochal.engine.execution import run
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.trial import Tried, run_trial
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.reminders import RemindersOperator
+
+
+def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, name in enumerate(("ann", "bob")):
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"name": name, "n": 3600}))
+    pipeline = Pipeline("reminders")
+    source = files.source(str(tmp_path / "in"), format="json", schema="name string, n bigint", max_files=1)
+    keyed = pipeline.read("events", source).key_by("name")
+    keyed._operator(RemindersOperator()).write("due", files.sink(str(tmp_path / "out")))
+    orders = ExecutionOrders(
+        application="reminders",
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        configuration=Configuration(state_backend="heap"),
+        available_now=True,
+        store=str(tmp_path / "store"),
+        cache_directory=str(tmp_path / "cache"),
+    )
+    state = MemoryCatalogState()
+    run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1))
+    assert [record.opened_for for record in state.decided] == [("input",), ("input",)]
+    assert state.head is not None and SnapshotStore(orders.store).read_manifest(state.head).due.keys() == {"reminders"}
+    tried = Tried(orders, pipeline.graph())
+    report = run_trial(tried, tried, spark, state.head, epochs=2)
+    assert (report.epochs, report.same) == (2, True), report
