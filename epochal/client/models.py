@@ -300,6 +300,7 @@ class StateTable(Answer):
     table: str
     operator: str
     kind: str
+    scope: str = "keyed"
     key: tuple[KeyColumn, ...]
     sub_key: tuple[KeyColumn, ...] = ()
     value: tuple[ValueColumn, ...] = ()

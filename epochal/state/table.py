@@ -164,6 +164,11 @@ class StateTable(BaseModel):
         return self.key + self.sub_key
 
     @cached_property
+    def implied(self) -> dict[str, Any]:
+        """Leading key columns that are the same in every row, so that people leave them out."""
+        return {GROUP.name: 0} if self.scope is StateScope.BROADCAST and self.sub_key else {}
+
+    @cached_property
     def partials(self) -> frozenset[str]:
         """Value columns that are kept for the sake of what is ``shown``; people look at that."""
         return frozenset(name for shown in self.shown for name in shown.kept)

@@ -209,7 +209,7 @@ def _state(tables: Sequence[StateTable]) -> Listing:
     for table in tables:
         view.add(
             Text(table.table, style="bold"),
-            table.kind,
+            _kind(table.kind, table.scope),
             words.count(table.rows),
             _columns([*table.key, *table.sub_key]),
             Text(
@@ -217,6 +217,10 @@ def _state(tables: Sequence[StateTable]) -> Listing:
             ),
         )
     return view
+
+
+def _kind(kind: str, scope: str) -> str:
+    return kind if scope == "keyed" else f"{scope} {kind}"
 
 
 def _columns(columns: Sequence[KeyColumn]) -> str:

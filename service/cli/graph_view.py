@@ -51,7 +51,9 @@ def _label(node: NodeDescription, others: Sequence[str]) -> Text:
         text.append(f"  {node.description.get('kind', '')} {kind}")
         text.append(f"  {words.values(options)}" if options else "", "dim")
     else:
-        text.append(f"  {kind} by {', '.join(node.description.get('keys', ()))}")
+        keys = ", ".join(node.description.get("keys", ()))
+        text.append(f"  {kind} by {keys}" if keys else f"  {kind}")
+        text.append(f"  with {', '.join(others)}" if others else "", "dim")
     _with_stream(text, node)
     if node.columns:
         text.append("  " + ", ".join(f"{name} {type}" for name, type in node.columns.items()), "dim")
@@ -67,10 +69,11 @@ def _state(table: StateTable) -> Text:
         return ", ".join(f"{column.name} {column.type}" for column in of)
 
     computed = [Column(name=column.name, type=column.type) for column in table.shown]
+    kind = table.kind.value if table.scope.has_key else f"{table.scope.value} {table.kind.value}"
     visible = [*(column for column in table.value if column.name not in table.partials), *computed]
     return Text.assemble(
         ("state ", "yellow"),
         (table.id, "bold yellow"),
-        f"  {table.kind.value}: " if table.queryable else f"  {table.kind.value}, not queryable: ",
+        f"  {kind}: " if table.queryable else f"  {kind}, not queryable: ",
         (f"{listed(table.full_key)} → {listed(visible)}", "dim"),
     )

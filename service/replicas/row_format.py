@@ -30,6 +30,7 @@ class RowFormat:
     def __init__(self, table: StateTable) -> None:
         self.table = table
         self._keys = KeyCodec(table.key_schema)
+        self._implied = table.implied
         self._values = RowCodec(table.value_schema)
         self._key_names = [column.name for column in table.full_key]
         self._value_names = [column.name for column in table.value]
@@ -38,12 +39,17 @@ class RowFormat:
         self._takes_fast_keys = all(column.type in _AS_JSON for column in table.full_key)
 
     def path_key(self, path: str) -> tuple[Any, ...]:
-        """The key in a URL path, percent-encoded: the full key, or of list and map state the operator's key alone."""
+        """The key in a URL path, percent-encoded: the full key, or of list and map state the operator's key alone.
+
+        Of broadcast state, the sub-key alone.
+        """
         if self._plain_text and "%" not in path:
             parts = path.split(",")
             if len(parts) == len(self._key_names):
                 return tuple(parts)
         columns = self.table.full_key
+        if self._implied and path.count(",") + 1 == len(self.table.sub_key):
+            return (*self._implied.values(), *key_from_path(path, self.table.sub_key))
         if self.table.sub_key and path.count(",") + 1 == len(self.table.key):
             columns = self.table.key
         return key_from_path(path, columns)
@@ -101,10 +107,10 @@ class RowFormat:
         """
         if not text:
             return b"", 0
-        columns = self.table.full_key
-        leading = columns[: text.count(",") + 1]
+        implied = tuple(self._implied.values())
+        leading = self.table.full_key[len(implied) :][: text.count(",") + 1]
         if not text.endswith("*"):
-            return self._keys.encode_one(key_from_path(text, leading)), len(leading)
+            return self._keys.encode_one((*implied, *key_from_path(text, leading))), len(implied) + len(leading)
         if leading[-1].type != "string":
             raise InvalidKey(
                 f"Column {leading[-1].name!r} is {leading[-1].type}: only of text can a beginning be given."
@@ -112,7 +118,7 @@ class RowFormat:
         key = key_from_path(text[:-1], leading)
         if key[-1] is None:
             raise InvalidKey(f"Column {leading[-1].name!r}: null (%00) has no beginning; leave the * out.")
-        return self._keys.encode_one(key)[:-1], len(leading) - 1
+        return self._keys.encode_one((*implied, *key))[:-1], len(implied) + len(leading) - 1
 
     def owner_of(self, encoded: bytes) -> bytes | None:
         """The operator's key within an encoded key; ``None`` when it does not have all of it."""
@@ -120,6 +126,8 @@ class RowFormat:
 
     def encode_keys(self, keys: Sequence[dict[str, Any]]) -> list[bytes]:
         """Many keys, each an object by column name."""
+        if self._implied:
+            keys = [self._implied | _object(key) for key in keys]
         if self._takes_fast_keys and keys:
             table = self._key_columns(keys)
             if table is not None:

@@ -9,7 +9,7 @@ from pydantic import Field
 from epochal.service.schema import Answer, Body, EpochNumber, Name, UtcTime
 from epochal.service.state.lookups import TableStatus
 from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, Isolation, ReadFrom
-from epochal.state.table import Column, StateKind
+from epochal.state.table import Column, StateKind, StateScope
 
 MOST_KEYS = 10_000
 
@@ -32,6 +32,10 @@ class StateTableView(Answer):
     table: str
     operator: str
     kind: StateKind
+    scope: StateScope = Field(
+        description="`keyed` rows belong to a key. `operator`, `union` and `broadcast` rows have none: their key is "
+        "`_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out."
+    )
     key: list[Column]
     sub_key: list[Column]
     value: list[ValueColumn]
@@ -47,6 +51,7 @@ class StateTableView(Answer):
             table=table.id,
             operator=table.operator,
             kind=table.kind,
+            scope=table.scope,
             key=list(table.key),
             sub_key=list(table.sub_key),
             value=[

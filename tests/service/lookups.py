@@ -15,8 +15,7 @@ from epochal.contracts.source import Slice
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.keygroups import key_groups
-from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.table import Column, StateKind, StateScope, StateTable
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -26,11 +25,20 @@ def columns(text: str) -> tuple[Column, ...]:
     return tuple(Column(name=name, type=type) for name, type in (part.split() for part in text.split(", ") if part))
 
 
-def table(id: str, kind: StateKind, key: str, value: str, sub_key: str = "", queryable: bool = True) -> StateTable:
+def table(
+    id: str,
+    kind: StateKind,
+    key: str,
+    value: str,
+    sub_key: str = "",
+    queryable: bool = True,
+    scope: StateScope = StateScope.KEYED,
+) -> StateTable:
     return StateTable(
         id=id,
         operator=id.partition(".")[0],
         kind=kind,
+        scope=scope,
         key=columns(key),
         sub_key=columns(sub_key),
         value=columns(value),
@@ -113,8 +121,7 @@ class StateDriver:
         names = [column.name for column in (*table.full_key, *table.value)]
         values = {name: [row.get(name) for row in rows] for name in names}
         keys = pa.table({column.name: values[column.name] for column in table.full_key}, schema=table.key_schema)
-        schema = pa.schema([table.key_schema.field(column.name) for column in table.key])
-        groups = key_groups(keys.select(schema.names), schema, MAX_PARALLELISM)
+        groups = table.key_groups(keys, MAX_PARALLELISM)
         put = {column.name for column in table.value}
         operations = ["put" if put & row.keys() else "delete" for row in rows]
         changes = pa.table({"_kg": groups, "_op": operations, **values}, schema=table.delta_schema)
