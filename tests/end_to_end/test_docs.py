@@ -50,6 +50,13 @@ def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
     assert [node.name for node in graph.operators] == ["delays", "streaks", "totals"]
 
 
+@pytest.mark.slow
+def test_operators(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs both of the page's functions, with its assertions."""
+    names = execute(blocks_of("docs/operators.md", "python"), {"__name__": "operators"})
+    assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
+
+
 def test_sources_and_sinks(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
     assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
