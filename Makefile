@@ -33,7 +33,7 @@ test-all: $(READY) ## All tests, also those that take minutes each, and more exa
 	@$(PYTEST) --hypothesis-profile thorough $(TESTS)
 
 lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (on a quiet machine)
-	@$(PYTEST) --hypothesis-profile thorough --write-lengths
+	@$(PYTEST) -n logical --hypothesis-profile thorough --write-lengths
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(patsubst auto,2,$(WORKERS))

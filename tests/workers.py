@@ -41,8 +41,8 @@ def unit_of(file: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """``-n auto``."""
-    return workers(cores(), _memory_bytes())
+    """``-n auto``; ``-n logical`` is one for each core, where tests are to be measured."""
+    return cores() if config.getoption("numprocesses") == "logical" else workers(cores(), _memory_bytes())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -53,6 +53,7 @@ def test_stop_ends_the_children_too(tmp_path) -> None:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_standalone_cluster_has_two_workers_and_stops() -> None:
     try:
         with standalone_cluster() as cluster:

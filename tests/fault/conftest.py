@@ -39,6 +39,7 @@ from epochal.testing.fork_server import ForkServer
 from epochal.testing.invariants import History, wrongly_visible
 from epochal.testing.oracle import KeyedOracle, Row
 from epochal.testing.servers.process import free_port
+from tests.catalogs import new_sqlite_catalog
 from tests.fault import planes
 
 PIPELINE = Path(__file__).with_name("application.py")
@@ -133,6 +134,8 @@ class FaultyApplication:
         self._starts = 0
         for directory in (self.input, folder / "flags", folder / "calls", folder / "run"):
             directory.mkdir(parents=True)
+        if not drivers.spark:
+            new_sqlite_catalog(folder / "run" / "catalog.sqlite")
 
     def feed(self, files: int) -> None:
         """More input files, each an epoch's worth."""
