@@ -99,7 +99,7 @@ def source(
         hot_bidder_ratio=read.whole("hot_bidder_ratio", hot_bidder_ratio, 1, 10**6),
         hot_seller_ratio=read.whole("hot_seller_ratio", hot_seller_ratio, 1, 10**6),
         active_people=read.whole("active_people", active_people, 1, 10**9),
-        in_flight_auctions=read.whole("in_flight_auctions", in_flight_auctions, 1, 10**6),
+        in_flight_auctions=read.whole("in_flight_auctions", in_flight_auctions, 1, 10**5),
     )
     held_back = events is None if paced is None else paced
     rate = events_per_second if held_back else None

@@ -27,7 +27,7 @@ def draws(seed: int, purpose: int, first: int, count: int, blocks: int = 1) -> L
 
 
 def below(lane: Lane, limit: int | Whole) -> Whole:
-    """Whole numbers from 0 to ``limit - 1``, about equally likely; ``limit`` is at most 2^31."""
+    """Whole numbers from 0 to ``limit - 1``, about equally likely; ``limit`` is at most 2^32."""
     return ((lane.astype(np.uint64) * np.asarray(limit, np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
