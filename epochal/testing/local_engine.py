@@ -49,10 +49,10 @@ from epochal.operators.process import ProcessWork
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateTable
 from epochal.tasks.operator import HANDLE, OperatorTask, Work
 from epochal.tasks.sink import SinkTask
+from epochal.testing.local_distribution import LocalInput, LocalShuffle
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +63,17 @@ CLOCK = partial(datetime.now, UTC)
 
 @dataclass(frozen=True)
 class LocalOperator:
-    """An operator that reads the source's rows. ``output``: the columns that its work gives."""
+    """An operator that reads the source's rows. ``output``: the columns that its work gives.
+
+    ``inputs``: how the rows come to its subtasks; one input by key, unless others are given.
+    """
 
     name: str
     work: Work
     key: tuple[Column, ...]
     tables: tuple[StateTable, ...]
     output: pa.Schema
-    order_by: tuple[str, ...] = ()
+    inputs: tuple[LocalInput, ...] = (LocalInput(),)
 
 
 def local_process(
@@ -79,7 +82,7 @@ def local_process(
     """A ``process`` operator over ``rows``. ``output`` says in Arrow what the class declares."""
     tables = tuple(state.table(name, key) for state in declared_states(process).values())
     work = ProcessWork(process, tuple(rows.names))
-    return LocalOperator(name, work, key, tables, output, tuple(process.order_columns()))
+    return LocalOperator(name, work, key, tables, output, (LocalInput(order_by=process.order_columns()),))
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,8 @@ class LocalRunner(EpochRunner):
             output=operator.output,
         )
         outputs, handles = [], []
-        controlled = self._controlled(operator, rows)
+        parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
+        controlled = LocalShuffle(operator.inputs, operator.key, parallelism, maximum).of(rows)
         for subtask in range(self.configuration.parallelism):
             mine = controlled.filter(pa.compute.equal(controlled["_subtask"], subtask))
             answer = pa.Table.from_batches(self.tasks.run(task, mine.to_batches(), subtask), task.schema)
@@ -228,18 +232,6 @@ class LocalRunner(EpochRunner):
         task = SinkTask(sink, self.participants.sinks[sink], plan.scope)
         (answer,) = self.tasks.run(task, rows.to_batches(), partition)
         return Handle.decode(answer.column("handle")[0].as_py())
-
-    def _controlled(self, operator: LocalOperator, rows: pa.Table) -> pa.Table:
-        """Rows and marks with their control columns, in the order that the task needs."""
-        parallelism, key = self.configuration.parallelism, pa.schema([column.to_arrow() for column in operator.key])
-        groups = key_groups(rows.select(key.names).cast(key), key, self.configuration.max_parallelism)
-        controls = {"_mark": pa.nulls(rows.num_rows, pa.int32()), "_subtask": groups % parallelism, "_kg": groups}
-        real = pa.table({**controls, **{name: rows[name] for name in rows.column_names}})
-        numbers = pa.array(range(parallelism), pa.int32())
-        marks = pa.table({"_mark": numbers, "_subtask": numbers}).cast(real.select(["_mark", "_subtask"]).schema)
-        both = pa.concat_tables([real, marks], promote_options="default")
-        order = ["_subtask", "_mark", *key.names, *operator.order_by]
-        return both.sort_by([(name, "ascending") for name in order])
 
 
 def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The application that is upgraded and rescaled while it runs: an aggregate and a process operator over files.
+"""The application that is upgraded and rescaled while it runs: one operator of each scope of state, over files.
 
 It runs as an artifact, so it imports nothing of the tests. Its text is changed by them: see ``version``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from epochal import KeyedProcess, Pipeline, ValueState
+from epochal import BroadcastProcess, KeyedProcess, ListState, MapState, Pipeline, UnkeyedProcess, ValueState
 from epochal.connectors import files
 
 
@@ -28,10 +28,39 @@ class Longest(KeyedProcess):
         yield key.sensor, longest
 
 
+class Kept(UnkeyedProcess):
+    """Every tenth event, in the list of whatever subtask it came to."""
+
+    events = ListState("event bigint", scope="operator")
+    output = "event bigint"
+
+    def process(self, rows, ctx):
+        for row in rows:
+            if row.event % 10 == 0:
+                self.events.append(row.event)
+
+
+class Steered(BroadcastProcess):
+    """What control rows have said last, by digit; how many rows each sensor has had."""
+
+    last = MapState(key="digit int", value="event bigint", scope="broadcast")
+    rows = ValueState("count bigint")
+    output = "sensor string"
+
+    def process_broadcast(self, row, ctx):
+        self.last.put(row.event % 7, row.event)
+
+    def process(self, key, rows, ctx):
+        self.rows.set((self.rows.get() or 0) + len(rows))
+
+
 def build(parameters: Parameters) -> Pipeline:
     pipeline = Pipeline("sensors")
     schema = "event bigint, sensor string, value int"
     events = pipeline.read("events", files.source(f"{parameters.input}/*.json", format="json", schema=schema))
+    events.process_any(Kept, name="kept")
+    control = events.where("event % 5 = 0")
+    events.connect(control, broadcast=True, order_by="event").key_by("sensor").process(Steered, name="steered")
     by_sensor = events.with_columns(value=f"value * {parameters.factor}").key_by("sensor")
     totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)")
     totals.write("out", files.sink(f"{parameters.output}/totals", format="json", mode="updates"))

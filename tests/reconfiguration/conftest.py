@@ -125,6 +125,12 @@ class Sensors:
         }
         longest = {sensor: row["longest"] for sensor, row in self.state("longest.state").items()}
         assert longest == {sensor: max(values) for sensor, values in totals.items()}
+        kept = [row.value["event"] for row in self.handle.state("kept.events").scan_all()]
+        assert sorted(kept) == [row["event"] for row in self.rows if row["event"] % 10 == 0]
+        steered = {row.key["digit"]: row.value["event"] for row in self.handle.state("steered.last").scan_all()}
+        assert steered == {row["event"] % 7: row["event"] for row in self.rows if row["event"] % 5 == 0}
+        counts = {sensor: row["count"] for sensor, row in self.state("steered.rows").items()}
+        assert counts == {sensor: len(values) for sensor, values in totals.items()}
         shown = defaultdict(int)
         for file in sorted((self.folder / "output" / "totals").glob("epoch=*/*.json")):
             for line in file.read_text().splitlines():

@@ -119,7 +119,13 @@ def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
         sensors.feed(69)
     same = sensors.trial()
     assert same.same and same.epochs == 2
-    assert {table.table: table.rows for table in same.tables} == {"totals": 23, "longest.state": 23}
+    assert {table.table: table.rows for table in same.tables} == {
+        "totals": 23,
+        "longest.state": 23,
+        "kept.events": 21,
+        "steered.last": 7,
+        "steered.rows": 23,
+    }
     assert all(sink.committed == sink.before == sink.after > 0 for sink in same.sinks)
     now = sensors.client.applications.get(sensors.name)
     other = sensors.trial(parameters={**now.parameters, "factor": 2})

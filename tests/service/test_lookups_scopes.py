@@ -9,6 +9,7 @@ import pytest
 from epochal import Client
 from epochal.service.cli.main import main
 from epochal.state.table import StateKind, StateScope
+from tests.service.bundles import exported, imported
 from tests.service.lookups import StateDriver, refused, table
 
 if TYPE_CHECKING:
@@ -108,3 +109,13 @@ def test_clients_and_people_see_the_scope(
         with pytest.raises(SystemExit, match="0"):
             main(command)
         assert shown in capsys.readouterr().out
+
+
+def test_it_moves_with_its_application(plane: Plane, driver: StateDriver) -> None:
+    done = imported(plane, exported(plane, epoch=1), name="copy")
+    assert done["state"] == "succeeded", done["error"]
+    copy = "/v1/applications/copy/state/"
+    assert plane.get(copy + "alerts.limits/keys/gin")["value"] == {"most": 50}
+    rows = plane.get(copy + "batches.waiting/scan")["items"]
+    assert [row["value"]["id"] for row in rows] == [10, 12, 20, 11]
+    assert {table["table"]: table["scope"] for table in plane.get(copy[:-1])["items"]}["batches.waiting"] == "operator"

@@ -1,0 +1,88 @@
+"""How rows come to subtasks without Spark: as :mod:`epochal.operators.distribution` has it, on Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.operators.distribution import Distribution
+from epochal.state.keygroups import key_groups, subtask_of
+from epochal.state.table import Column
+from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK
+from epochal.tasks.inputs import carried_name
+
+
+@dataclass(frozen=True)
+class LocalInput:
+    """One input of an operator: all rows, or those in which the boolean column ``where`` is true.
+
+    ``order_by``: the columns that the rows of a subtask, or of a key, are in the order of.
+    """
+
+    distribution: Distribution = Distribution.BY_KEY
+    order_by: tuple[str, ...] = ()
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class LocalShuffle:
+    """The rows of all inputs at their subtasks, with marks and control columns, in the order that a task needs.
+
+    Where there are several inputs, the later ones come first in each subtask.
+    """
+
+    inputs: tuple[LocalInput, ...]
+    key: tuple[Column, ...]
+    parallelism: int
+    max_parallelism: int
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        numbers = pa.array(range(self.parallelism), pa.int32())
+        marks = pa.table({MARK: numbers, SUBTASK: numbers})
+        parts = [self._arranged(number, input, rows) for number, input in enumerate(self.inputs)]
+        both = pa.concat_tables([*parts, marks], promote_options="default")
+        order = [(SUBTASK, "ascending"), (MARK, "ascending")]
+        order += [(INPUT, "descending")] * (len(self.inputs) > 1)
+        order += [(name, "ascending") for name in self._order(rows)]
+        return both.sort_by(order)
+
+    def _arranged(self, number: int, input: LocalInput, rows: pa.Table) -> pa.Table:
+        rows = rows if input.where is None else rows.filter(rows[input.where])
+        groups = pa.nulls(rows.num_rows, pa.int32())
+        match input.distribution:
+            case Distribution.BY_KEY:
+                key = pa.schema([column.to_arrow() for column in self.key])
+                owned = key_groups(rows.select(key.names).cast(key), key, self.max_parallelism)
+                groups, subtasks = pa.array(owned), subtask_of(owned, self.parallelism)
+            case Distribution.TO_ANY:
+                rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
+                subtasks = (np.arange(rows.num_rows) % self.parallelism).astype(np.int32)
+            case Distribution.TO_ALL:
+                subtasks = np.repeat(np.arange(self.parallelism, dtype=np.int32), rows.num_rows)
+                rows = rows.take(pa.array(np.tile(np.arange(rows.num_rows), self.parallelism)))
+                groups = pa.nulls(rows.num_rows, pa.int32())
+        columns = {
+            MARK: pa.nulls(rows.num_rows, pa.int32()),
+            SUBTASK: pa.array(subtasks, pa.int32()),
+            KEY_GROUP: groups,
+        }
+        if len(self.inputs) > 1:
+            columns[INPUT] = pa.repeat(pa.scalar(number, pa.int8()), rows.num_rows)
+        return pa.table({**columns, **{self._name(number, name): rows[name] for name in rows.column_names}})
+
+    def _name(self, number: int, name: str) -> str:
+        by_key = self.inputs[number].distribution is Distribution.BY_KEY
+        if len(self.inputs) == 1 or (by_key and name in {column.name for column in self.key}):
+            return name
+        return carried_name(number, name)
+
+    def _order(self, rows: pa.Table) -> Sequence[str]:
+        names = [column.name for column in self.key]
+        for number, input in enumerate(self.inputs):
+            names += [self._name(number, name) for name in input.order_by]
+            if input.distribution is not Distribution.BY_KEY:
+                names += [self._name(number, name) for name in rows.column_names]
+        return list(dict.fromkeys(names))

@@ -1,0 +1,201 @@
+"""State without a key through the deaths of drivers and aborted epochs, with real tasks, state and recovery."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal import BroadcastProcess, ListState, MapState, UnkeyedProcess, ValueState
+from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
+from epochal.connectors import files
+from epochal.declarations.state import declared_states
+from epochal.engine.job import Participants
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import EpochAborted, Fenced
+from epochal.faults import FaultPoint, injected
+from epochal.operators.distribution import Distribution
+from epochal.operators.process_any import ProcessAnyWork
+from epochal.operators.process_broadcast import ProcessBroadcastWork
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column
+from epochal.tasks.inputs import InputColumns
+from epochal.testing.local_distribution import LocalInput
+from epochal.testing.local_engine import LocalOperator, LocalPipeline, LocalTasks, attempt
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+
+ROWS = pa.schema([("name", pa.string()), ("n", pa.int64()), ("control", pa.bool_())])
+KEY = (Column(name="name", type="string"),)
+NUMBERS = pa.schema([("n", pa.int64())])
+
+
+class Kept(UnkeyedProcess):
+    kept = ListState("n bigint", scope="operator")
+    shared = ListState("n bigint", scope="union")
+    output = "n bigint"
+
+    def process(self, rows: Iterable[Any], ctx: Any) -> Iterable[Any]:
+        for row in rows:
+            self.kept.append(row.n)
+            if row.n % 3 == 0:
+                self.shared.append(row.n)
+        yield (len(self.shared),)
+
+
+class Steered(BroadcastProcess):
+    last = MapState(key="digit int", value="n bigint", scope="broadcast")
+    history = ListState("n bigint", scope="broadcast")
+    seen = ValueState("total bigint")
+    output = "n bigint"
+
+    def process_broadcast(self, row: Any, ctx: Any) -> None:
+        self.last.put(row.n % 4, row.n if not SUBTASKS_DIFFER else ctx.subtask)
+        self.history.append(row.n)
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        self.seen.set((self.seen.get() or 0) + sum(row.n for row in rows))
+        return [(len(self.last.items()),)]
+
+
+SUBTASKS_DIFFER: list[int] = []
+
+
+def tables_of(name: str, process: type, key: tuple[Column, ...]) -> Any:
+    return tuple(state.table(name, key) for state in declared_states(process).values())
+
+
+COLUMNS = tuple(ROWS.names)
+OPERATORS = (
+    LocalOperator(
+        "kept",
+        ProcessAnyWork(Kept, COLUMNS),
+        (),
+        tables_of("kept", Kept, ()),
+        NUMBERS,
+        (LocalInput(Distribution.TO_ANY, ("n",)),),
+    ),
+    LocalOperator(
+        "steered",
+        ProcessBroadcastWork(Steered, InputColumns.of(0, COLUMNS, ("name",), ("name",)), InputColumns.of(1, COLUMNS)),
+        KEY,
+        tables_of("steered", Steered, KEY),
+        NUMBERS,
+        (LocalInput(), LocalInput(Distribution.TO_ALL, ("n",), "control")),
+    ),
+)
+
+
+class Application:
+    def __init__(self, folder: Path, backend: type[HeapBackend] | type[LmdbBackend]) -> None:
+        self.folder, self.backend = folder, backend
+        self.catalog = MemoryCatalogState()
+        self.store = SnapshotStore(str(folder / "store"))
+        self.numbers: list[int] = []
+        (folder / "in").mkdir()
+
+    def give(self, count: int = 12) -> None:
+        numbers = range(len(self.numbers), len(self.numbers) + count)
+        self.numbers += numbers
+        rows = [{"name": f"k{n % 5}", "n": n, "control": n % 2 == 0} for n in numbers]
+        file = self.folder / "in" / f"{len(list((self.folder / 'in').iterdir()))}.json"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run(self, parallelism: int = 2, tolerable: int = 3) -> None:
+        number = self.catalog.attempt + 1
+        configuration = Configuration(
+            parallelism=parallelism, max_parallelism=8, tolerable_failed_epochs=tolerable, compact_after_epochs=3
+        )
+        orders = ExecutionOrders(
+            application="test",
+            execution="one",
+            attempt=number,
+            artifact="none",
+            configuration=configuration,
+            store=self.store.url,
+            cache_directory=str(self.folder / "cache"),
+        )
+        pipeline = LocalPipeline("in", ROWS, OPERATORS, {})
+        schema = "name string, n bigint, control boolean"
+        participants = Participants(
+            sources={"in": files.source(str(self.folder / "in"), format="json", schema=schema, max_files=1).make()},
+            operators={each.name: self.backend(each.name, self.store, orders.cache_directory) for each in OPERATORS},
+            sinks={},
+            tables=pipeline.tables,
+        )
+        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), LocalTasks())
+
+    def state(self, table: str) -> list[dict[str, Any]]:
+        assert self.catalog.head is not None
+        found: list[dict[str, Any]] = SnapshotReader(self.store, self.catalog.head).read(table).to_pylist()
+        return found
+
+    def check(self) -> None:
+        numbers = self.numbers
+        assert sorted(row["n"] for row in self.state("kept.kept")) == numbers
+        assert sorted(row["n"] for row in self.state("kept.shared")) == [n for n in numbers if n % 3 == 0]
+        control = [n for n in numbers if n % 2 == 0]
+        assert {row["digit"]: row["n"] for row in self.state("steered.last")} == {n % 4: n for n in control}
+        history = self.state("steered.history")
+        assert [row["n"] for row in sorted(history, key=lambda row: row["_index"])] == control
+        assert {row["_group"] for row in history} == {0}
+        totals = {row["name"]: row["total"] for row in self.state("steered.seen")}
+        assert totals == {f"k{n}": sum(other for other in numbers if other % 5 == n) for n in range(5)}
+
+
+@contextmanager
+def failing_at(name: str, error: Exception) -> Iterator[None]:
+    fired: list[str] = []
+
+    def fault(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == name and not fired:
+            fired.append(name)
+            raise error
+
+    with injected(fault):
+        yield
+    assert fired == [name]
+
+
+@pytest.fixture(params=[HeapBackend, LmdbBackend])
+def application(request: pytest.FixtureRequest, tmp_path: Path) -> Application:
+    return Application(tmp_path, request.param)
+
+
+DRIVER = ["E2.ran", "E3.collected", "E4.manifest-written", "E4.prepared", "E6.published", "E7.base-written"]
+TASKS = ["T1.view-opened", "T3.before-delta", "T3.delta-written", "T3.pre-committed"]
+
+
+def test_drivers_die_and_tasks_fail_at_every_step_and_parallelism(application: Application) -> None:
+    parallelisms = [2, 3, 1, 4, 2]
+    for number, point in enumerate([*DRIVER, *TASKS]):
+        application.give()
+        with failing_at(point, Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")):
+            try:
+                application.run(parallelisms[number % 5])
+            except Fenced:
+                application.run(parallelisms[(number + 1) % 5])
+        application.run(parallelisms[(number + 2) % 5])
+        application.check()
+
+
+def test_subtasks_that_differ_abort_the_epoch_and_leave_nothing(application: Application) -> None:
+    application.give()
+    application.run()
+    application.give()
+    before = application.catalog.head
+    SUBTASKS_DIFFER.append(1)
+    try:
+        with pytest.raises(EpochAborted, match=r"'steered': process_broadcast\(\) wrote other .* on subtask 1 than"):
+            application.run(tolerable=0)
+    finally:
+        SUBTASKS_DIFFER.clear()
+    assert application.catalog.head == before
+    application.run()
+    application.check()
