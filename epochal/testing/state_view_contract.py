@@ -10,11 +10,16 @@ from epochal.state.codec import KeyCodec
 from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
+    OWN,
+    RULES,
+    SCOPED_TABLES,
     SEEN,
+    SHARED,
     World,
     changes_of,
     check_view,
     counted,
+    elements,
     encoded_groups,
     seen,
     uncounted,
@@ -41,6 +46,28 @@ class ViewContract:
         for number in range(6):
             world.run(counts=counted(*range(number, 40, number + 1), count=number), seen=seen(number, b"a", b"b"))
             world.check()
+
+    def test_a_subtask_reads_the_key_groups_that_each_scope_has_it_read(self, world: World) -> None:
+        """Its own, all, or the first, of one operator's tables side by side; also elsewhere and rescaled."""
+        world = World(world.harness, 3, SCOPED_TABLES)
+        every = [(group, group + 1) for group in range(GROUPS)]
+        for number, parallelism in enumerate((3, 3, 2, 1, 5)):
+            world.parallelism = parallelism
+            changes = {
+                COUNTS.id: counted(*range(number, 20), count=number),
+                SHARED.id: elements(*every[number::2], element=f"{number}"),
+                OWN.id: [*elements(*every[::3], element=f"{number}"), *elements((1, 90 + number))],
+                RULES.id: elements((0, number)) + elements((0, number - 1), element=None) * (number > 0),
+            }
+            world.publish(world.pre_commit(changes), changes)
+            world.check()
+            if number == 2:
+                world.compact()
+                world.harness.new_worker()
+                world.check()
+            if number == 3:
+                world.harness.new_machine()
+                world.check()
 
     def test_changes_are_invisible_until_published(self, world: World) -> None:
         world.run(counts=counted(*range(10)))

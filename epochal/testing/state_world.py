@@ -23,8 +23,8 @@ from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
-from epochal.state.keygroups import key_groups, subtask_of
-from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.keygroups import subtask_of
+from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
 
 OWNER, GROUPS = "counts", 16
 COUNTS = StateTable(
@@ -43,6 +43,19 @@ SEEN = StateTable(
     value=(Column(name="times", type="int"),),
 )
 TABLES = (COUNTS, SEEN)
+SHARED = StateTable(
+    id="counts.shared",
+    operator=OWNER,
+    kind=StateKind.LIST,
+    scope=StateScope.UNION,
+    key=(GROUP,),
+    sub_key=(Column(name="_index", type="bigint"),),
+    value=(Column(name="element", type="string"),),
+)
+OWN = SHARED.model_copy(update={"id": "counts.own", "scope": StateScope.OPERATOR})
+RULES = SHARED.model_copy(update={"id": "counts.rules", "scope": StateScope.BROADCAST})
+SCOPED_TABLES = (COUNTS, SHARED, OWN, RULES)
+"""A state table of each scope."""
 
 Row = dict[str, Any]
 Change = Row
@@ -101,6 +114,12 @@ def unseen(number: int, *places: bytes) -> list[Change]:
     return [{name: value for name, value in entry.items() if name != "times"} for entry in seen(number, *places)]
 
 
+def elements(*places: tuple[int, int], element: str | None = "é") -> list[Change]:
+    """Elements of lists without a key, by key group and index; deletes, when ``element`` is ``None``."""
+    value = {} if element is None else {"element": element}
+    return [{"_group": group, "_index": index, **value} for group, index in places]
+
+
 def _key(row: Row, table: StateTable) -> tuple[Any, ...]:
     return tuple(row[column.name] for column in table.full_key)
 
@@ -108,20 +127,21 @@ def _key(row: Row, table: StateTable) -> tuple[Any, ...]:
 class World:
     """The lineage: what was published, and what each state table must hold."""
 
-    def __init__(self, harness: StateHarness, parallelism: int = 2) -> None:
+    def __init__(self, harness: StateHarness, parallelism: int = 2, tables: tuple[StateTable, ...] = TABLES) -> None:
         self.harness = harness
+        self.tables = tables
         self.parallelism = parallelism
         self.branch = "main"
         self.epoch = 0
-        self.chains: dict[str, Chain] = {table.id: EMPTY for table in TABLES}
-        self.expected: dict[str, dict[tuple[Any, ...], Row]] = {table.id: {} for table in TABLES}
+        self.chains: dict[str, Chain] = {table.id: EMPTY for table in self.tables}
+        self.expected: dict[str, dict[tuple[Any, ...], Row]] = {table.id: {} for table in self.tables}
 
     def scope(self, subtask: int, epoch: int | None = None, attempt: int = 1) -> StateTaskScope:
         """The scope of the epoch after the head."""
         key = EpochKey(self.branch, self.epoch + 1 if epoch is None else epoch)
         parent = self.chains[COUNTS.id].at
         epoch_scope = EpochScope("application", key, attempt, parent)
-        return StateTaskScope(epoch_scope, OWNER, subtask, self.parallelism, GROUPS, TABLES, dict(self.chains))
+        return StateTaskScope(epoch_scope, OWNER, subtask, self.parallelism, GROUPS, self.tables, dict(self.chains))
 
     def start(self, subtask: int = 0, attempt: int = 1) -> StateTransaction:
         """A transaction, in an executor's copy of a new backend."""
@@ -142,7 +162,7 @@ class World:
 
     def stage(self, transaction: StateTransaction, changes: dict[str, list[Change]], subtask: int) -> None:
         """Stage those of the changes that are the subtask's."""
-        for table in TABLES:
+        for table in self.tables:
             rows = changes_of(table, changes.get(table.id, []))
             transaction.stage(table.id, _of_subtask(rows, subtask, self.parallelism))
 
@@ -153,7 +173,7 @@ class World:
 
     def _append(self, deltas: Sequence[DeltaFile], changes: dict[str, list[Change]]) -> None:
         self.epoch += 1
-        for table in TABLES:
+        for table in self.tables:
             chain = self.chains[table.id]
             link = Link(EpochKey(self.branch, self.epoch), _of(deltas, table))
             self.chains[table.id] = Chain(chain.base_at, chain.bases, (*chain.links, link))
@@ -177,7 +197,7 @@ class World:
         """One whole epoch, on executors of other machines: the local store hears nothing of it."""
         named = {COUNTS.id: changes.get("counts", []), SEEN.id: changes.get("seen", [])}
         key, deltas = EpochKey(self.branch, self.epoch + 1), []
-        for table in TABLES:
+        for table in self.tables:
             rows = changes_of(table, named[table.id])
             for subtask in range(self.parallelism):
                 mine = _of_subtask(rows, subtask, self.parallelism)
@@ -188,14 +208,14 @@ class World:
 
     def compact(self) -> None:
         """E7: bases at the head, and nothing before them."""
-        for table in TABLES:
+        for table in self.tables:
             chain = self.chains[table.id]
             bases = compact(self.harness.store, table, chain, GROUPS)
             self.chains[table.id] = Chain(chain.at, bases, ())
 
     def fork(self, branch: str) -> World:
         """A new branch on the head."""
-        other = World(self.harness, self.parallelism)
+        other = World(self.harness, self.parallelism, self.tables)
         other.branch, other.epoch = branch, self.epoch
         other.chains, other.expected = dict(self.chains), dict(self.expected)
         return other
@@ -209,15 +229,15 @@ class World:
 
 
 def check_view(world: World, transaction: StateTransaction, subtask: int) -> None:
-    """The transaction sees all of the world's rows that are its subtask's, by look-ups and by ranges, and no others."""
-    for table in TABLES:
+    """The transaction sees all of the world's rows that its subtask reads, by look-ups and by ranges, and no others."""
+    for table in world.tables:
         rows = changes_of(table, list(world.expected[table.id].values()))
-        rows = _of_subtask(rows, subtask, world.parallelism)
+        groups = np.array(table.scope.groups_read(subtask, world.parallelism, GROUPS), np.int32)
+        rows = rows.filter(pa.array(np.isin(rows.column("_kg").to_numpy(), groups)))
         view = transaction.view(table.id)
         found, values = TableAccess(table, view, GROUPS).get(rows)
         assert found.all(), f"{table.id} lacks {int((~found).sum())} rows of subtask {subtask}"
         assert values.to_pylist() == rows.select(values.column_names).to_pylist()
-        groups = np.arange(subtask, GROUPS, world.parallelism, dtype=np.int32)
         stored = view.ranges(groups, open_bounds(len(groups)), open_bounds(len(groups)))
         encoded = KeyCodec(table.key_schema).encode(rows)
         in_order = sorted(zip(rows.column("_kg").to_pylist(), encoded, range(len(encoded)), strict=True))
@@ -237,7 +257,7 @@ def changes_of(table: StateTable, changes: Sequence[Change]) -> pa.Table:
         [{name: row[name] for name in table.key_schema.names} for row in changes], table.key_schema
     )
     columns = {
-        "_kg": key_groups(keys, table.owner_schema, GROUPS),
+        "_kg": table.key_groups(keys, GROUPS),
         "_op": pa.array(["delete" if is_delete(row, table) else "put" for row in changes], pa.string()),
         **{name: keys.column(name) for name in keys.column_names},
     }
