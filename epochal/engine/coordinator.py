@@ -30,7 +30,7 @@ from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.triggers import until_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots import layout
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.internal_source import InternalSource, slices_in_flight
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
@@ -75,24 +75,19 @@ class Coordinator:
     @property
     def in_flight(self) -> bool:
         """Whether a loop has records that the next epoch takes."""
-        return any(self._internal_slices(SliceLimits(None)).values())
+        return bool(slices_in_flight(self._participants.sources, self.position.snapshot))
 
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
         planned = {name: source.plan(limits) for name, source in self._participants.sources.items()}
-        planned |= self._internal_slices(limits)
-        return {name: slice for name, slice in planned.items() if slice is not None}
+        found = {name: slice for name, slice in planned.items() if slice is not None}
+        return found | slices_in_flight(self._participants.sources, self.position.snapshot, limits)
 
     def has_input(self, slices: Mapping[str, Slice]) -> bool:
         """Whether there is anything from outside among these slices."""
         sources = self._participants.sources
         return any(not isinstance(sources[name], InternalSource) for name in slices)
-
-    def _internal_slices(self, limits: SliceLimits) -> dict[str, Slice | None]:
-        sources = self._participants.sources.items()
-        internal = {name: source for name, source in sources if isinstance(source, InternalSource)}
-        return {name: source.slice_of(self.position.snapshot, limits) for name, source in internal.items()}
 
     def run_epoch(
         self, slices: Mapping[str, Slice], opened_for: Sequence[Trigger], commands: Sequence[Command] = ()

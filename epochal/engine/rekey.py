@@ -36,6 +36,7 @@ from epochal.snapshots.base import merged
 from epochal.snapshots.base_encoding import base_schema
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.compaction import KeyGroupRange, ranges_of, write_base
+from epochal.snapshots.internal_source import slices_in_flight
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -62,6 +63,11 @@ def rekey(
     ]
     if problems:
         raise IncompatibleState(f"Snapshot {before.key} cannot be re-keyed. {' '.join(problems)}")
+    if flying := slices_in_flight(program.participants.sources, before):
+        raise IncompatibleState(
+            f"Snapshot {before.key} cannot be re-keyed: the records in flight in {', '.join(sorted(flying))} would be "
+            "lost. Start the application, and stop it when the loop has none."
+        )
     restore_sources(store, head, program.participants.sources)
     chains = read_chains(store, head, [table.id for table in before.tables])
     maximum = orders.configuration.max_parallelism

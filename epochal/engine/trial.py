@@ -35,7 +35,7 @@ from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_ou
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.internal_source import InternalSource, slices_in_flight
 from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -148,14 +148,11 @@ class _Trial:
 
     def _slices(self, replayed: Manifest) -> dict[str, Slice]:
         """From outside what was read then; records in flight are this version's own."""
-        bounds = SliceLimits(self._program.configuration.max_records_per_epoch)
-        slices = {
-            name: source.slice_of(self._parent, bounds)
-            if isinstance(source, InternalSource)
-            else replayed.slices.get(name)
-            for name, source in self._program.participants.sources.items()
-        }
-        return {name: slice for name, slice in slices.items() if slice is not None}
+        sources = self._program.participants.sources
+        outside = {name for name, source in sources.items() if not isinstance(source, InternalSource)}
+        limits = SliceLimits(self._program.configuration.max_records_per_epoch)
+        slices = {name: slice for name, slice in replayed.slices.items() if name in outside}
+        return slices | slices_in_flight(sources, self._parent, limits)
 
 
 def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:

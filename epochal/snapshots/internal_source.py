@@ -8,13 +8,15 @@ So such a source has no position of its own, and recovery, fork and rollback hav
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.source import Slice, SliceLimits, Source
 
 if TYPE_CHECKING:
     from epochal.snapshots.manifest import Manifest
+
+UNLIMITED = SliceLimits(None)
 
 
 class InternalSource(Source):
@@ -48,3 +50,12 @@ class InternalSource(Source):
 
     def acknowledge(self, slice: Slice) -> None:
         """Nobody outside knows of it."""
+
+
+def slices_in_flight(
+    sources: Mapping[str, Source], parent: Manifest | None, limits: SliceLimits = UNLIMITED
+) -> dict[str, Slice]:
+    """By internal source the slice that the epoch after ``parent`` takes; those that have nothing are left out."""
+    internal = {name: source for name, source in sources.items() if isinstance(source, InternalSource)}
+    found = {name: source.slice_of(parent, limits) for name, source in internal.items()}
+    return {name: slice for name, slice in found.items() if slice is not None}

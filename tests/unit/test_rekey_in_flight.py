@@ -1,0 +1,68 @@
+"""Re-keying writes state alone: a snapshot that holds more is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal import Pipeline
+from epochal.connectors import console
+from epochal.contracts.identity import EpochKey
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.engine.rekey import rekey
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import IncompatibleState
+from epochal.pipeline.definitions import SourceDefinition
+from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+
+class Flying(InternalSource):
+    """Always has something."""
+
+    kind = "test-loop"
+
+    def schema(self, spark: SparkSession) -> Any:
+        return spark.range(0).schema
+
+    def read(self, spark: SparkSession, slice: Slice) -> Any:
+        raise NotImplementedError
+
+    def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
+        return Slice(start={}, end={})
+
+
+def test_records_in_flight_are_not_lost_by_a_rekey(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline("loop")
+    pipeline.read("ranks", SourceDefinition("test-loop", Flying)).write("out", console.sink())
+    orders = ExecutionOrders(
+        application="loop",
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        configuration=Configuration(max_parallelism=64),
+        store=str(tmp_path),
+        cache_directory=str(tmp_path / "cache"),
+    )
+    store = SnapshotStore(orders.store)
+    head = Manifest(
+        application="loop",
+        branch="main",
+        epoch=1,
+        parent=None,
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        parallelism=2,
+        max_parallelism=128,
+        created_at=datetime.now(UTC),
+    )
+    reference = store.write_manifest(head)
+    with pytest.raises(IncompatibleState, match="records in flight in ranks"):
+        rekey(orders, pipeline.graph(), spark, reference, EpochKey("rekeyed", 2))
+    assert store.list("rekeyed") == []
