@@ -84,7 +84,8 @@ def what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) 
     version = sensors.handle.versions.create(artifact, configuration=consenting)
     sensors.done(version.operation)
     sensors.feed()
-    assert [table.table for table in sensors.handle.state_tables()] == ["totals"]
+    tables = [table.table for table in sensors.handle.state_tables()]
+    assert tables == ["kept.events", "steered.last", "steered.rows", "totals"]
 
 
 @pytest.mark.long
@@ -92,6 +93,9 @@ def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
     narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
     with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
         sensors.handle.versions.create(sensors.artifact(narrowed))
+    rescoped = PIPELINE.replace('scope="operator"', 'scope="union"')
+    with pytest.raises(IncompatibleState, match="'kept.events': operator state cannot become union state"):
+        sensors.handle.versions.create(sensors.artifact(rescoped))
     assert [version.number for version in sensors.handle.versions.list()] == [1]
 
 
