@@ -94,7 +94,7 @@ def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
     with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
         sensors.handle.versions.create(sensors.artifact(narrowed))
     rescoped = PIPELINE.replace('scope="operator"', 'scope="union"')
-    with pytest.raises(IncompatibleState, match="'kept.events': operator state cannot become union state"):
+    with pytest.raises(IncompatibleState, match=r"'kept\.events': operator state cannot become union state"):
         sensors.handle.versions.create(sensors.artifact(rescoped))
     assert [version.number for version in sensors.handle.versions.list()] == [1]
 
