@@ -180,7 +180,7 @@ def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
     """A misspelt option of the sink itself is answered with the one that was meant, not with the client's."""
     from epochal.declarations.names import closest
 
-    own = ("keys", "operation", "order_by", "columns", "mode", "create", "password")
+    own = ("keys", "operation", "order_by", "columns", "create", "password")
     for name in options:
         if closest(name, own):
             raise OptionError(f"{what} has no option {name!r}.{closest(name, own)}")

@@ -176,8 +176,10 @@ class CommitQueue:
         points.E6_BEFORE.hit(number)
         self.catalog.commit_epoch(number)
         points.E6_PUBLISHED.hit(number)
-        for name, slice in epoch.manifest.slices.items():
-            self._participants.sources[name].acknowledge(slice)
+        for name, source in self._participants.sources.items():
+            # An epoch of an earlier version may have read a source that this one does not have.
+            if name in epoch.manifest.slices:
+                source.acknowledge(epoch.manifest.slices[name])
         points.E6_ACKNOWLEDGED.hit(number)
         log.info("E6 publish: epoch %s is committed", epoch.scope.key)
         with self.changed:

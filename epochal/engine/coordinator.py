@@ -73,6 +73,14 @@ class Coordinator:
         return None if snapshot is None else until_due(snapshot.due, self._participants.operators, self.conditions)
 
     @property
+    def left_over(self) -> bool:
+        """Whether an operator waits for a time that had come in the epoch before already."""
+        snapshot = self.position.snapshot
+        if snapshot is None or snapshot.conditions is None:
+            return False
+        return until_due(snapshot.due, self._participants.operators, snapshot.conditions) == 0
+
+    @property
     def in_flight(self) -> bool:
         """Whether a loop has records that the next epoch takes."""
         return bool(slices_in_flight(self._participants.sources, self.position.snapshot))

@@ -87,6 +87,7 @@ class EpochLoop:
             until_interval=self._until_interval(),
             until_due=self.coordinator.until_due,
             in_flight=self.coordinator.in_flight,
+            left_over=self.coordinator.left_over,
             hurried=hurried,
             commanded=commanded,
         )

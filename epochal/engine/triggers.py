@@ -4,7 +4,8 @@
 an epoch opens    when
 ================  ==========================================================================================
 for input         a source has a slice that is new
-for a due time    an operator waits for a time that has come; what that is stands in the parent's manifest
+for a due time    an operator waits for a time that has come; what that is stands in the parent's manifest; at once
+                  when it had come for the parent, which left it
 in flight         a loop has records in flight: at once, the interval does not matter
 for a command     somebody asked for it: at once; a savepoint of an application at rest is its head
 ================  ==========================================================================================
@@ -37,6 +38,8 @@ class Situation:
     until_due: float | None
     """``None``: nothing waits for a time that the clock alone will bring."""
     in_flight: bool
+    left_over: bool = False
+    """Something was due in the epoch before already, which left it for the next."""
     hurried: bool = False
     """A savepoint: what there is is taken now, whatever the interval."""
     commanded: bool = False
@@ -67,7 +70,7 @@ class Decision:
 def decide(situation: Situation) -> Decision:
     """What the loop does next. Sources are only asked when an epoch with their input could be opened."""
     opened_for = _triggers(situation)
-    at_once = situation.in_flight or situation.hurried or situation.commanded
+    at_once = situation.in_flight or situation.left_over or situation.hurried or situation.commanded
     if situation.ended and not opened_for:
         return Decision(Step.END)
     if not situation.has_room:

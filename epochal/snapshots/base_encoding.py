@@ -30,7 +30,7 @@ from epochal.snapshots.manifest import FilePart
 from epochal.state.table import StateTable
 
 FOOTER_SHARE = 0.05
-INDEX_CODEC, INDEX_LEVEL = "zstd", 9
+INDEX_CODEC, INDEX_LEVEL = "zstd", 3
 MAGIC = b"PAR1"
 END_BYTES = 8
 """Of a Parquet file: the footer's length and the magic number."""
@@ -50,7 +50,7 @@ def base_schema(table: StateTable) -> pa.Schema:
 
 
 def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
-    """The columns as bases of format 1 have them: no key was null, and the Parquet columns say so."""
+    """The columns of a base in which no key is null; the Parquet columns say so, and take less time and space."""
     keys = set(table.key_schema.names)
     return pa.schema([field.with_nullable(field.nullable and field.name not in keys) for field in schema])
 
@@ -69,10 +69,9 @@ def encoded_base(
         "last_group": last_group,
     }
     rows = rows.select(base_schema(table).names)
-    if format == 1:
-        required = required_keys(table, rows.schema)
-        return EncodedBase(memoryview(encode_parquet(table, rows.cast(required), about)), None)
-    by_key_group = _by_key_group(table, rows, about)
+    if not any(rows.column(name).null_count for name in table.key_schema.names):
+        rows = rows.cast(required_keys(table, rows.schema))
+    by_key_group = _by_key_group(table, rows, about) if format > 1 else None
     return by_key_group or EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
 
 

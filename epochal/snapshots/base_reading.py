@@ -53,7 +53,9 @@ def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups:
     ``groups``: ascending. Raises ``FileMissing``; ``FileCorrupt``, naming file, state table and key group.
     """
     requested = groups[(groups >= base.first_group) & (groups <= base.last_group)]
-    if base.index is None or len(requested) > base.last_group - base.first_group:
+    if len(requested) > base.last_group - base.first_group:
+        return read_base(store, table, base)
+    if base.index is None:
         rows = read_base(store, table, base)
         return rows.filter(pa.array(np.isin(rows.column("_kg").to_numpy(), requested)))
     of = f"state {table.id!r} at {base.at}"

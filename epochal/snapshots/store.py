@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import fsspec
@@ -26,6 +26,8 @@ from epochal.snapshots.remote_files import Data, RemoteFiles
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
+_HASHED_BESIDE_BYTES = 1 << 20
+"""Of a file this large the checksum is made while it is written: the processor need not wait for the disk."""
 _manifests: OrderedDict[str, Manifest] = OrderedDict()
 _manifests_lock = Lock()
 
@@ -80,9 +82,17 @@ class SnapshotStore:
 
     def write_file(self, path: str, data: Data, rows: int) -> FileReference:
         """Write a file that a manifest will name."""
-        digest = hashlib.sha256(data).hexdigest()
-        self.write(path, data)
-        return FileReference(path=path, sha256=digest, bytes=memoryview(data).nbytes, rows=rows)
+        size = memoryview(data).nbytes
+        digest = hashlib.sha256(data if size < _HASHED_BESIDE_BYTES else b"")
+        hashing = Thread(target=digest.update, args=(data,)) if size >= _HASHED_BESIDE_BYTES else None
+        if hashing is not None:
+            hashing.start()
+        try:
+            self.write(path, data)
+        finally:
+            if hashing is not None:
+                hashing.join()
+        return FileReference(path=path, sha256=digest.hexdigest(), bytes=size, rows=rows)
 
     def read(self, path: str, of: str = "the store") -> bytes:
         """The bytes of a file, unchecked. Raises ``FileMissing`` saying what the file is part ``of``."""

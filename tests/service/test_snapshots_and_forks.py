@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.contracts.catalog import Failure
+from epochal.contracts.stream_kind import Kind, StreamKind
+from epochal.pipeline.description import GraphDescription, NodeDescription
+from epochal.service.applications.forks import _with_what_was_analysed
 from epochal.snapshots.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -354,3 +357,13 @@ def test_nothing_to_fork_yet(plane: Plane) -> None:
     answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy", "shadow": True})
 
     assert answer.status_code == 409 and "nothing to fork" in answer.json()["detail"]
+
+
+def test_a_graph_from_before_kinds_of_stream_is_known_again() -> None:
+    node = NodeDescription(id=0, name="in", type="source", stream=StreamKind(Kind.APPEND))
+    described = GraphDescription(name="flights", nodes=(node,), sinks={})
+    columns = {"origin": "string"}
+    earlier = node.model_copy(update={"columns": columns, "stream": None})
+    known = _with_what_was_analysed(described, GraphDescription(name="flights", nodes=(earlier,), sinks={}, tables=()))
+    assert known is not None
+    assert (known.nodes[0].columns, known.nodes[0].stream) == (columns, StreamKind(Kind.APPEND))

@@ -121,10 +121,14 @@ def test_what_may_pass_is_run_again_in_the_next_epochs(error: Exception, slug: s
 
 
 class Alarm(EpochRunner):
-    """Its one operator waits for a time that is ten seconds after its first epoch, then for none."""
+    """Its one operator waits for times that are so many seconds after its epochs, in turn, then for none."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._seconds = seconds
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        due = Due(processing=plan.conditions.epoch_time + timedelta(seconds=10)) if plan.scope.epoch == 1 else None
+        waits = self._seconds[plan.scope.epoch - 1 : plan.scope.epoch]
+        due = Due(processing=plan.conditions.epoch_time + timedelta(seconds=waits[0])) if waits else None
         handle = Handle(owner="alarm", subtask=0, rows=0, bytes=0, payload={"deltas": []}, due=due)
         return Answers({"alarm": [handle]}, [], (), partitions=0)
 
@@ -140,9 +144,16 @@ class Quiet(SimulatedSource):
         return False
 
 
-@pytest.mark.parametrize("interval", [0.0, 60.0])
+@pytest.mark.parametrize(
+    ("interval", "waits", "times"),
+    [
+        (0.0, [10.0], [0.0, 10.0]),
+        (60.0, [10.0], [0.0, 60.0]),
+        (60.0, [0.0, 10.0], [0.0, 0.0, 60.0]),  # the first is left over, and does not wait
+    ],
+)
 def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interval(
-    tmp_path: Path, interval: float
+    tmp_path: Path, interval: float, waits: list[float], times: list[float]
 ) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
     passed = [0.0]
@@ -159,7 +170,7 @@ def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interva
     loop = loop_of(
         Configuration(parallelism=1, epoch_interval_seconds=interval),
         Participants({"in": Quiet(world, random.Random(1))}, {"alarm": SimulatedState(world)}),
-        Alarm(),
+        Alarm(*waits),
         tmp_path,
         sleep=sleep,
         clock=lambda: passed[0],
@@ -173,7 +184,7 @@ def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interva
         loop.run()
     finally:
         loop.commits.stop()
-    assert opened == [(0.0, ("input",)), (max(interval, 10.0), ("due",))]
+    assert opened == [(0.0, ("input",)), *((time, ("due",)) for time in times[1:])]
 
 
 @pytest.mark.parametrize(("commit", "room"), [("asynchronous", 2), ("synchronous", 1)])

@@ -37,11 +37,12 @@ def pause(seconds: float) -> Decision:
         ({"hurried": True}, pause(POLL_SECONDS)),
         ({"hurried": True, "has_input": True}, opened("input", "command")),
         ({"has_input": True, "until_due": 0.0, "in_flight": True}, opened("input", "due", "in_flight")),
-        # The interval holds back input and times, and neither records in flight nor commands.
+        # The interval holds back input and times, but not records in flight, times that were left, and commands.
         ({"until_interval": 0.1, "has_input": None}, pause(0.1)),
         ({"until_interval": 9.0, "has_input": None}, pause(0.25)),
         ({"until_interval": 9.0, "until_due": 0.0, "has_input": None}, pause(0.25)),
         ({"until_interval": 9.0, "in_flight": True, "has_input": None}, ASK),
+        ({"until_interval": 9.0, "until_due": 0.0, "left_over": True, "has_input": None}, ASK),
         ({"until_interval": 9.0, "hurried": True, "has_input": None}, ASK),
         ({"until_interval": 9.0, "commanded": True, "has_input": None}, ASK),
         # Nothing is opened while the sinks are too far behind.

@@ -61,7 +61,7 @@ def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path:
     assert shown.code == 0, shown.words
     for part in ["rows", "generator source", "count", "process by sensor", "state count.seen", "look", "console sink"]:
         assert part in shown.output
-    for part in ["generator source  append", "aggregate by sensor  upsert(sensor)", "where(n > 3)  updates"]:
+    for part in ["seed=0  append", "aggregate by sensor  upsert(sensor)", "where(n > 3)  updates"]:
         assert part in shown.output
     assert shown.words.startswith("warning: Operator 'totals', column 'sensors'")
     assert shown.words.endswith("counts.py is valid.\n")
