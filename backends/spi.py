@@ -28,6 +28,9 @@ view of the operator's state tables at the parent epoch, and turns a task's chan
 cache: it catches up from the chain of deltas that each :class:`StateTaskScope` brings, and may be lost at any time.
 Begin with :class:`epochal.backends.delta.DeltaBackend`, which does all but the views.
 
+Which key groups of a state table a subtask reads is for the table's :class:`StateScope` to say. ``by_groups()`` of a
+task's scope puts tables together that are read alike; ``groups`` are the key groups of such a part.
+
 A view speaks Arrow: ``lookup`` of many keys, ``ranges`` of many ranges of keys, both over several key groups at once;
 ``range``, ``scan`` and ``get`` are made of these. Keys are the bytes of :class:`epochal.state.codec.KeyCodec`, in whose
 order, null first, ranges lie; values are the columns of ``StateTable.value_schema``. A local store that keeps values as
@@ -65,7 +68,7 @@ from epochal.contracts.stream_kind import Accepted, Kind, StreamKind
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.table import Column, StateKind, StateScope, StateTable
 
 __all__ = [
     "Backend",
@@ -87,6 +90,7 @@ __all__ = [
     "StateTaskScope",
     "StateTable",
     "StateKind",
+    "StateScope",
     "Column",
     "KeyGroups",
     "Chain",

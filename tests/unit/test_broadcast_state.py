@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal import BroadcastProcess, ListState, MapState, Pipeline, ValueState
+from epochal import BroadcastProcess, ListState, MapState, Pipeline, ValueState, read_state
 from epochal.connectors import console, generator
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted, PipelineError
@@ -90,6 +90,9 @@ def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSessi
         removed = test.epoch(limits=[(4, "gin", -1)], payments=[("u1", "gin", 50.0)])["out"]
         assert rows(removed) == [(0, "control", "gin", None, 1, 4)]
         assert rows(test.state("alerts.limits")) == [(0, "tea", 5)]
+        for table in test.state_tables:
+            read = read_state(spark, test._store.url, table.id)
+            assert sorted(map(tuple, read.collect()), key=repr) == rows(test.state(table.id)), "as other readers see it"
 
 
 class Differs(Alerts):
