@@ -1,0 +1,177 @@
+"""Event time as authors declare it; windows as Spark expressions, for rows before Spark's aggregation and shuffle.
+
+Times are microseconds from the Unix epoch (``unix_micros``), so that nothing depends on the session's time zone. The
+same windows over NumPy arrays are in :mod:`epochal.tasks.windows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from epochal.declarations.expressions import Expression, sql
+from epochal.declarations.intervals import DAY, fixed_interval
+from epochal.declarations.windows import CalendarGrid, FixedGrid, GridWindows, SessionWindows
+from epochal.errors import PipelineError
+from epochal.state.type_names import quoted
+
+OnReject = Literal["count", "fail"]
+_ON_REJECT: Final[tuple[OnReject, ...]] = ("count", "fail")
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """``with_watermark``: the column that says when a row happened, and how far rows may be out of order.
+
+    ``delay``, ``idle_after`` and ``max_ahead`` are microseconds. Without ``idle_after`` an input never counts as idle;
+    without ``max_ahead`` no time is too far ahead.
+    """
+
+    column: str
+    delay: int
+    idle_after: int | None = None
+    max_ahead: int | None = None
+    on_reject: OnReject = "count"
+
+
+def event_time(
+    column: object, delay: object, *, idle_after: object = None, max_ahead: object = None, on_reject: object = "count"
+) -> EventTime:
+    """What an author says, checked: a column's name, and intervals as text.
+
+    Raises ``PipelineError`` that names the argument.
+    """
+    if not isinstance(column, str) or not column:
+        raise PipelineError(f"with_watermark(): the column is {column!r}: give the name of a timestamp column.")
+    for known in _ON_REJECT:
+        if on_reject == known:
+            return EventTime(
+                column,
+                fixed_interval("with_watermark(): delay", delay, least=0),
+                None if idle_after is None else fixed_interval("with_watermark(): idle_after", idle_after, least=1),
+                None if max_ahead is None else fixed_interval("with_watermark(): max_ahead", max_ahead, least=0),
+                known,
+            )
+    raise PipelineError(f"with_watermark(): on_reject is {on_reject!r}: it is 'count' or 'fail'.")
+
+
+def rejected(column: str, latest: int) -> Expression:
+    """Whether a row has no event time or one after ``latest`` (``watermarks.latest_accepted``): ``stream.rejected``."""
+    time = _micros(column)
+    return sql(f"({time} IS NULL OR {time} > {_number(latest)})")
+
+
+def before(column: str, bound: int) -> Expression:
+    """Whether the event time is before ``bound``, microseconds: a late watermark, or ``tasks.windows.late_before``."""
+    return sql(f"({_micros(column)} < {_number(bound)})")
+
+
+def pane_start(windows: GridWindows, column: str) -> Expression:
+    """The start of the pane that the event time is in, a timestamp: where it aggregates with what merges.
+
+    Where a row is in one window (``windows.one_per_row``) it is the window's start.
+    """
+    grid, time = windows.grid, _micros(column)
+    if isinstance(grid, FixedGrid):
+        return sql(_timestamp(f"{time} - pmod({time} - {_number(grid.origin)}, {grid.pane}L)"))
+    return sql(_timestamp(_boundary(grid, _pane(grid, time))))
+
+
+def pane_end(windows: GridWindows, column: str) -> Expression:
+    """The end of the pane that the event time is in, a timestamp: the start of the next one."""
+    grid, time = windows.grid, _micros(column)
+    if isinstance(grid, FixedGrid):
+        start = f"{time} - pmod({time} - {_number(grid.origin)}, {grid.pane}L)"
+        return sql(_timestamp(f"{start} + {grid.pane}L"))
+    return sql(_timestamp(_boundary(grid, f"({_pane(grid, time)} + 1)")))
+
+
+def all_windows(windows: GridWindows, column: str) -> Expression:
+    """All windows that the event time is in: an array, to be exploded, of structs of ``start`` and ``end``, timestamps.
+
+    In ascending order of start, then end.
+    """
+    grid = windows.grid
+    pane, panes, every = _pane(grid, _micros(column)), windows.panes, windows.every
+
+    def window(number: str, first: str, end: str) -> str:
+        start, stop = (_timestamp(_boundary(grid, index)) for index in (first, end))
+        return f"transform(sequence({number}), {_STEP} -> named_struct('start', {start}, 'end', {stop}))"
+
+    if windows.cumulative:
+        first = f"({_floored(pane, panes)} * {panes}L)"
+        return sql(window(f"{pane} + 1, {first} + {panes}L", _floored(f"{_STEP} - 1", panes) + f" * {panes}L", _STEP))
+    oldest = f"{_floored(f'{pane} - {panes}L', every)} + 1"
+    first = f"({_STEP} * {every}L)"
+    return sql(window(f"{oldest}, {_floored(pane, every)}", first, f"({first} + {panes}L)"))
+
+
+def session_bounds(windows: SessionWindows, column: str) -> tuple[Expression, Expression]:
+    """Start and end of the session that a row is by itself: its event time, and ``gap`` later."""
+    time = _micros(column)
+    return sql(_timestamp(time)), sql(_timestamp(f"{time} + {windows.gap}L"))
+
+
+_STEP: Final = "_step"
+"""The variable of lambdas; hides a column of this name only within them, where none is read."""
+
+
+def _micros(column: str) -> str:
+    return f"unix_micros({quoted(column)})"
+
+
+def _timestamp(micros: str) -> str:
+    return f"timestamp_micros({micros})"
+
+
+def _number(value: int) -> str:
+    # The least long has no literal of its own in some versions of Spark.
+    return f"{value}L" if value > -(2**63) else f"({value + 1}L - 1L)"
+
+
+def _floored(value: str, divisor: int) -> str:
+    """The quotient rounded down, which ``div`` rounds towards zero."""
+    if divisor == 1:
+        return f"({value})"
+    return f"((({value}) - pmod({value}, {divisor}L)) div {divisor}L)"
+
+
+def _pane(grid: FixedGrid | CalendarGrid, time: str) -> str:
+    """The index of the pane that ``time`` is in."""
+    if isinstance(grid, FixedGrid):
+        return _floored(f"{time} - {_number(grid.origin)}", grid.pane)
+    # What the clocks show is not always ascending: where they go back over the boundary itself, the same local time is
+    # in two panes. So the boundaries decide, and the local time only says which to ask.
+    near = _nominal_pane(grid, time)
+    return (
+        f"(CASE WHEN {time} >= {_boundary(grid, f'({near} + 1)')} THEN {near} + 1 "
+        f"WHEN {time} < {_boundary(grid, near)} THEN {near} - 1 ELSE {near} END)"
+    )
+
+
+def _nominal_pane(grid: CalendarGrid, time: str) -> str:
+    local = f"unix_micros(from_utc_timestamp({_timestamp(time)}, '{grid.zone}')) - {_number(grid.shift)}"
+    day = _once_floored(local, DAY)
+    if grid.days:
+        return _once_floored(f"{day} - {_number(grid.origin)}", grid.days)
+    date = f"date_from_unix_date(CAST({day} AS INT))"
+    return _once_floored(f"(year({date}) - 1970) * 12L + month({date}) - 1L", grid.months)
+
+
+def _once_floored(value: str, divisor: int) -> str:
+    """:func:`_floored` with ``value`` in it once, as these nest; for values between -2**62 and 2**62."""
+    above = -(-(2**62) // divisor)
+    return f"(({value} + {above * divisor}L) div {divisor}L - {above}L)"
+
+
+def _boundary(grid: FixedGrid | CalendarGrid, index: str) -> str:
+    """Where pane ``index`` begins, in microseconds."""
+    if isinstance(grid, FixedGrid):
+        return f"({index} * {grid.pane}L + {_number(grid.origin)})"
+    if grid.days:
+        day = f"({index} * {grid.days}L + {_number(grid.origin)})"
+    else:
+        month = f"({index} * {grid.months}L)"
+        day = f"unix_date(add_months(DATE'1970-01-01', CAST({month} AS INT)))"
+    local = f"{day} * {DAY}L + {_number(grid.shift)}"
+    return f"unix_micros(to_utc_timestamp({_timestamp(local)}, '{grid.zone}'))"

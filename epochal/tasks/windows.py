@@ -1,0 +1,164 @@
+"""Windows over NumPy arrays: which pane a time is in, which windows a pane is in, which panes a window has.
+
+Times are int64, microseconds from the Unix epoch, UTC. No step is taken per row: a fixed grid is integer arithmetic,
+and of a calendar's grid each boundary that is near some row is found once. The same as Spark expressions, for rows that
+have not come to a task yet: :mod:`epochal.declarations.event_time`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from epochal.declarations.intervals import DAY
+from epochal.declarations.windows import CalendarGrid, FixedGrid, GridWindows
+from epochal.errors import InvalidInput
+from epochal.state.watermarks import BEGINNING, END
+
+Integers = npt.NDArray[np.int64]
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_UNIX_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  local time of any zone
+_FIRST_DAY: Final = date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Windows of rows: row ``rows[i]`` is in the window ``[starts[i], ends[i])``. In the order of row, start, end."""
+
+    rows: Integers
+    starts: Integers
+    ends: Integers
+
+
+def times_of(column: pa.Array) -> Integers:
+    """The times of a timestamp column that has no nulls (these were rejected). Raises ``InvalidInput``."""
+    if column.null_count:
+        raise InvalidInput("An event time is null, where rows without one have been rejected.")
+    return column.cast(TIMESTAMP).view(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def timestamps(times: Integers) -> pa.Array:
+    """Times as a timestamp column, in UTC."""
+    return pa.array(times, pa.int64()).view(TIMESTAMP)
+
+
+def pane_starts(windows: GridWindows, times: Integers) -> Integers:
+    """For each time the start of its pane; where a row is in one window, of its window."""
+    return boundaries(windows, pane_indices(windows, times))
+
+
+def pane_indices(windows: GridWindows, times: Integers) -> Integers:
+    """For each time the number of its pane on the grid. Raises ``InvalidInput`` for a time that no calendar has."""
+    grid = windows.grid
+    if isinstance(grid, FixedGrid):
+        return np.floor_divide(times - grid.origin, grid.pane)
+    # Clocks are at most a day and a bit from UTC, and ``shift`` moves them by what is known.
+    days = np.unique(np.floor_divide(times - grid.shift, DAY))
+    near = np.unique((days[:, None] + np.arange(-2, 3)).ravel())
+    candidates = _nominal_panes(grid, near)
+    candidates = np.unique((candidates[:, None] + np.arange(2)).ravel())
+    found = np.searchsorted(_calendar_boundaries(grid, candidates), times, side="right") - 1
+    return candidates[found]
+
+
+def boundaries(windows: GridWindows, indices: Integers) -> Integers:
+    """For each number of a pane its start, which is the end of the pane before it."""
+    grid = windows.grid
+    if isinstance(grid, FixedGrid):
+        return indices * grid.pane + grid.origin
+    distinct, positions = np.unique(indices, return_inverse=True)
+    return _calendar_boundaries(grid, distinct)[positions]
+
+
+def assigned(windows: GridWindows, times: Integers) -> Assigned:
+    """All windows that each time is in. With the starts of panes for times: the windows that each pane is part of."""
+    panes = pane_indices(windows, times)
+    if windows.cumulative:
+        first = np.floor_divide(panes, windows.panes) * windows.panes
+        counts = first + windows.panes - panes
+        rows, step = _expanded(counts)
+        return Assigned(rows, boundaries(windows, first[rows]), boundaries(windows, panes[rows] + 1 + step))
+    oldest = np.floor_divide(panes - windows.panes, windows.every) + 1
+    counts = np.floor_divide(panes, windows.every) - oldest + 1
+    rows, step = _expanded(counts)
+    first = (oldest[rows] + step) * windows.every
+    return Assigned(rows, boundaries(windows, first), boundaries(windows, first + windows.panes))
+
+
+def panes_of(windows: GridWindows, starts: Integers, ends: Integers) -> tuple[Integers, Integers]:
+    """The panes that windows are made of: for each, the position of its window and its start, in ascending order.
+
+    A day that a zone skipped (Samoa, 30 December 2011) is no pane: nothing is in it.
+    """
+    first = pane_indices(windows, starts)
+    rows, step = _expanded(pane_indices(windows, ends - 1) + 1 - first)
+    panes = first[rows] + step
+    found = boundaries(windows, panes)
+    if isinstance(windows.grid, FixedGrid):
+        return rows, found
+    there = found < boundaries(windows, panes + 1)
+    return rows[there], found[there]
+
+
+def late_before(windows: GridWindows, late: int, allowed_lateness: int = 0) -> int:
+    """The time before which a row is late: all of its windows ended ``allowed_lateness`` or more before ``late``.
+
+    A row that some of its windows are still open for is not late. So late rows are one comparison with a literal,
+    before any shuffle. ``BEGINNING`` and ``END`` stay what they are.
+    """
+    if late in (BEGINNING, END):
+        return late
+    reached = late - allowed_lateness
+    here = int(pane_indices(windows, np.array([reached]))[0])
+    # The last window of pane i ends with pane  i // every * every + panes  (cumulative windows: every == panes).
+    following = ((here - windows.panes) // windows.every + 1) * windows.every
+    return int(boundaries(windows, np.array([following]))[0])
+
+
+def _expanded(counts: Integers) -> tuple[Integers, Integers]:
+    """``counts[i]`` times ``i``, and beside it 0, 1, .. for each ``i``."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _nominal_panes(grid: CalendarGrid, days: Integers) -> Integers:
+    """The numbers of the panes that local days, shifted, are in."""
+    if grid.days:
+        return np.unique(np.floor_divide(days - grid.origin, grid.days))
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    return np.unique(np.floor_divide(months, grid.months))
+
+
+def _calendar_boundaries(grid: CalendarGrid, indices: Integers) -> Integers:
+    return np.fromiter((_calendar_boundary(grid, index) for index in indices.tolist()), np.int64, len(indices))
+
+
+@lru_cache(maxsize=65_536)
+def _calendar_boundary(grid: CalendarGrid, index: int) -> int:
+    try:
+        if grid.days:
+            day = index * grid.days + grid.origin
+        else:
+            year, month = divmod(index * grid.months, 12)
+            day = date(1970 + year, month + 1, 1).toordinal() - _FIRST_DAY
+        local = _UNIX_EPOCH + timedelta(days=day, microseconds=grid.shift)
+        return _instant(local, ZoneInfo(grid.zone))
+    except (OverflowError, ValueError):
+        raise InvalidInput(
+            f"A time is in a window that begins or ends outside the years 1 to 9999, for which calendars (zone "
+            f"{grid.zone!r}) are known. Filter such rows out, or reject them: with_watermark(.., max_ahead='1 day')."
+        ) from None
+
+
+def _instant(local: datetime, zone: ZoneInfo) -> int:
+    """Of a local time that exists twice the earlier instant; one that the clocks skip is as much later as they skip."""
+    return (local.replace(tzinfo=zone).astimezone(UTC).replace(tzinfo=None) - _UNIX_EPOCH) // _MICROSECOND

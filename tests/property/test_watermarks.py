@@ -1,0 +1,196 @@
+"""Laws of watermarks over random graphs and epochs: they never fall, a replay agrees, and no row comes out too late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.state.watermarks import (
+    BEGINNING,
+    END,
+    WHOLE,
+    Clock,
+    Declaration,
+    Opening,
+    TimedOperator,
+    TimeGraph,
+    due_at,
+    observed,
+    opened,
+    output_of,
+)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, idle: bool = True) -> TimeGraph:
+    """One to three declarations, and up to five operators over anything before them."""
+    places: list[Declaration | TimedOperator] = []
+    for number in range(draw(st.integers(1, 3))):
+        idle_after = draw(st.none() | st.integers(1, 30)) if idle else None
+        places.append(Declaration(f"source{number}", draw(st.integers(0, 20)), idle_after))
+    for number in range(draw(st.integers(1, 5))):
+        inputs = draw(st.lists(st.sampled_from([place.name for place in places]), min_size=1, max_size=3, unique=True))
+        places.append(TimedOperator(f"operator{number}", tuple(inputs), draw(st.integers(0, 15))))
+    return TimeGraph(tuple(places))
+
+
+Rows = dict[str, dict[str, list[int]]]
+EPOCHS = st.lists(
+    st.tuples(
+        st.integers(-5, 40),
+        st.booleans(),
+        st.dictionaries(
+            st.sampled_from(["source0", "source1", "source2"]),
+            st.dictionaries(st.sampled_from(["0", "1"]), st.lists(st.integers(0, 200), max_size=4), max_size=2),
+        ),
+    ),
+    min_size=1,
+    max_size=12,
+)
+"""By how much the driver's clock moves, whether an attempt begins, and the rows' times by source and partition."""
+
+
+def openings(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], read: list[frozenset[str]]) -> list[Opening]:
+    now, found = 0, []
+    for (moved, first, rows), ended in zip(epochs, read, strict=True):
+        now += moved
+        slices = {name: frozenset(parts) for name, parts in rows.items()}
+        found.append(Opening(now, first, slices, ended=ended))
+    return found
+
+
+def latest(graph: TimeGraph, rows: Rows) -> dict[str, dict[str, int | None]]:
+    names = {declaration.name for declaration in graph.declarations}
+    return {
+        name: {partition: max(times, default=None) for partition, times in parts.items()}
+        for name, parts in rows.items()
+        if name in names
+    }
+
+
+def clocks(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: int | None = None) -> list[Clock]:
+    every = frozenset(declaration.name for declaration in graph.declarations)
+    ended = [every if ended_from is not None and n >= ended_from else frozenset() for n in range(len(epochs))]
+    found: list[Clock] = []
+    for opening, (_, _, rows) in zip(openings(graph, epochs, ended), epochs, strict=True):
+        clock = opened(graph, found[-1] if found else None, opening)
+        found.append(observed(graph, clock, latest(graph, rows)))
+    return found
+
+
+@given(graphs(), EPOCHS, st.none() | st.integers(0, 12))
+def test_nothing_falls_and_late_follows_fire(
+    graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: int | None
+) -> None:
+    before: Clock | None = None
+    for clock in clocks(graph, epochs, ended_from):
+        for place in graph.places:
+            mine = clock.places[place.name]
+            assert mine.late <= mine.fire
+            assert mine.late == (BEGINNING if before is None else before.places[place.name].fire)
+        if before is not None:
+            assert clock.epoch_time >= before.epoch_time
+            for name, parts in before.partitions.items():
+                for partition, earlier in parts.items():
+                    if partition in clock.partitions[name]:
+                        assert clock.partitions[name][partition].watermark >= earlier.watermark
+        before = clock
+
+
+@given(graphs(), EPOCHS)
+def test_a_replay_over_what_manifests_say_agrees(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]]) -> None:
+    recorded = clocks(graph, epochs)
+    # The driver's clock of the replay is the epoch time that was recorded; parents have been through JSON.
+    parent: Clock | None = None
+    for clock, (_, first, rows) in zip(recorded, epochs, strict=True):
+        slices = {name: frozenset(parts) for name, parts in rows.items()}
+        again = opened(graph, parent, Opening(clock.epoch_time, first, slices))
+        assert again == opened(graph, parent, Opening(clock.epoch_time, first, slices))
+        parent = Clock.model_validate_json(observed(graph, again, latest(graph, rows)).model_dump_json())
+        assert parent == clock
+
+
+@given(graphs(), EPOCHS, st.dictionaries(st.integers(0, 4), st.integers(0, 250)))
+def test_what_is_due_is_reached_when_an_epoch_opens_then(
+    graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], times: dict[int, int]
+) -> None:
+    names = [place.name for place in graph.places]
+    waiting = {names[number]: at for number, at in times.items() if number < len(names)}
+    clock = clocks(graph, epochs)[-1]
+    due = due_at(graph, clock, waiting)
+    if due is None:
+        return
+    assert due >= clock.epoch_time
+    for _ in range(2):  # where the last epoch saw rows of what is now idle, in the second one
+        clock = opened(graph, clock, Opening(due))
+        if any(at <= clock.places[name].fire for name, at in waiting.items()):
+            return
+    raise AssertionError(f"{waiting} is not reached at {due}: {clock}")
+
+
+@dataclass
+class Delaying:
+    """An operator that keeps a row until fire has reached its time plus ``hold``, and then gives it with its own time:
+    a window of allowed lateness, a left interval join. It gives as late as its hold allows, and asserts that nothing
+    reaches it that it has closed for."""
+
+    hold: int
+    kept: list[int] = field(default_factory=list)
+
+    def run(self, late: int, fire: int, rows: list[int]) -> list[int]:
+        assert all(time >= late for time in rows), (late, fire, rows)
+        self.kept += rows
+        out = [time for time in self.kept if time + self.hold <= fire]
+        self.kept = [time for time in self.kept if time + self.hold > fire]
+        return out
+
+
+@given(graphs(idle=False), EPOCHS)
+def test_no_row_comes_out_later_than_its_consumer_has_closed(
+    graph: TimeGraph, epochs: list[tuple[int, bool, Rows]]
+) -> None:
+    """Also of several inputs, at any depth, and with nothing left over when all sources have ended."""
+    operators = {place.name: Delaying(place.hold) for place in graph.places if isinstance(place, TimedOperator)}
+    every = frozenset(declaration.name for declaration in graph.declarations)
+    came: dict[str, int] = dict.fromkeys([place.name for place in graph.places], 0)
+    clock: Clock | None = None
+    for now, (_, _, rows) in enumerate([*epochs, (0, False, {})]):
+        drain = now == len(epochs)
+        opening = Opening(now, ended=every if drain else frozenset(), known={name: frozenset("01") for name in every})
+        clock = opened(graph, clock, opening)
+        rows_of: dict[str, list[int]] = {}
+        for place in graph.places:
+            mine = clock.places[place.name]
+            if isinstance(place, Declaration):
+                times = [time for part in rows.get(place.name, {}).values() for time in part]
+                # What is late where it is declared is late, and goes no further.
+                rows_of[place.name] = [time for time in times if time >= mine.late]
+            else:
+                rows_in = [time for name in place.inputs for time in rows_of[name]]
+                rows_of[place.name] = operators[place.name].run(mine.late, mine.fire, rows_in)
+            behind = output_of(graph, clock, place.name)
+            assert all(time >= behind.late for time in rows_of[place.name])
+            came[place.name] += len(rows_of[place.name])
+        clock = observed(graph, clock, latest(graph, rows))
+    for place in graph.places:
+        if isinstance(place, TimedOperator):
+            assert clock is not None and clock.places[place.name].fire == END
+            assert came[place.name] == sum(came[name] for name in place.inputs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=10), st.integers(0, 1_000))
+def test_a_partition_that_is_in_order_is_never_late_however_far_another_is(
+    steps: list[tuple[int, int]], lead: int
+) -> None:
+    graph = TimeGraph((Declaration("a", 0), TimedOperator("o", ("a",))))
+    clock: Clock | None = None
+    ahead, behind = lead, 0
+    for now, (fast, slow) in enumerate(steps):
+        ahead, behind = ahead + fast, behind + slow
+        parts = {"0": ahead, "1": behind}
+        clock = opened(graph, clock, Opening(now, slices={"a": frozenset(parts)}))
+        assert behind >= clock.places["o"].late
+        clock = observed(graph, clock, {"a": dict(parts)})
+    assert WHOLE not in (clock.partitions["a"] if clock else {})
