@@ -11,6 +11,9 @@ LIVES ?= 10
 SEED ?=
 SAMPLE_SECONDS ?= 840
 
+# Tests start hundreds of processes that import the same modules: compiled once is enough.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
