@@ -66,7 +66,7 @@ def _message(graph: Graph, kinds: Kinds, reader: str, accepted: Accepted, id: No
     stream = kinds[id]
     meaning = _MEANINGS[stream.kind] + (f"; {stream.reason}" if stream.reason else "")
     origin = place(graph, _origin(graph, kinds, id))
-    return f"{reader} takes {accepted}, and {origin} gives {stream}: {meaning}. {accepted.fix(stream)}"
+    return f"{reader} takes {accepted}; {origin} gives {stream}: {meaning}. {accepted.fix(stream)}"
 
 
 def _origin(graph: Graph, kinds: Kinds, id: NodeId) -> NodeId:

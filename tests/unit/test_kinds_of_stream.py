@@ -185,12 +185,12 @@ def refused(build: Build, sink: SinkDefinition | None = None) -> str:
 
 def test_a_refusal_names_both_ends_and_the_fix() -> None:
     message = refused(lambda s, a, t: a.select("*", "n * 2 AS twice"), files.sink("out"))
-    assert message.startswith("Sink 'out' takes append, and operator 'delays' gives upsert(origin, day): ")
+    assert message.startswith("Sink 'out' takes append; operator 'delays' gives upsert(origin, day): ")
     assert "files.sink(.., mode='updates')" in message
     assert "dbms.sink(.., keys=['origin', 'day'])" in message
     message = refused(lambda s, a, t: a.where("n > 3").select("origin", "day"), dbms.sink(URL, "t", keys=BY))
     assert message.startswith(
-        "Sink 'out' takes append, upsert(day, origin), and where(n > 3) after operator 'delays' gives updates: "
+        "Sink 'out' takes append, upsert(day, origin); where(n > 3) after operator 'delays' gives updates: "
     )
     assert "operation='change'" in message
     message = refused(lambda s, a, t: a.select("origin AS place", "day", "n"), kafka.sink("h:1", "t", key="origin"))
@@ -202,7 +202,7 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
     for stream in (lambda s, a, t: a, lambda s, a, t: a.where("n > 3").drop("day")):
         build = lambda s, a, t, of=stream: of(s, a, t).key_by("n").aggregate("histogram", keys="count(*)")  # noqa: E731
         message = refused(build)
-        assert message.startswith("Operator 'histogram' takes append, and ")
+        assert message.startswith("Operator 'histogram' takes append; ")
         assert "over_updates=True" in message
         assert "changes=True, is to come" in message
     check_kinds(built(lambda s, a, t: a.key_by("n").process(Streaks)).graph())

@@ -150,7 +150,7 @@ def test_kinds_of_stream_are_checked_before_anything_is_touched(spark: SparkSess
         nowhere = pipeline.read("nowhere", files.source("/nowhere/at/all", "json", "a int"))
         nowhere.key_by("a").aggregate("counts", n="count(*)").write("out", files.sink("/nowhere/either"))
 
-    with pytest.raises(PipelineError, match=r"Sink 'out' takes append, and operator 'counts' gives upsert\(a\)"):
+    with pytest.raises(PipelineError, match=r"Sink 'out' takes append; operator 'counts' gives upsert\(a\)"):
         analyse(made(over_updates).graph(), spark)
 
 
