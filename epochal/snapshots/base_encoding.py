@@ -71,22 +71,23 @@ def encoded_base(
     rows = rows.select(base_schema(table).names)
     if not any(rows.column(name).null_count for name in table.key_schema.names):
         rows = rows.cast(required_keys(table, rows.schema))
-    by_key_group = _by_key_group(table, rows, about) if format > 1 else None
+    by_key_group = _by_key_group(table, first_group, last_group, rows, about) if format > 1 else None
     return by_key_group or EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
 
 
-def _by_key_group(table: StateTable, rows: pa.Table, about: dict[str, object]) -> EncodedBase | None:
+def _by_key_group(
+    table: StateTable, first_group: int, last_group: int, rows: pa.Table, about: dict[str, object]
+) -> EncodedBase | None:
     """``None`` where the footer would be too large a part of it."""
-    groups = rows.column("_kg").to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), rows.num_rows]
+    bounds = np.searchsorted(rows.column("_kg").to_numpy(), np.arange(first_group, last_group + 2)).tolist()
     target = io.BytesIO()
     described: list[dict[str, Any]] = []
     with pq.ParquetWriter(target, rows.schema.remove_metadata(), **parquet_options(table, rows.column_names)) as writer:
-        for first, end in pairwise(bounds):
+        for group, (first, end) in enumerate(pairwise(bounds), first_group):
             if first < end:
                 begin = target.tell()
                 writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
-                described.append(_described(target, begin, int(groups[first]), -(-(end - first) // ROW_GROUP)))
+                described.append(_described(target, begin, group, -(-(end - first) // ROW_GROUP)))
         writer.add_key_value_metadata({"epochal": json.dumps({**about, "key_groups": described}, sort_keys=True)})
     return _with_index(target)
 
