@@ -22,7 +22,7 @@ from epochal.contracts.identity import EpochKey, TaskScope
 if TYPE_CHECKING:
     from epochal.snapshots.chain import Chain
     from epochal.snapshots.manifest import DeltaFile
-    from epochal.state.table import StateTable
+    from epochal.state.table import StateScope, StateTable
 
 KeyGroups = npt.NDArray[np.int32]
 Found = npt.NDArray[np.bool_]
@@ -43,10 +43,9 @@ class StateTaskScope(TaskScope):
 
     def by_groups(self) -> Iterator[StateTaskScope]:
         """This scope, once for the tables that the subtask reads the same key groups of."""
-        alike: dict[range, list[StateTable]] = {}
+        alike: dict[StateScope, list[StateTable]] = {}
         for table in self.tables:
-            read = table.scope.groups_read(self.subtask, self.parallelism, self.max_parallelism)
-            alike.setdefault(read, []).append(table)
+            alike.setdefault(table.scope.read_like, []).append(table)
         for tables in alike.values():
             yield replace(self, tables=tuple(tables), chains={table.id: self.chains[table.id] for table in tables})
 

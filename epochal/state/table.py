@@ -46,6 +46,11 @@ class StateScope(StrEnum):
         """Whether the operator's key is the rows' address; otherwise it is their key group, in column ``_group``."""
         return self is StateScope.KEYED
 
+    @property
+    def read_like(self) -> StateScope:
+        """The scope whose key groups are read as those of this one, at every parallelism."""
+        return StateScope.KEYED if self is StateScope.OPERATOR else self
+
     def groups_read(self, subtask: int, parallelism: int, max_parallelism: int) -> range:
         """The key groups whose rows a subtask reads."""
         match self:

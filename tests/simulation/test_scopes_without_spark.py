@@ -19,7 +19,7 @@ from epochal.declarations.state import declared_states
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced
-from epochal.faults import FaultPoint, injected
+from epochal.faults import Fault, FaultPoint, injected
 from epochal.operators.distribution import Distribution
 from epochal.operators.process_any import ProcessAnyWork
 from epochal.operators.process_broadcast import ProcessBroadcastWork
@@ -98,7 +98,7 @@ class Application:
         self.catalog = MemoryCatalogState()
         self.store = SnapshotStore(str(folder / "store"))
         self.numbers: list[int] = []
-        (folder / "in").mkdir()
+        (folder / "in").mkdir(parents=True)
 
     def give(self, count: int = 12) -> None:
         numbers = range(len(self.numbers), len(self.numbers) + count)
@@ -107,7 +107,7 @@ class Application:
         file = self.folder / "in" / f"{len(list((self.folder / 'in').iterdir()))}.json"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def run(self, parallelism: int = 2, tolerable: int = 3) -> None:
+    def run(self, parallelism: int = 2, tolerable: int = 3, tasks: LocalTasks | None = None) -> None:
         number = self.catalog.attempt + 1
         configuration = Configuration(
             parallelism=parallelism, max_parallelism=8, tolerable_failed_epochs=tolerable, compact_after_epochs=3
@@ -129,7 +129,7 @@ class Application:
             sinks={},
             tables=pipeline.tables,
         )
-        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), LocalTasks())
+        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), tasks or LocalTasks())
 
     def state(self, table: str) -> list[dict[str, Any]]:
         assert self.catalog.head is not None
@@ -183,6 +183,22 @@ def test_drivers_die_and_tasks_fail_at_every_step_and_parallelism(application: A
                 application.run(parallelisms[(number + 1) % 5])
         application.run(parallelisms[(number + 2) % 5])
         application.check()
+
+
+def test_tasks_that_are_killed_are_run_again_over_the_same_rows(application: Application) -> None:
+    application.give()
+    application.run()
+    application.give(24)
+    killed = [Fault(point, "kill", once=str(application.folder / point)) for point in TASKS]
+    application.run(3, tolerable=0, tasks=LocalTasks(killed, tries=1 + len(killed)))
+    assert all((application.folder / point).exists() for point in TASKS)
+    application.check()
+    once = application.state("kept.kept")
+    other = Application(application.folder / "undisturbed", application.backend)
+    for count in (12, 24):
+        other.give(count)
+        other.run(2 if count == 12 else 3)
+    assert sorted(map(str, other.state("kept.kept"))) == sorted(map(str, once)), "at the same addresses"
 
 
 def test_subtasks_that_differ_abort_the_epoch_and_leave_nothing(application: Application) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.ddl import parse_columns
+from epochal.declarations.state import ListState
 from epochal.errors import FileCorrupt, SchemaError
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
@@ -34,6 +35,17 @@ def problems(before: StateTable, after: StateTable, *may_drop: str) -> str:
 def test_what_stays_is_the_same() -> None:
     [change] = compare([table("flights bigint")], [table("flights bigint")])
     assert (change.verdict, change.problems) == ("same", ())
+
+
+def test_a_scope_stays() -> None:
+    kept = ListState("event bigint", scope="operator")
+    united, keyed = ListState("event bigint", scope="union"), ListState("event bigint")
+    kept.name = united.name = keyed.name = "kept"
+    key = parse_columns("key", "origin string")
+    before = kept.table("delays", ())
+    assert problems(before, before) == ""
+    assert "'delays.kept': operator state cannot become union state" in problems(before, united.table("delays", ()))
+    assert "'delays.kept': operator state cannot become keyed state" in problems(before, keyed.table("delays", key))
 
 
 def test_columns_may_be_added_widened_and_dropped_with_consent() -> None:
