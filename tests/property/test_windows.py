@@ -34,6 +34,8 @@ CUMULATIVE = {
 }
 CALENDAR = {
     "days": tumbling("1 day", zone="Europe/Berlin"),
+    # On one day a year the clocks skip half past two, which is then half past three: three o'clock is the day before.
+    "days from half past two": tumbling("1 day", offset="150 minutes", zone="Europe/Berlin"),
     "days from six": tumbling("1 day", offset="6 hours", zone="America/New_York"),
     # The clocks went back over midnight, one minute past it, until 2011: a date was shown twice.
     "days of a date that comes twice": tumbling("1 day", zone="America/St_Johns"),
