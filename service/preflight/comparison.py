@@ -10,7 +10,8 @@ from epochal.service.schema import Answer
 from epochal.snapshots.continuation import Continuation
 from epochal.state.evolution import TableChange
 
-OPERATORS = ("aggregate", "process", "process_batch")
+NO_OPERATORS = ("source", "static", "transform", "sink")
+"""What a node can be beside an operator, whose type is its kind: aggregate, process, .."""
 
 
 class PartChange(Answer):
@@ -39,7 +40,7 @@ def compared(before: GraphDescription | None, after: GraphDescription, state: Co
     changes = () if state is None else state.changes
     sources = _parts(_kinds(before, ("source",)), _kinds(after, ("source",)))
     sinks = _parts({} if before is None else before.sinks, after.sinks)
-    operators = _parts(_kinds(before, OPERATORS), _kinds(after, OPERATORS))
+    operators = _parts(_operators(before), _operators(after))
     return Comparison(
         operators=operators,
         tables=changes,
@@ -48,6 +49,11 @@ def compared(before: GraphDescription | None, after: GraphDescription, state: Co
         problems=() if state is None else state.problems,
         warnings=tuple(_warnings(operators, changes, sources, sinks)) if before is not None else (),
     )
+
+
+def _operators(graph: GraphDescription | None) -> dict[str, str]:
+    nodes = () if graph is None else graph.nodes
+    return {node.name: node.type for node in nodes if node.type not in NO_OPERATORS}
 
 
 def _kinds(graph: GraphDescription | None, types: Collection[str]) -> dict[str, str]:

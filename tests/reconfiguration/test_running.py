@@ -90,6 +90,7 @@ def what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) 
 
 @pytest.mark.long
 def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
+    sensors.feed(10)
     narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
     with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
         sensors.handle.versions.create(sensors.artifact(narrowed))
