@@ -100,6 +100,7 @@ def test_tables_are_listed_with_schema_rows_and_epoch(plane: Plane, driver: Stat
         "table": "delays",
         "operator": "delays",
         "kind": "aggregate",
+        "scope": "keyed",
         "key": [{"name": "origin", "type": "string"}, {"name": "destination", "type": "string"}],
         "sub_key": [],
         "value": [
