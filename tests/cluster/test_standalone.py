@@ -6,12 +6,12 @@ import os
 import re
 import signal
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from epochal.testing.invariants import violations
 from epochal.testing.servers.spark_standalone import StandaloneCluster
+from tests.fault.faulty_application import Drivers, FaultyApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -32,11 +32,9 @@ def event(number: int) -> dict[str, object]:
     return {"event": number, "sensor": f"s{number % 50}", "value": number * 37 % 100}
 
 
-def test_a_task_runs_twice_and_an_executor_is_killed(
-    cluster: StandaloneCluster, fault_kit: ModuleType, tmp_path: Path
-) -> None:
+def test_a_task_runs_twice_and_an_executor_is_killed(cluster: StandaloneCluster, tmp_path: Path) -> None:
     configuration = {"parallelism": 4, "compact_after_epochs": 1000, **SPECULATION, **EXECUTORS}
-    application = fault_kit.FaultyApplication(tmp_path, fault_kit.Drivers(), configuration)
+    application = FaultyApplication(tmp_path, Drivers(), configuration)
     for first in range(0, EPOCHS * ROWS, ROWS):
         application.feed_rows([event(number) for number in range(first, first + ROWS)])
     twice = application.fault("T3.pre-committed", "delay", epoch=3, seconds=60)

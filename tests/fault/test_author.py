@@ -10,7 +10,7 @@ import pytest
 from epochal.testing.invariants import violations, visible_epochs
 
 if TYPE_CHECKING:
-    from tests.fault.conftest import FaultyApplication, NewApplication
+    from tests.fault.faulty_application import FaultyApplication, NewApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -27,7 +27,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import encoded
 from epochal.testing.invariants import violations
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
-from tests.fault.conftest import CONFIGURATION, NAME, PIPELINE, Drivers, FaultyApplication
+from tests.fault.faulty_application import CONFIGURATION, NAME, PIPELINE, Drivers, FaultyApplication
 from tests.fault.planes import SECONDS, Doomed, living
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -24,7 +24,7 @@ from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
 from epochal.testing.oracle import slices
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from tests.fault.conftest import (
+from tests.fault.faulty_application import (
     ROWS_PER_FILE,
     Drivers,
     FaultyApplication,

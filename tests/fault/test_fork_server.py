@@ -17,7 +17,7 @@ from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
 from epochal.testing.drivers import planned
 from epochal.testing.fork_server import ForkedProcess, ForkServer
-from tests.fault.conftest import Drivers
+from tests.fault.faulty_application import Drivers
 
 POINT = faults.FaultPoint("X1.here", "in a test")
 

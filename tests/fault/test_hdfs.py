@@ -23,7 +23,7 @@ from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import History, violations, visible_rows
 from epochal.testing.oracle import Row, multiset, slices
 from epochal.testing.servers.hdfs import HdfsServer
-from tests.fault.conftest import ORACLES, Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
+from tests.fault.faulty_application import ORACLES, Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
 from tests.fault.points import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]

@@ -21,7 +21,7 @@ from epochal.testing.invariants import broken_lineage, orphans, unfinished_epoch
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
-from tests.fault.conftest import Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
+from tests.fault.faulty_application import Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
 from tests.fault.points import OF_THE_LOG, points_of
 from tests.waiting import eventually
 

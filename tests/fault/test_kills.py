@@ -28,7 +28,7 @@ from epochal.testing.oracle import slices
 from tests.fault.points import points_of
 
 if TYPE_CHECKING:
-    from tests.fault.conftest import FaultyApplication, NewApplication
+    from tests.fault.faulty_application import FaultyApplication, NewApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -17,7 +17,7 @@ import pytest
 from tests.fault.test_kills import LIVES, Life, check_the_end, task_points
 
 if TYPE_CHECKING:
-    from tests.fault.conftest import FaultyApplication, NewApplication
+    from tests.fault.faulty_application import FaultyApplication, NewApplication
 
 pytestmark = [pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from epochal.contracts.catalog import EpochRecord
 from epochal.testing.invariants import violations
 
 if TYPE_CHECKING:
-    from tests.fault.conftest import FaultyApplication, NewApplication
+    from tests.fault.faulty_application import FaultyApplication, NewApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

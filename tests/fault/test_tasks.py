@@ -10,7 +10,7 @@ import pytest
 from epochal.testing.invariants import violations
 
 if TYPE_CHECKING:
-    from tests.fault.conftest import NewApplication
+    from tests.fault.faulty_application import NewApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -11,10 +11,10 @@ import pytest
 
 from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import violations, visible_epochs
-from tests.fault.conftest import stopped_at, wait_until_stopped_at
+from tests.fault.faulty_application import stopped_at, wait_until_stopped_at
 
 if TYPE_CHECKING:
-    from tests.fault.conftest import FaultyApplication, NewApplication
+    from tests.fault.faulty_application import FaultyApplication, NewApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
