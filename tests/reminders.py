@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from epochal.contracts.conditions import as_datetime, microseconds
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.state.codec import KeyCodec
 from epochal.state.keygroups import key_groups
@@ -51,7 +52,8 @@ class RemindersWork:
     needs_order = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        now, view = subtask.conditions.epoch_time, subtask.transaction.view(REMINDERS.id)
+        now, view = as_datetime(subtask.epoch_time), subtask.transaction.view(REMINDERS.id)
+        assert now is not None
         waiting: dict[str, datetime] = {}
         for group in range(subtask.subtask, subtask.max_parallelism, subtask.ownership.parallelism):
             keys, values = view.range(group)
@@ -60,7 +62,7 @@ class RemindersWork:
         fired = {name for name, at in waiting.items() if at <= now}
         added = {row["name"]: now + timedelta(seconds=row["n"]) for batch in rows for row in batch.to_pylist()}
         for at in {name: at for name, at in (waiting | added).items() if name in added or name not in fired}.values():
-            subtask.due.add(processing=at)
+            subtask.due.add(processing=microseconds(at))
         if changed := [*added, *(fired - added.keys())]:
             subtask.transaction.stage(REMINDERS.id, self._changes(changed, added, subtask.max_parallelism))
         yield pa.RecordBatch.from_pydict({"name": sorted(fired)}, subtask.output)

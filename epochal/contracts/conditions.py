@@ -1,41 +1,70 @@
 """What an epoch runs with beside its slices, chosen at E1, and the times that its operators wait for.
 
 Both stand in the manifest, so that a retry and a replay see the same, and the loop knows what is due without reading
-state. All times are UTC, to the microsecond, as Spark's timestamps are.
+state. All times are microseconds from the Unix epoch, UTC, as Spark's timestamps are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any, Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-"""The watermark of an input that has ended."""
+BEGINNING: Final = -(2**63)
+"""Before all times: nothing is known to have come."""
+END: Final = 2**63 - 1
+"""After all times: nothing more will come."""
 
 Trigger = Literal["input", "due", "in_flight", "command"]
 """Why an epoch was opened: new input; a time that was due; records in flight in a loop; a command."""
+
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Watermarks(_Record):
-    """An operator's: what comes after ``late`` is not late, what waits for ``fire`` or earlier is due. ``None``: not
-    yet known."""
+class PartitionClock(_Record):
+    """One partition of a declaration: its watermark, and the epoch time since which no row of it was observed.
 
-    late: AwareDatetime | None = None
-    fire: AwareDatetime | None = None
+    ``idle``: in the epoch that ran with this clock it held up nobody. ``fresh``: rows of it were observed then.
+    """
+
+    watermark: int = BEGINNING
+    active_at: int
+    idle: bool = False
+    fresh: bool = False
+
+
+class Watermarks(_Record):
+    """What a declaration or an operator runs with in an epoch. ``idle``: all of its inputs are; it holds up nobody.
+
+    A row is late where its time is before ``late``; what waits for ``fire`` or earlier is due.
+    """
+
+    late: int = BEGINNING
+    fire: int = BEGINNING
+    idle: bool = False
+
+
+class Clock(_Record):
+    """The time of an epoch. ``places``: by the name of a declaration or an operator. ``partitions``: by declaration and
+    partition, with what the epoch's rows were seen to hold once it is prepared."""
+
+    epoch_time: int
+    places: dict[str, Watermarks] = {}
+    partitions: dict[str, dict[str, PartitionClock]] = {}
 
 
 class Due(_Record):
     """The earliest event time and the earliest processing time that something waits for. ``None``: nothing does."""
 
-    event: AwareDatetime | None = None
-    processing: AwareDatetime | None = None
+    event: int | None = None
+    processing: int | None = None
 
     @property
     def nothing(self) -> bool:
@@ -54,19 +83,44 @@ class Command(_Record):
 
 
 class EpochConditions(_Record):
-    """What every task of an epoch sees alike, however often it is run."""
+    """What every task of an epoch sees alike, however often it is run.
 
-    epoch_time: AwareDatetime
-    """When the epoch was opened, and never before its parent: what processing time means in it."""
-    watermarks: dict[str, Watermarks] = {}
-    """By operator."""
+    In the manifest of a prepared epoch the clock has what was observed as well.
+    """
+
+    clock: Clock
     opened_for: tuple[Trigger, ...] = ()
     commands: tuple[Command, ...] = ()
+
+    @property
+    def epoch_time(self) -> int:
+        """When the epoch was opened, and never before its parent: what processing time means in it."""
+        return self.clock.epoch_time
+
+    def watermarks(self, operator: str) -> Watermarks:
+        """Those that an operator runs with; of one without event time nothing is late, and nothing is due."""
+        return self.clock.places.get(operator, NO_WATERMARKS)
 
     def opened(self, *triggers: Trigger, commands: Sequence[Command] = ()) -> EpochConditions:
         """With what the epoch was opened for."""
         return self.model_copy(update={"opened_for": triggers, "commands": tuple(commands)})
 
 
-def _earliest(*times: datetime | None) -> datetime | None:
+NO_WATERMARKS: Final = Watermarks()
+
+
+def microseconds(time: datetime) -> int:
+    """``time``, which has a time zone, as microseconds from the Unix epoch."""
+    return (time - _UNIX_EPOCH) // _MICROSECOND
+
+
+def as_datetime(time: int) -> datetime | None:
+    """The inverse of :func:`microseconds`, in UTC; ``None`` for what is before or after all that Python can hold."""
+    try:
+        return _UNIX_EPOCH + timedelta(microseconds=time)
+    except OverflowError:
+        return None
+
+
+def _earliest(*times: int | None) -> int | None:
     return min((time for time in times if time is not None), default=None)

@@ -7,10 +7,10 @@ same windows over NumPy arrays are in :mod:`epochal.tasks.windows`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from epochal.declarations.expressions import Expression, sql
-from epochal.declarations.intervals import DAY, fixed_interval
+from epochal.declarations.intervals import DAY, fixed_interval, written_interval
 from epochal.declarations.windows import CalendarGrid, FixedGrid, GridWindows, SessionWindows
 from epochal.errors import PipelineError
 from epochal.state.type_names import quoted
@@ -32,6 +32,12 @@ class EventTime:
     idle_after: int | None = None
     max_ahead: int | None = None
     on_reject: OnReject = "count"
+
+    def details(self) -> dict[str, Any]:
+        """For people, and to compare with in an upgrade: lengths as authors write them."""
+        lengths = {"delay": self.delay, "idle_after": self.idle_after, "max_ahead": self.max_ahead}
+        written = {name: None if length is None else written_interval(length) for name, length in lengths.items()}
+        return {"column": self.column, **written, "on_reject": self.on_reject}
 
 
 def event_time(

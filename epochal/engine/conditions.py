@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from epochal.contracts.conditions import EpochConditions, Watermarks
+from epochal.contracts.conditions import EpochConditions, microseconds
 from epochal.snapshots.manifest import Manifest
+from epochal.state.watermarks import Opening, TimeGraph, opened
 
 
-def conditions_after(parent: Manifest | None, now: datetime) -> EpochConditions:
-    """Of an epoch on top of ``parent`` that is opened ``now``: neither epoch time nor watermarks ever fall."""
-    if parent is None:
-        return EpochConditions(epoch_time=now)
-    return EpochConditions(epoch_time=max(now, parent.epoch_time), watermarks=_watermarks(parent))
+def conditions_after(graph: TimeGraph, parent: Manifest | None, opening: Opening) -> EpochConditions:
+    """Of an epoch on top of ``parent``: neither epoch time nor watermarks ever fall."""
+    return EpochConditions(clock=opened(graph, None if parent is None else parent.clock, opening))
 
 
-def _watermarks(parent: Manifest) -> dict[str, Watermarks]:
-    """What was fired is late from now on."""
-    if parent.conditions is None:
-        return {}
-    before = parent.conditions.watermarks
-    return {operator: Watermarks(late=marks.fire, fire=marks.fire) for operator, marks in before.items()}
+def conditions_at_rest(parent: Manifest, now: datetime) -> EpochConditions:
+    """Of an epoch in which no operator runs: nothing could fire, so that no watermark may advance."""
+    before = parent.clock
+    return EpochConditions(clock=before.model_copy(update={"epoch_time": max(microseconds(now), before.epoch_time)}))

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from epochal.contracts.catalog import Catalog, Change, EpochState, EpochTerms, Failure, ManifestReference
-from epochal.contracts.conditions import Command, EpochConditions, Trigger
+from epochal.contracts.conditions import Command, EpochConditions, Trigger, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine import points
@@ -33,6 +33,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.internal_source import InternalSource, slices_in_flight
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.state.watermarks import Opening
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Coordinator:
     @property
     def conditions(self) -> EpochConditions:
         """Of the next epoch, were it opened now."""
-        return conditions_after(self.position.snapshot, self.now())
+        return conditions_after(self._program.plan.time, self.position.snapshot, Opening(microseconds(self.now())))
 
     @property
     def until_due(self) -> float | None:

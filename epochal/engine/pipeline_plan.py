@@ -1,4 +1,4 @@
-"""What the engine knows of a graph before the first epoch: each operator's plan, each sink's columns."""
+"""What the engine knows of a graph before the first epoch: operators' plans, sinks' columns, what has watermarks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from epochal.contracts.source import Source
 from epochal.declarations.carried import carried_schema
 from epochal.operators.contract import OperatorPlan
 from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.event_times import time_graph
 from epochal.pipeline.graph import Graph, OperatorNode, SourceNode
 from epochal.state.table import StateTable
+from epochal.state.watermarks import WITHOUT_TIME, TimeGraph
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class PipelinePlan:
 
     operators: dict[str, OperatorPlan]
     sinks: dict[str, pa.Schema]
+    time: TimeGraph = WITHOUT_TIME
+    """The places that have watermarks."""
 
     @property
     def tables(self) -> tuple[StateTable, ...]:
@@ -40,6 +44,12 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
         plan = plans[node.name] = node.operator.plan(inputs)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
-    frames = evaluate(graph, source=empty, table=lambda node: node.read(spark), operator=planned)
+    frames = evaluate(
+        graph,
+        source=empty,
+        table=lambda node: node.read(spark),
+        operator=planned,
+        event_time=lambda node, frame: frame,
+    )
     sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
-    return PipelinePlan(plans, sinks)
+    return PipelinePlan(plans, sinks, time_graph(graph))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, TransformNode
+from epochal.pipeline.graph import EventTimeNode, Graph, NodeId, OperatorNode, SinkNode, TransformNode
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def _uses(graph: Graph, sinks: bool) -> dict[NodeId, int]:
             match graph.node(consumer):
                 case SinkNode():
                     total += 1 if sinks else 0
-                case TransformNode():
+                case TransformNode() | EventTimeNode():
                     total += uses[consumer]
                 case OperatorNode():
                     # A shared operator is materialised, a drained one is read once: either way it reads its input once.

@@ -24,7 +24,7 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.assembly import assemble
 from epochal.engine.compaction_job import base_row, written_bases
-from epochal.engine.conditions import conditions_after
+from epochal.engine.conditions import conditions_at_rest
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program
@@ -78,7 +78,7 @@ def rekey(
     ]
     detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
     now, command = datetime.now(UTC), Command(kind="rekey")
-    conditions = conditions_after(before, now).opened("command", commands=[command])
+    conditions = conditions_at_rest(before, now).opened("command", commands=[command])
     scope = EpochScope(orders.application, at, orders.attempt, head.key)
     return store.write_manifest(
         manifest_of(

@@ -163,6 +163,7 @@ class _EpochJob:
                 source=self._frames.source,
                 table=self._frames.table,
                 operator=self._operator,
+                event_time=lambda node, frame: frame,
                 frames=frames,
             )
             rows = self._last_stage(frames).collect()

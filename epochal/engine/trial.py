@@ -40,6 +40,7 @@ from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from epochal.state.watermarks import Opening
 
 BRANCHES = "trial-"
 """How the branches of trials begin; what is found of them later was left by a trial that was killed."""
@@ -142,7 +143,8 @@ class _Trial:
 
     def _conditions(self, replayed: Manifest) -> EpochConditions:
         """Epoch time and commands as they were; watermarks follow from this version's own state."""
-        conditions = conditions_after(self._parent, replayed.epoch_time)
+        opening = Opening(replayed.clock.epoch_time)
+        conditions = conditions_after(self._program.plan.time, self._parent, opening)
         before = replayed.conditions or conditions
         return conditions.opened(*before.opened_for, commands=before.commands)
 

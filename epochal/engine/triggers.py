@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from epochal.contracts.conditions import Due, EpochConditions, Trigger, Watermarks
+from epochal.contracts.conditions import Due, EpochConditions, Trigger
 
 LONGEST_PAUSE_SECONDS = 0.25
 """The control plane is asked for directives at least as often."""
@@ -103,9 +103,8 @@ def until_due(due: Mapping[str, Due], operators: Collection[str], conditions: Ep
 
 
 def _until(due: Due, operator: str, conditions: EpochConditions) -> float | None:
-    fire = conditions.watermarks.get(operator, Watermarks()).fire
-    if due.event is not None and fire is not None and due.event <= fire:
+    if due.event is not None and due.event <= conditions.watermarks(operator).fire:
         return 0.0
     if due.processing is None:
         return None
-    return max(0.0, (due.processing - conditions.epoch_time).total_seconds())
+    return max(0.0, (due.processing - conditions.epoch_time) / 1_000_000)

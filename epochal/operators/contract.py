@@ -64,6 +64,25 @@ class Operator(ABC):
         """The kind of its output, from those of its inputs: by default rows that stay."""
         return APPEND
 
+    @property
+    def hold(self) -> int:
+        """So far behind its own watermarks are those of its output, in microseconds: a row that it gives out happened
+        at most so long before ``fire``."""
+        return 0
+
+    @property
+    def event_time_of_output(self) -> str | None:
+        """The column of its output that says when a row happened; by default there is none."""
+        return None
+
+    def late_before(self, input: int, late: int) -> int | None:
+        """The event time before which rows of ``inputs[input]`` are late under the watermark ``late``.
+
+        Microseconds from the Unix epoch. The engine keeps late rows from the task, counts them, and serves the
+        operator's late stream from them. ``None``: no row is ever late.
+        """
+        return None
+
     def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
         """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
 

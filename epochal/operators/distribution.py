@@ -58,6 +58,8 @@ class Input:
     takes: Accepted = ALL_BUT_CHANGES
     order_by: tuple[str, ...] = ()
     """The columns that the rows of a subtask are in the order of, or those of a key."""
+    event_time: str | None = None
+    """The column that says when a row happened, where the operator goes by event time; a timestamp, never null."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe, names_place
 from epochal.pipeline.evaluate import evaluate, place
+from epochal.pipeline.event_time_checks import check_event_time
 from epochal.pipeline.graph import (
+    EventTimeNode,
     Graph,
     NodeId,
     OperatorNode,
@@ -75,8 +77,13 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         tables.extend(plan.tables)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
+    def event_time(node: EventTimeNode, frame: DataFrame) -> DataFrame:
+        with at(place(graph, node.id)):
+            check_event_time(node, frame)
+            return frame
+
     with without_query_log():
-        frames = evaluate(graph, source=source, table=table, operator=operator)
+        frames = evaluate(graph, source=source, table=table, operator=operator, event_time=event_time)
         _check_inputs(graph, frames)
         for node in graph.sinks:
             _check_sink(node, frames[node.id])

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.stream_kind import StreamKind
 from epochal.pipeline.graph import (
+    EventTimeNode,
     Graph,
     Node,
     OperatorNode,
@@ -27,9 +28,9 @@ class _Value(BaseModel):
 
 
 class NodeDescription(_Value):
-    """``type`` is ``source``, ``static``, ``transform``, ``sink`` or an operator's kind, such as ``aggregate``;
-    ``columns`` (name -> Spark type) are known after an analysis only. ``stream``: the kind of stream that it gives;
-    ``null`` for tables and sinks, and in versions from before there were kinds."""
+    """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink`` or an operator's kind, such as
+    ``aggregate``; ``columns`` (name -> Spark type) are known after an analysis only. ``stream``: the kind of stream
+    that it gives; ``null`` for tables and sinks, and in versions from before there were kinds."""
 
     id: int
     name: str
@@ -88,6 +89,8 @@ def _type(node: Node) -> str:
             return "static"
         case TransformNode():
             return "transform"
+        case EventTimeNode():
+            return "watermark"
         case OperatorNode():
             return node.operator.kind
         case SinkNode():
@@ -100,5 +103,7 @@ def _details(node: Node) -> dict[str, Any]:
             return dict(node.description)
         case TransformNode():
             return {}
+        case EventTimeNode():
+            return node.event_time.details()
         case OperatorNode():
             return node.operator.details()

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from epochal.declarations.expressions import with_spark
 from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
-from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, SourceNode, StaticNode, TransformNode
+from epochal.pipeline.graph import (
+    EventTimeNode,
+    Graph,
+    NodeId,
+    OperatorNode,
+    SinkNode,
+    SourceNode,
+    StaticNode,
+    TransformNode,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,11 +33,13 @@ def evaluate(
     source: Callable[[SourceNode], DataFrame],
     table: Callable[[StaticNode], DataFrame],
     operator: Callable[[OperatorNode, list[DataFrame]], DataFrame],
+    event_time: Callable[[EventTimeNode, DataFrame], DataFrame],
     frames: dict[NodeId, DataFrame] | None = None,
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
 
-    ``operator`` gets the node and its inputs. ``frames`` is filled on the way, and returned.
+    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input. ``frames`` is filled on the
+    way, and returned.
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
     frames = {} if frames is None else frames
@@ -42,6 +53,8 @@ def evaluate(
                 frames[node.id] = table(node)
             case TransformNode():
                 frames[node.id] = _transformed(graph, node, [frames[id] for id in node.inputs])
+            case EventTimeNode():
+                frames[node.id] = event_time(node, frames[node.input])
             case SinkNode():
                 frames[node.id] = frames[node.input]
             case OperatorNode():
@@ -62,6 +75,8 @@ def place(graph: Graph, id: NodeId) -> str:
             while isinstance(origin, TransformNode):
                 origin = graph.node(origin.inputs[0])
             return f"{node.label} after {place(graph, origin.id)}"
+        case EventTimeNode():
+            return f"with_watermark({node.event_time.column!r})"
         case SinkNode():
             return f"sink {node.name!r}"
         case OperatorNode():

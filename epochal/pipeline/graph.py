@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import Accepted
+from epochal.declarations.event_time import EventTime
 from epochal.pipeline.verb_kinds import KindOf
 
 if TYPE_CHECKING:
@@ -62,6 +63,16 @@ class TransformNode:
 
 
 @dataclass(frozen=True)
+class EventTimeNode:
+    """``with_watermark``: from here on rows have an event time. ``name``: of the declaration, in every snapshot."""
+
+    id: NodeId
+    name: str
+    input: NodeId
+    event_time: EventTime
+
+
+@dataclass(frozen=True)
 class OperatorNode:
     """A stateful operator over ``inputs``, in the order of ``operator.inputs``."""
 
@@ -90,7 +101,7 @@ class SinkNode:
         return self.make(SinkPlace(self.name, store))
 
 
-Node = SourceNode | StaticNode | TransformNode | OperatorNode | SinkNode
+Node = SourceNode | StaticNode | TransformNode | EventTimeNode | OperatorNode | SinkNode
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
@@ -100,7 +111,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
             return ()
         case TransformNode() | OperatorNode():
             return node.inputs
-        case SinkNode():
+        case EventTimeNode() | SinkNode():
             return (node.input,)
 
 
@@ -121,6 +132,11 @@ class Graph:
     @property
     def static_tables(self) -> tuple[StaticNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, StaticNode))
+
+    @property
+    def declarations(self) -> tuple[EventTimeNode, ...]:
+        """Where event time is declared."""
+        return tuple(node for node in self.nodes if isinstance(node, EventTimeNode))
 
     @property
     def operators(self) -> tuple[OperatorNode, ...]:

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from epochal.contracts.stream_kind import APPEND, Accepted, Kind, StreamKind
 from epochal.errors import PipelineError
 from epochal.pipeline.evaluate import place
-from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SinkNode, SourceNode, StaticNode, TransformNode
+from epochal.pipeline.graph import (
+    EventTimeNode,
+    Graph,
+    NodeId,
+    OperatorNode,
+    SinkNode,
+    SourceNode,
+    StaticNode,
+    TransformNode,
+)
+from epochal.pipeline.verb_kinds import with_rejects
 
 _MEANINGS = {
     Kind.APPEND: "rows that stay",
@@ -30,6 +40,8 @@ def kinds_of(graph: Graph) -> Kinds:
                 streams = [kinds[id] for id in node.inputs if id in kinds]
                 if streams:
                     kinds[node.id] = node.kind_of(streams)
+            case EventTimeNode():
+                kinds[node.id] = with_rejects(kinds[node.input])
             case OperatorNode():
                 kinds[node.id] = node.operator.gives([kinds[id] for id in node.inputs])
             case StaticNode() | SinkNode():

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_TIMED = ("operator", "watermark")
+"""What has watermarks in a snapshot, by one name."""
+
+
 class Builder:
     """The nodes so far, and the names that are taken. Shared by a pipeline and all its streams."""
 
@@ -35,6 +39,10 @@ class Builder:
         """Take ``name``. Raises ``PipelineError`` when there is a ``kind`` of this name."""
         if (kind, name) in self._names:
             raise PipelineError(f"There are two {kind}s named {name!r}: give one of them another name.")
+        if kind in _TIMED and self._names.intersection((other, name) for other in _TIMED):
+            raise PipelineError(
+                f"An operator and a watermark are both named {name!r}: give one of them another name (name=..)."
+            )
         self._names.add((kind, name))
 
 

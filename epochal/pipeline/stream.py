@@ -14,6 +14,7 @@ from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation
 from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
+from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
 from epochal.declarations.names import check_name, listed, name_of_class
@@ -28,7 +29,8 @@ from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.operators.process_broadcast import ProcessBroadcastOperator
 from epochal.pipeline import verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.graph import NodeId, OperatorNode, SinkNode, TransformNode
+from epochal.pipeline.event_times import timed_streams
+from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SinkNode, TransformNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,6 +145,40 @@ class StaticTable(Relation):
 
 class Stream(Relation):
     """Rows that come epoch by epoch."""
+
+    @property
+    def event_time(self) -> str | None:
+        """The column that says when a row happened; ``None`` where no :meth:`with_watermark` says so."""
+        timed = timed_streams(self._builder.nodes).get(self._node)
+        return None if timed is None else timed.column
+
+    def with_watermark(
+        self,
+        column: str,
+        delay: str,
+        *,
+        idle_after: str | None = None,
+        max_ahead: str | None = None,
+        on_reject: OnReject = "count",
+        name: str | None = None,
+    ) -> Stream:
+        """Say that ``column``, a timestamp, is when a row happened, and by how much rows may be out of order::
+
+            bids.with_watermark("at", "10 seconds", idle_after="1 minute", max_ahead="1 day")
+
+        The watermark is ``delay`` behind the latest row, of each partition of the source where it has some, and the
+        least of them counts. A partition without rows for ``idle_after`` holds up nobody. Rows without a time, or with
+        one further ahead of the epoch's than ``max_ahead``, are rejected: counted and left out, or ``on_reject="fail"``
+        fails the epoch. ``name``: of the declaration, in every snapshot; the column's, if not given.
+        """
+        declared = event_time(column, delay, idle_after=idle_after, max_ahead=max_ahead, on_reject=on_reject)
+        if isinstance(self._builder.nodes[self._node], EventTimeNode):
+            raise PipelineError(
+                f"with_watermark({column!r}): the stream was just given a watermark. Declare it once: remove one."
+            )
+        chosen = check_name("a watermark (name=..)", name or name_of_class(column))
+        self._builder.claim("watermark", chosen)
+        return Stream(self._builder, self._builder.add(lambda id: EventTimeNode(id, chosen, self._node, declared)))
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Group by these columns, for state. A key column cannot be floating point, an array, a map or a struct.

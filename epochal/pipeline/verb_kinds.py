@@ -89,6 +89,12 @@ def by_author(streams: Sequence[StreamKind]) -> StreamKind:
     return _of_upsert(lambda stream: updates("what a function does with rows and keys cannot be known"))(streams)
 
 
+def with_rejects(stream: StreamKind) -> StreamKind:
+    """``with_watermark`` keeps rows out whose event time cannot be."""
+    rule = _of_upsert(lambda upsert: updates("a key whose new row has no event time would keep its last row that had"))
+    return rule([stream])
+
+
 def united(streams: Sequence[StreamKind]) -> StreamKind:
     """Two streams may have values of the same key, of which neither replaces the other's."""
     if len(streams) == 1 or all(stream == APPEND for stream in streams):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
-from epochal.contracts.conditions import Due, EpochConditions
+from epochal.contracts.conditions import Clock, Due, EpochConditions, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
@@ -132,9 +132,11 @@ class Manifest(_Model):
         return EpochKey(self.branch, self.epoch)
 
     @property
-    def epoch_time(self) -> datetime:
-        """What processing time meant in the epoch."""
-        return self.created_at if self.conditions is None else self.conditions.epoch_time
+    def clock(self) -> Clock:
+        """The time of the epoch, with what its rows were seen to hold."""
+        if self.conditions is None:
+            return Clock(epoch_time=microseconds(self.created_at))
+        return self.conditions.clock
 
     def encode(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8."""

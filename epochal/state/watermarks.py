@@ -19,47 +19,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from epochal.contracts.conditions import BEGINNING as BEGINNING
+from epochal.contracts.conditions import END as END
+from epochal.contracts.conditions import Clock as Clock
+from epochal.contracts.conditions import PartitionClock as PartitionClock
+from epochal.contracts.conditions import Watermarks as Watermarks
 
-BEGINNING: Final = -(2**63)
-"""Before all times: nothing is known to have come."""
-END: Final = 2**63 - 1
-"""After all times: nothing more will come."""
 WHOLE: Final = ""
 """The one partition of a source that has none."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PartitionClock(_Model):
-    """One partition of a declaration: its watermark, and the epoch time since which no row of it was observed.
-
-    ``idle``: in the epoch that ran with this clock it held up nobody. ``fresh``: rows of it were observed then.
-    """
-
-    watermark: int = BEGINNING
-    active_at: int
-    idle: bool = False
-    fresh: bool = False
-
-
-class Watermarks(_Model):
-    """What a declaration or an operator runs with in an epoch. ``idle``: all of its inputs are; it holds up nobody."""
-
-    late: int = BEGINNING
-    fire: int = BEGINNING
-    idle: bool = False
-
-
-class Clock(_Model):
-    """The time of an epoch. ``places``: by the name of a declaration or an operator. ``partitions``: by declaration and
-    partition, with what the epoch's rows were seen to hold once it is prepared."""
-
-    epoch_time: int
-    places: dict[str, Watermarks] = {}
-    partitions: dict[str, dict[str, PartitionClock]] = {}
 
 
 @dataclass(frozen=True)
@@ -111,6 +78,10 @@ class TimeGraph:
     @property
     def declarations(self) -> Iterator[Declaration]:
         return (place for place in self.places if isinstance(place, Declaration))
+
+
+WITHOUT_TIME: Final = TimeGraph(())
+"""Of a program without event time."""
 
 
 @dataclass(frozen=True)

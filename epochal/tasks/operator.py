@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from epochal.contracts.conditions import Due, EpochConditions
+from epochal.contracts.conditions import Due, EpochConditions, Watermarks
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
@@ -45,11 +44,14 @@ class DueTimes:
     """
 
     def __init__(self) -> None:
-        self._event: datetime | None = None
-        self._processing: datetime | None = None
+        self._event: int | None = None
+        self._processing: int | None = None
 
-    def add(self, *, event: datetime | None = None, processing: datetime | None = None) -> None:
-        """Something waits for the watermark to reach ``event``, or for the epoch time to reach ``processing`` (UTC)."""
+    def add(self, *, event: int | None = None, processing: int | None = None) -> None:
+        """Something waits for ``fire`` to reach ``event``, or for the epoch time to reach ``processing``.
+
+        Microseconds from the Unix epoch.
+        """
         if event is not None and (self._event is None or event < self._event):
             self._event = event
         if processing is not None and (self._processing is None or processing < self._processing):
@@ -81,6 +83,16 @@ class Subtask:
     transaction: StateTransaction
     due: DueTimes
     agreement: Agreement
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """The operator's: it takes its rows by ``late``, then it fires by ``fire``."""
+        return self.conditions.watermarks(self.operator)
+
+    @property
+    def epoch_time(self) -> int:
+        """What processing time means in the epoch, in microseconds from the Unix epoch."""
+        return self.conditions.epoch_time
 
     @property
     def subtask(self) -> int:

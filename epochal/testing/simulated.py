@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -34,6 +34,7 @@ from epochal.state.table import Column, StateKind, StateTable
 from epochal.testing.memory_catalog import MemoryCatalogState
 
 PARALLELISM = 2
+SECOND = 1_000_000
 OPERATOR, SINK, SOURCE = "totals", "out", "numbers"
 KEYS = 5
 TABLE = StateTable(
@@ -55,7 +56,8 @@ LOOP, LOOP_RECORDS = "halves", 2
 REMINDED = -1
 """What an output row has instead of a total when a reminder was due."""
 Totals = dict[int, int]
-Reminders = dict[int, datetime]
+Reminders = dict[int, int]
+"""By key the epoch time that it waits for."""
 Rows = list[tuple[int, int]]
 
 
@@ -64,20 +66,20 @@ class Follows:
     """What follows from an epoch: the values of state that it changes, its output, and what it puts into the loop."""
 
     totals: Totals
-    reminders: dict[int, datetime | None]
+    reminders: dict[int, int | None]
     output: Rows
     in_flight: Rows
 
 
-def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: datetime) -> Follows:
+def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int) -> Follows:
     """Of an epoch that has these events from outside and from the loop, on top of this state."""
     changed: Totals = {}
-    set_anew: dict[int, datetime | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
+    set_anew: dict[int, int | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
     output = [(key, REMINDED) for key in set_anew]
     for key, value in events:
         changed[key] = changed.get(key, totals.get(key, 0)) + value
         if value % 7 == 3:
-            set_anew[key] = epoch_time + timedelta(seconds=value % 5 + 1)
+            set_anew[key] = epoch_time + (value % 5 + 1) * SECOND
     in_flight = [(key, value // 2) for key, value in events if value > 0 and value % 5 == 0]
     return Follows(changed, set_anew, sorted([*changed.items(), *output]), in_flight)
 
@@ -336,8 +338,7 @@ class SimulatedRunner(EpochRunner):
         rows = [(key, value) for key, value in events if key % PARALLELISM == subtask]
         found = follows(rows, totals, mine, plan.conditions.epoch_time)
         deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
-        times = {key: at and at.isoformat() for key, at in found.reminders.items()}
-        deltas += self._deltas(plan, subtask, REMINDERS, sorted(times.items()))
+        deltas += self._deltas(plan, subtask, REMINDERS, sorted(found.reminders.items()))
         left = [at for at in {**mine, **found.reminders}.values() if at is not None]
         handle = Handle(
             owner=OPERATOR,
@@ -375,7 +376,7 @@ def read_totals(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> T
 def read_reminders(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Reminders:
     """Reminders that are still to come, as :func:`read_totals`."""
     times = dict(_rows(store, links, REMINDERS))
-    return {key: datetime.fromisoformat(at) for key, at in times.items() if at is not None}
+    return {key: at for key, at in times.items() if at is not None}
 
 
 def _rows(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]], table: StateTable) -> Iterator[tuple[int, Any]]:

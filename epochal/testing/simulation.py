@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import Failure, ManifestReference
-from epochal.contracts.conditions import Trigger
+from epochal.contracts.conditions import BEGINNING, Trigger
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import SliceLimits
 from epochal.engine.bases import PendingBases
@@ -204,8 +204,8 @@ def violations(world: World) -> list[str]:
     reminders: Reminders = {}
     in_flight: Rows = []
     decided = world.catalog.decided
-    seen, clock = 0, datetime.min.replace(tzinfo=UTC)
-    before = clock
+    seen, clock = 0, BEGINNING
+    before = datetime.min.replace(tzinfo=UTC)
     for record in decided:
         if record.state != "committed" or record.manifest is None:
             found.append(f"epoch {record.epoch} is {record.state} at the end")
@@ -215,9 +215,9 @@ def violations(world: World) -> list[str]:
         if slice is not None and slice.start["position"] != seen:
             found.append(f"epoch {record.epoch} starts at {slice.start}, the one before ended at {seen}")
         seen = seen if slice is None else slice.end["position"]
-        if manifest.epoch_time < clock:
-            found.append(f"epoch {record.epoch} is at {manifest.epoch_time}, the one before was at {clock}")
-        clock = manifest.epoch_time
+        if manifest.clock.epoch_time < clock:
+            found.append(f"epoch {record.epoch} is at {manifest.clock.epoch_time}, the one before was at {clock}")
+        clock = manifest.clock.epoch_time
         taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
         reasons = _reasons(slice is not None, any(at <= clock for at in reminders.values()), bool(taken))
         if record.opened_for != reasons:

@@ -120,7 +120,7 @@ def _forgotten_snapshot() -> None:
 def _falling_epoch_time() -> None:
     from epochal.engine import coordinator
 
-    change(coordinator, "conditions_after", lambda after: lambda parent, now: after(None, now))
+    change(coordinator, "conditions_after", lambda after: lambda graph, parent, opening: after(graph, None, opening))
 
 
 @mutant("engine: a missing or doubled handle is not noticed", "tests/unit/test_engine_epoch.py")

@@ -16,6 +16,7 @@ from epochal import KeyedProcess, ValueState
 from epochal.backends.heap import HeapBackend
 from epochal.connectors import files
 from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.conditions import microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits
@@ -184,17 +185,17 @@ def test_a_time_that_is_due_opens_an_epoch_without_input(reminders: Application)
     reminders.run(NOON)
     assert reminders.epochs == [("input",)]
     due = reminders.head.due["reminders"]
-    assert (due.event, due.processing) == (None, NOON + timedelta(seconds=60))
+    assert (due.event, due.processing) == (None, microseconds(NOON + timedelta(seconds=60)))
     reminders.run(NOON + timedelta(seconds=59))
     assert reminders.epochs == [("input",)]
     # Another attempt, at another parallelism: what is due stands in the head's manifest.
     reminders.run(NOON + timedelta(seconds=60), parallelism=4)
     assert reminders.epochs == [("input",), ("due",)]
-    assert reminders.head.due["reminders"].processing == NOON + timedelta(seconds=90)
+    assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=90))
     reminders.give({"name": "d", "n": 1})
     reminders.run(NOON + timedelta(seconds=90))
     assert reminders.epochs[2:] == [("input", "due")]
-    assert reminders.head.due["reminders"].processing == NOON + timedelta(seconds=91)
+    assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=91))
     reminders.run(NOON + timedelta(seconds=91))
     assert reminders.epochs[3:] == [("due",)] and reminders.head.due == {}
 
@@ -204,8 +205,8 @@ def test_a_clock_that_goes_back_takes_no_epoch_back(reminders: Application) -> N
     reminders.run(NOON)
     reminders.give({"name": "b", "n": 60})
     reminders.run(NOON - timedelta(hours=1))
-    assert reminders.head.epoch_time == NOON
-    assert reminders.head.due["reminders"].processing == NOON + timedelta(seconds=60)
+    assert reminders.head.clock.epoch_time == microseconds(NOON)
+    assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=60))
 
 
 @pytest.mark.parametrize("point", ["E1.slices-chosen", "E1.opened", "E2.ran", "E4.manifest-written", "E4.prepared"])
@@ -217,7 +218,7 @@ def test_a_time_that_was_due_when_the_driver_died_is_due_for_the_next(reminders:
     reminders.run(NOON + timedelta(seconds=61))
     assert reminders.epochs == [("input",), ("due",)] and reminders.head.due == {}
     decided_before = point == "E4.prepared"
-    assert reminders.head.epoch_time == NOON + timedelta(seconds=60 if decided_before else 61)
+    assert reminders.head.clock.epoch_time == microseconds(NOON + timedelta(seconds=60 if decided_before else 61))
 
 
 @pytest.fixture

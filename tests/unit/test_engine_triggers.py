@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from epochal.contracts.conditions import Due, EpochConditions, Trigger, Watermarks
+from epochal.contracts.conditions import Clock, Due, EpochConditions, Trigger, Watermarks
 from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide, until_due
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = 1_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
+NOON = 20_454 * DAY + 12 * HOUR
 AT_REST = Situation(has_room=True, ended=False, until_interval=0.0, until_due=None, in_flight=False, has_input=False)
 ASK, WAIT, END = Decision(Step.ASK_SOURCES), Decision(Step.WAIT_FOR_COMMITS), Decision(Step.END)
 
@@ -63,7 +64,7 @@ def test_what_comes_next(different: dict[str, bool | float | None], decision: De
     assert decide(replace(AT_REST, **different)) == decision  # type: ignore[arg-type]
 
 
-def due(name: str = "late", **times: datetime) -> dict[str, Due]:
+def due(name: str = "late", **times: int) -> dict[str, Due]:
     return {name: Due(**times)}
 
 
@@ -71,29 +72,29 @@ def due(name: str = "late", **times: datetime) -> dict[str, Due]:
     ("times", "seconds"),
     [
         ({}, None),
-        ({"processing": NOON + timedelta(seconds=90)}, 90.0),
+        ({"processing": NOON + 90 * SECOND}, 90.0),
         ({"processing": NOON}, 0.0),
-        ({"processing": NOON - timedelta(days=1)}, 0.0),
-        ({"event": NOON - timedelta(hours=1)}, 0.0),
-        ({"event": NOON - timedelta(minutes=59)}, None),
-        ({"event": NOON - timedelta(hours=1), "processing": NOON + timedelta(seconds=5)}, 0.0),
-        ({"event": NOON, "processing": NOON + timedelta(seconds=5)}, 5.0),
+        ({"processing": NOON - DAY}, 0.0),
+        ({"event": NOON - HOUR}, 0.0),
+        ({"event": NOON - 59 * MINUTE}, None),
+        ({"event": NOON - HOUR, "processing": NOON + 5 * SECOND}, 0.0),
+        ({"event": NOON, "processing": NOON + 5 * SECOND}, 5.0),
     ],
     ids=str,
 )
 def test_event_times_are_due_by_the_watermark_and_processing_times_by_the_clock(
-    times: dict[str, datetime], seconds: float | None
+    times: dict[str, int], seconds: float | None
 ) -> None:
-    conditions = EpochConditions(epoch_time=NOON, watermarks={"late": Watermarks(fire=NOON - timedelta(hours=1))})
+    conditions = EpochConditions(clock=Clock(epoch_time=NOON, places={"late": Watermarks(fire=NOON - HOUR)}))
     assert until_due(due(**times), ["late"], conditions) == seconds
 
 
 def test_the_first_time_of_all_operators_counts_and_those_that_are_gone_do_not() -> None:
-    conditions = EpochConditions(epoch_time=NOON)
+    conditions = EpochConditions(clock=Clock(epoch_time=NOON))
     waiting = {
         **due("dropped", processing=NOON),
-        **due("first", processing=NOON + timedelta(seconds=2)),
-        **due("second", processing=NOON + timedelta(seconds=1)),
+        **due("first", processing=NOON + 2 * SECOND),
+        **due("second", processing=NOON + SECOND),
         **due("without watermark", event=NOON),
     }
     assert until_due(waiting, ["first", "second", "without watermark", "new"], conditions) == 1.0

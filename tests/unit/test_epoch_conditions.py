@@ -2,60 +2,80 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from epochal.contracts.conditions import Command, Due, EpochConditions, Watermarks
+from epochal.contracts.conditions import Clock, Command, Due, EpochConditions, Watermarks, as_datetime, microseconds
 from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers, collect
-from epochal.engine.conditions import conditions_after
+from epochal.engine.conditions import conditions_after, conditions_at_rest
 from epochal.snapshots.manifest import Manifest
+from epochal.state.watermarks import BEGINNING, END, WITHOUT_TIME, Declaration, Opening, TimedOperator, TimeGraph
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
+SECOND = 1_000_000
+CREATED_AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOON = microseconds(CREATED_AT)
+GRAPH = TimeGraph((Declaration("ts", delay=0), TimedOperator("late", ("ts",))))
+
+
+def after(parent: Manifest | None, now: int) -> EpochConditions:
+    return conditions_after(GRAPH, parent, Opening(now))
+
+
+def at(epoch_time: int, **places: Watermarks) -> EpochConditions:
+    return EpochConditions(clock=Clock(epoch_time=epoch_time, places=places))
 
 
 def manifest(**fields: Any) -> Manifest:
     whose = {"application": "flights", "branch": "main", "epoch": 1, "parent": None, "execution": "one", "attempt": 1}
-    size = {"artifact": "a" * 64, "parallelism": 1, "max_parallelism": 8, "created_at": NOON}
+    size = {"artifact": "a" * 64, "parallelism": 1, "max_parallelism": 8, "created_at": CREATED_AT}
     return Manifest.model_validate({**whose, **size, **fields})
 
 
-def handle(subtask: int, **due: datetime) -> Handle:
+def handle(subtask: int, **due: int) -> Handle:
     return Handle(owner="late", subtask=subtask, rows=0, bytes=0, payload={}, due=Due(**due) if due else None)
 
 
-@pytest.mark.parametrize("behind", [timedelta(0), SECOND])
-def test_the_epoch_time_never_falls_whatever_the_clock_says(behind: timedelta) -> None:
-    parent = manifest(conditions=EpochConditions(epoch_time=NOON + SECOND), created_at=NOON + 2 * SECOND)
-    assert conditions_after(parent, NOON + SECOND - behind).epoch_time == NOON + SECOND
-    assert conditions_after(parent, NOON + 3 * SECOND).epoch_time == NOON + 3 * SECOND
-    assert conditions_after(None, NOON).epoch_time == NOON
+@pytest.mark.parametrize("behind", [0, SECOND])
+def test_the_epoch_time_never_falls_whatever_the_clock_says(behind: int) -> None:
+    parent = manifest(conditions=at(NOON + SECOND))
+    assert after(parent, NOON + SECOND - behind).epoch_time == NOON + SECOND
+    assert after(parent, NOON + 3 * SECOND).epoch_time == NOON + 3 * SECOND
+    assert after(None, NOON).epoch_time == NOON
 
 
 def test_of_a_manifest_from_before_conditions_the_epoch_time_is_when_it_was_made() -> None:
     parent = manifest(format=1)
-    assert conditions_after(parent, NOON - SECOND) == EpochConditions(epoch_time=NOON)
+    assert conditions_after(WITHOUT_TIME, parent, Opening(NOON - SECOND)) == at(NOON)
     assert b"conditions" not in parent.encode() and b"due" not in parent.encode()
 
 
 def test_what_was_fired_is_late_in_the_next_epoch() -> None:
-    before = EpochConditions(epoch_time=NOON, watermarks={"late": Watermarks(late=NOON - SECOND, fire=NOON)})
-    after = conditions_after(manifest(conditions=before), NOON)
-    assert after.watermarks == {"late": Watermarks(late=NOON, fire=NOON)}
+    before = manifest(conditions=at(NOON, late=Watermarks(late=NOON - SECOND, fire=NOON)))
+    assert after(before, NOON).watermarks("late") == Watermarks(late=NOON, fire=NOON)
+    assert after(before, NOON).watermarks("another") == Watermarks()
+
+
+def test_where_no_operator_runs_no_watermark_advances() -> None:
+    before = manifest(conditions=at(NOON, late=Watermarks(late=NOON - SECOND, fire=NOON)))
+    clock = conditions_at_rest(before, as_datetime(NOON + SECOND) or CREATED_AT).clock
+    assert clock == before.clock.model_copy(update={"epoch_time": NOON + SECOND})
 
 
 def test_they_are_read_back_from_the_manifest_to_the_microsecond() -> None:
-    conditions = EpochConditions(
-        epoch_time=NOON + timedelta(microseconds=1),
-        watermarks={"late": Watermarks(fire=NOON)},
-        opened_for=("input", "command"),
-        commands=(Command(kind="savepoint"),),
-    )
+    conditions = at(NOON + 1, late=Watermarks(fire=NOON), ended=Watermarks(late=BEGINNING, fire=END))
+    conditions = conditions.opened("input", "command", commands=(Command(kind="savepoint"),))
     written = manifest(conditions=conditions, due={"late": Due(processing=NOON)})
     assert Manifest.decode(written.encode(), "1.json") == written
+
+
+def test_times_to_the_microsecond_and_what_python_cannot_hold() -> None:
+    for time in (NOON, NOON + 1, 0, -1):
+        found = as_datetime(time)
+        assert found is not None and microseconds(found) == time
+    assert as_datetime(END) is None and as_datetime(BEGINNING) is None
 
 
 def test_the_least_of_all_subtasks_is_what_an_operator_waits_for() -> None:

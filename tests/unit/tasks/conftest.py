@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
-from epochal.contracts.conditions import EpochConditions
+from epochal.contracts.conditions import Clock, EpochConditions, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend
@@ -63,7 +63,7 @@ class Operator:
             work=self.work,
             backend=self.backend,
             epoch=self.scope,
-            conditions=EpochConditions(epoch_time=datetime.now(UTC)),
+            conditions=EpochConditions(clock=Clock(epoch_time=microseconds(datetime.now(UTC)))),
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             tables=self.tables,

@@ -1,0 +1,126 @@
+"""Which streams have an event time, known from the graph alone, and where watermarks come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from epochal import Pipeline
+from epochal.connectors import files
+from epochal.errors import PipelineError
+from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.stream import Stream, _operator
+from epochal.state.watermarks import Declaration, TimedOperator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Held(Operator):
+    """Goes by the event time of its streams; what it gives has another column of them, so far behind."""
+
+    name: str
+    columns: tuple[str, ...]
+    behind: int = 0
+    gives_time: str | None = "closed_at"
+    kind: ClassVar[str] = "held"
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(Input(name, Distribution.BY_KEY, ("id",), event_time=name) for name in self.columns)
+
+    @property
+    def hold(self) -> int:
+        return self.behind
+
+    @property
+    def event_time_of_output(self) -> str | None:
+        return self.gives_time
+
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        raise NotImplementedError
+
+    def details(self) -> dict[str, Any]:
+        return {}
+
+
+def held(name: str, *streams: Stream, **fields: Any) -> Stream:
+    columns = tuple(stream.event_time or "" for stream in streams)
+    nodes = tuple(stream._node for stream in streams)
+    return _operator(streams[0]._builder, nodes, Held(name, columns, **fields))
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return Pipeline("times")
+
+
+def read(pipeline: Pipeline, name: str) -> Stream:
+    return pipeline.read(name, files.source("in", format="json", schema="id int, ts timestamp, at timestamp"))
+
+
+def test_the_column_travels_by_name(pipeline: Pipeline) -> None:
+    rows = read(pipeline, "rows")
+    assert rows.event_time is None
+    timed = rows.with_watermark("ts", "10 seconds")
+    table = pipeline.table("names", files.table("names", format="json", schema="id int, name string"))
+    assert timed.event_time == "ts"
+    assert timed.where("id > 0").select("id", "ts").join(table, on="id").event_time == "ts"
+    assert held("closed", timed).event_time == "closed_at"
+    assert held("replaced", timed, gives_time=None).event_time is None
+    assert timed.key_by("id").aggregate("counts", n="count(*)").event_time is None
+
+
+def test_a_union_has_it_where_all_its_streams_have_the_same(pipeline: Pipeline) -> None:
+    one, other = read(pipeline, "one"), read(pipeline, "other")
+    timed = one.with_watermark("ts", "10 seconds")
+    assert timed.union(other).event_time is None
+    assert timed.union(other.with_watermark("at", "1 second")).event_time is None
+    assert timed.union(other.with_watermark("TS", "1 second", name="theirs")).event_time == "ts"
+
+
+def test_watermarks_come_from_all_declarations_and_operators_before(pipeline: Pipeline) -> None:
+    one = read(pipeline, "one").with_watermark("ts", "10 seconds", idle_after="1 minute")
+    other = read(pipeline, "other").with_watermark("ts", "2 seconds", name="other")
+    first = held("first", one.union(other), behind=5 * SECOND)
+    held("second", first.where("id > 0"), one)
+    one.key_by("id").distinct("untimed")
+    assert time_graph(pipeline.graph()).places == (
+        Declaration("ts", 10 * SECOND, 60 * SECOND),
+        Declaration("other", 2 * SECOND),
+        TimedOperator("first", ("ts", "other"), 5 * SECOND),
+        TimedOperator("second", ("first", "ts")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "1 second"), "column"),
+        (("ts", "soon"), "with_watermark\\(\\): delay"),
+        (("ts", "-1 second"), "with_watermark\\(\\): delay"),
+        (("ts", 10), "with_watermark\\(\\): delay"),
+    ],
+)
+def test_what_is_no_declaration_is_refused(pipeline: Pipeline, arguments: tuple[Any, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        read(pipeline, "rows").with_watermark(*arguments)
+
+
+def test_names_are_one_place_each(pipeline: Pipeline) -> None:
+    rows = read(pipeline, "rows")
+    timed = rows.with_watermark("ts", "1 second")
+    with pytest.raises(PipelineError, match="just given a watermark"):
+        timed.with_watermark("at", "1 second")
+    with pytest.raises(PipelineError, match="two watermarks named 'ts'"):
+        rows.with_watermark("ts", "2 seconds")
+    with pytest.raises(PipelineError, match="both named 'ts'"):
+        timed.key_by("id").distinct("ts")
+    assert rows.with_watermark("eventAt", "2 seconds").where("id > 0")._builder.nodes[-2].name == "event_at"  # type: ignore[union-attr]
