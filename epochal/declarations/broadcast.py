@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from epochal.declarations.keyed import Context, KeyedProcess, check_order_by, check_output, check_states
+from epochal.declarations.author_classes import check_class, check_order_by, check_output, check_states
+from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.state import declared_states
-from epochal.errors import PipelineError
 from epochal.state.table import StateScope
 
 
@@ -46,14 +46,8 @@ _FIX = "beside a control stream state is keyed or broadcast: leave the scope out
 
 def check_broadcast(process: Any) -> None:
     """Can this class be an operator beside a control stream? Raises ``PipelineError`` with the fix."""
-    if not (isinstance(process, type) and issubclass(process, BroadcastProcess)):
-        shown = f"an instance of {type(process).__name__}" if isinstance(process, BroadcastProcess) else repr(process)
-        raise PipelineError(
-            f"process() of connected streams takes a subclass of BroadcastProcess, not {shown}. Give the class itself."
-        )
-    for name, arguments in (("process", "key, rows, ctx"), ("process_broadcast", "row, ctx")):
-        if getattr(process, name) in (KeyedProcess.process, BroadcastProcess.process_broadcast):
-            raise PipelineError(f"{process.__name__} does not define {name}(self, {arguments}): define it.")
+    methods = ("process(self, key, rows, ctx)", "process_broadcast(self, row, ctx)")
+    check_class(process, BroadcastProcess, "process() of connected streams", *methods)
     check_output(process)
     check_order_by(process)
     check_states(process, SCOPES, _FIX)

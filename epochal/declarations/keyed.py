@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from epochal.declarations.author_classes import Ordered, check_class, check_order_by, check_output, check_states
 from epochal.declarations.names import closest, listed
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
@@ -34,7 +35,7 @@ class Context:
     subtask: int
 
 
-class KeyedProcess:
+class KeyedProcess(Ordered):
     """A function called once per key and epoch, with that key's rows in order. Subclass it::
 
         class LateStreaks(KeyedProcess):
@@ -65,11 +66,6 @@ class KeyedProcess:
         tuples of all columns of the input.
         """
         raise NotImplementedError
-
-    @classmethod
-    def order_columns(cls) -> tuple[str, ...]:
-        """``order_by`` as a tuple."""
-        return (cls.order_by,) if isinstance(cls.order_by, str) else tuple(cls.order_by)
 
 
 class BatchState(Protocol):
@@ -163,11 +159,7 @@ def _annotation(process: type, name: str) -> Any:
 
 def check_process(process: Any) -> None:
     """Can this class be an operator? Raises ``PipelineError`` with the fix."""
-    if not (isinstance(process, type) and issubclass(process, KeyedProcess)):
-        shown = f"an instance of {type(process).__name__}" if isinstance(process, KeyedProcess) else repr(process)
-        raise PipelineError(f"process() takes a subclass of KeyedProcess, not {shown}. Give the class itself.")
-    if process.process is KeyedProcess.process:
-        raise PipelineError(f"{process.__name__} does not define process(self, key, rows, ctx): define it.")
+    check_class(process, KeyedProcess, "process()", "process(self, key, rows, ctx)")
     check_output(process)
     check_order_by(process)
     check_states(process, (StateScope.KEYED,), KEYED_ONLY)
@@ -187,31 +179,7 @@ def check_batch_function(function: Any) -> BatchFunction:
     return function
 
 
-def check_order_by(process: Any) -> None:
-    """Does ``order_by`` name columns? Raises ``PipelineError``."""
-    order = process.order_by
-    names: tuple[Any, ...] = order if isinstance(order, tuple) else (order,)
-    if not all(isinstance(name, str) for name in names):
-        raise PipelineError(f"{process.__name__}.order_by is {order!r}: give a column's name, or a tuple of names.")
-
-
 KEYED_ONLY = (
     "it belongs to no key: leave the scope out; use an UnkeyedProcess, stream.process_any(..), for operator and union "
     "state; or a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state."
 )
-
-
-def check_states(owner: type, scopes: Collection[StateScope], fix: str) -> None:
-    """Are all declared states valid, and of one of these scopes? Raises ``SchemaError`` and ``PipelineError``."""
-    for state in declared_states(owner).values():
-        if state.scope not in scopes:
-            raise PipelineError(f"state {state.name!r} of {owner.__name__} is {state.scope.value} state; {fix}")
-        state.value_columns()
-        state.sub_key_columns()
-
-
-def check_output(owner: type) -> None:
-    """Does the class say what it yields? Raises ``PipelineError``."""
-    output = getattr(owner, "output", None)
-    if output is None or (isinstance(output, str) and not output.strip()):
-        raise PipelineError(f"{owner.__name__} does not say what it yields: add output = 'column type, ..' to it.")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epochal.declarations.keyed import Context, check_order_by, check_output, check_states
-from epochal.errors import PipelineError
+from epochal.declarations.author_classes import Ordered, check_class, check_order_by, check_output, check_states
+from epochal.declarations.keyed import Context
 from epochal.state.table import StateScope
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class UnkeyedProcess:
+class UnkeyedProcess(Ordered):
     """A function called once per subtask and epoch, with the subtask's share of the rows. Subclass it::
 
         class Batches(UnkeyedProcess):
@@ -50,11 +50,6 @@ class UnkeyedProcess:
         """
         raise NotImplementedError
 
-    @classmethod
-    def order_columns(cls) -> tuple[str, ...]:
-        """``order_by`` as a tuple."""
-        return (cls.order_by,) if isinstance(cls.order_by, str) else tuple(cls.order_by)
-
 
 SCOPES = (StateScope.OPERATOR, StateScope.UNION)
 _FIX = (
@@ -65,11 +60,7 @@ _FIX = (
 
 def check_unkeyed(process: Any) -> None:
     """Can this class be an operator without a key? Raises ``PipelineError`` with the fix."""
-    if not (isinstance(process, type) and issubclass(process, UnkeyedProcess)):
-        shown = f"an instance of {type(process).__name__}" if isinstance(process, UnkeyedProcess) else repr(process)
-        raise PipelineError(f"process_any() takes a subclass of UnkeyedProcess, not {shown}. Give the class itself.")
-    if process.process is UnkeyedProcess.process:
-        raise PipelineError(f"{process.__name__} does not define process(self, rows, ctx): define it.")
+    check_class(process, UnkeyedProcess, "process_any()", "process(self, rows, ctx)")
     check_output(process)
     check_order_by(process)
     check_states(process, SCOPES, _FIX)

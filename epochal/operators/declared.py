@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -16,10 +16,13 @@ from epochal.errors import PipelineError
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import quoted
 from epochal.state.types import nullable_within
+from epochal.tasks.reporting import author_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+Author = TypeVar("Author")
 
 
 def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame: DataFrame) -> tuple[StateTable, ...]:
@@ -65,6 +68,14 @@ def declared_output(operator: str, declared: str | StructType) -> pa.Schema:
             seen.add(name.casefold())
         carried = carried_schema(schema)
     return pa.schema([field.with_type(nullable_within(field.type)) for field in carried])
+
+
+def author_object(operator: str, author: type[Author]) -> Author:
+    """The object whose methods a task calls. Raises ``AuthorError`` for what making it raises."""
+    try:
+        return author()
+    except Exception as error:
+        raise author_error(f"Operator {operator!r}, making {author.__name__}", error) from error
 
 
 def check_order(operator: str, columns: Sequence[str], frame: DataFrame) -> None:

@@ -218,5 +218,12 @@ def placed(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
     return frame.repartitionById(subtasks.parallelism, F.col(SUBTASK))
 
 
+def sorted_by_subtask(frame: DataFrame, *columns: str | SparkColumn) -> DataFrame:
+    """The rows of each partition subtask by subtask, first the mark, then the rows in the order of ``columns``."""
+    from pyspark.sql import functions as F
+
+    return frame.sortWithinPartitions(SUBTASK, F.expr(MARK).desc_nulls_last(), *columns)
+
+
 def _values(parallelism: int) -> str:
     return f"array({', '.join(map(str, mark_values(parallelism)))})"

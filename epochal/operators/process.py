@@ -14,13 +14,13 @@ import pyarrow as pa
 from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.keys import key_columns
 from epochal.declarations.state import bind, declared_states
-from epochal.errors import EpochalError, SchemaError
+from epochal.errors import SchemaError
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables
-from epochal.operators.distribution import Distribution, Input, Subtasks
+from epochal.operators.declared import author_object, check_order, declared_output, declared_tables
+from epochal.operators.distribution import Distribution, Input, Subtasks, sorted_by_subtask
 from epochal.state.table import StateKind
 from epochal.state.type_names import quoted
-from epochal.tasks.calls import KEY_GROUP, MARK, SUBTASK
+from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import CHUNK_ROWS, Chunk, whole_keys
 from epochal.tasks.keyed_state import Cursor
 from epochal.tasks.keys import KeyChunk, named_rows
@@ -29,7 +29,7 @@ from epochal.tasks.map_state import KeyedMap
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.read_only import read_only
-from epochal.tasks.reporting import author_error, author_traceback
+from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.value_state import KeyedValue
 from epochal.tasks.values import column_of
 
@@ -73,11 +73,8 @@ class ProcessPlan(OperatorPlan):
     order_by: tuple[str, ...]
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        marks_first = F.expr(MARK).desc_nulls_last()
         columns = map(quoted, (*self.inputs[0].keys, *self.order_by))
-        return super().distributed(frames, subtasks).sortWithinPartitions(SUBTASK, marks_first, *columns)
+        return sorted_by_subtask(super().distributed(frames, subtasks), *columns)
 
 
 KEYED_STATES: dict[StateKind, type[KeyedValue | KeyedList | KeyedMap]] = {
@@ -126,10 +123,7 @@ class KeyedCalls:
             table = tables[f"{subtask.operator}.{name}"]
             view = subtask.transaction.view(table.id)
             self.keyed[name] = KEYED_STATES[table.kind](table, view, subtask.max_parallelism, self._cursor)
-        try:
-            self.author = process()
-        except Exception as error:
-            raise author_error(f"Operator {subtask.operator!r}, making {process.__name__}", error) from error
+        self.author = author_object(subtask.operator, process)
 
     def process(self, chunk: Chunk) -> pa.RecordBatch:
         keys = self._keys(chunk)
@@ -146,17 +140,11 @@ class KeyedCalls:
         rows = named_rows("Row", chunk.rows, self._columns)
         process, add, cursor, context = self.author.process, self._output.add, self._cursor, self._context
         start = 0
-        try:
+        with AuthorCall(lambda: self._where(keys), SchemaError):
             for position, (key, end) in enumerate(zip(keys.names, chunk.ends, strict=True)):
                 cursor.position = position
                 add(process(key, rows[start:end], context))
                 start = end
-        except SchemaError as error:
-            raise SchemaError(f"{self._where(keys)}: {error.message}\n{author_traceback(error)}") from error
-        except EpochalError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise author_error(self._where(keys), error) from error
 
     def _keys(self, chunk: Chunk) -> KeyChunk:
         first = chunk.rows.take(pa.array(chunk.starts))

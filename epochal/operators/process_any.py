@@ -14,17 +14,16 @@ from epochal.declarations.keyed import Context
 from epochal.declarations.keys import check_input_names
 from epochal.declarations.state import bind, declared_states
 from epochal.declarations.unkeyed import UnkeyedProcess
-from epochal.errors import EpochalError, SchemaError
+from epochal.errors import SchemaError
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables
-from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column
-from epochal.tasks.calls import MARK, SUBTASK
+from epochal.operators.declared import author_object, check_order, declared_output, declared_tables
+from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.tasks.chunks import CHUNK_ROWS
 from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.read_only import read_only
-from epochal.tasks.reporting import author_error, author_traceback
+from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.subtask_list import SubtaskList
 
 if TYPE_CHECKING:
@@ -63,11 +62,8 @@ class ProcessAnyPlan(OperatorPlan):
     """The rows of a subtask come sorted by ``order_by`` and then by all other columns: a shuffle mixes them."""
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        from pyspark.sql import functions as F
-
         columns = in_every_column(frames[0], self.inputs[0].order_by)
-        marks_first = F.expr(MARK).desc_nulls_last()
-        return super().distributed(frames, subtasks).sortWithinPartitions(SUBTASK, marks_first, *columns)
+        return sorted_by_subtask(super().distributed(frames, subtasks), *columns)
 
 
 @dataclass(frozen=True)
@@ -85,23 +81,16 @@ class ProcessAnyWork:
     needs_order: ClassVar[bool] = True
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        where = f"Operator {subtask.operator!r}, subtask {subtask.subtask}"
         author, states = self._author(subtask)
         context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
         output = OutputRows(subtask.operator, subtask.output)
         named = self._named(rows)
-        try:
-            with read_only(author, f"Operator {subtask.operator!r}"):
-                for part in self._parts(author.process(named, context)):
-                    output.add(part)
-                    if len(output):
-                        yield output.take()
-        except SchemaError as error:
-            raise SchemaError(f"{where}: {error.message}\n{author_traceback(error)}") from error
-        except EpochalError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise author_error(where, error) from error
+        where = f"Operator {subtask.operator!r}"
+        with AuthorCall(lambda: f"{where}, subtask {subtask.subtask}", SchemaError), read_only(author, where):
+            for part in self._parts(author.process(named, context)):
+                output.add(part)
+                if len(output):
+                    yield output.take()
         for _ in named:
             """What the author has left unread belongs to this subtask all the same."""
         for state in states:
@@ -115,10 +104,7 @@ class ProcessAnyWork:
         for name in declared_states(self.process):
             table = tables[f"{subtask.operator}.{name}"]
             states[name] = SubtaskList(table, subtask.transaction.view(table.id), subtask.ownership)
-        try:
-            author = self.process()
-        except Exception as error:
-            raise author_error(f"Operator {subtask.operator!r}, making {self.process.__name__}", error) from error
+        author = author_object(subtask.operator, self.process)
         bind(author, states)
         return author, list(states.values())
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 from epochal.declarations.keyed import BatchFunction, Context
 from epochal.declarations.keys import key_columns
 from epochal.declarations.state import declared_states
-from epochal.errors import EpochalError, InvalidInput
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import declared_output, declared_tables
 from epochal.operators.distribution import Distribution, Input
@@ -20,7 +19,7 @@ from epochal.tasks.batch_state import SubtaskBatchState
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import checked_table
 from epochal.tasks.read_only import read_only
-from epochal.tasks.reporting import author_error, author_traceback
+from epochal.tasks.reporting import AuthorCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,15 +68,8 @@ class ProcessBatchWork:
         states = self._states(subtask)
         context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
         where = f"Operator {subtask.operator!r}"
-        try:
-            with read_only(self.function, where):
-                result = self.function.process_batch(batch, states, context)
-        except InvalidInput as error:
-            raise type(error)(f"{where}: {error.message}\n{author_traceback(error)}") from error
-        except EpochalError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise author_error(where, error) from error
+        with AuthorCall(lambda: where), read_only(self.function, where):
+            result = self.function.process_batch(batch, states, context)
         output = checked_table(subtask.operator, result, subtask.output)
         for state in states.values():
             changes = state.changes()

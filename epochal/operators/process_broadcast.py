@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -16,20 +17,20 @@ import pyarrow as pa
 from epochal.declarations.broadcast import BroadcastProcess, broadcast_states
 from epochal.declarations.keys import check_input_names, key_columns
 from epochal.declarations.state import bind, declared_states
-from epochal.errors import EpochalError, InvalidInput, PipelineError
+from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import check_order, declared_output, declared_tables
-from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column
+from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.operators.process import KeyedCalls
 from epochal.state.type_names import quoted
 from epochal.tasks.broadcast_state import BroadcastState, ControlRows, broadcast_state, digest_of
-from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK
+from epochal.tasks.calls import INPUT, KEY_GROUP
 from epochal.tasks.chunks import CHUNK_ROWS, whole_keys
 from epochal.tasks.inputs import InputColumns, by_input, carried_name
 from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
-from epochal.tasks.reporting import author_error, author_traceback
+from epochal.tasks.reporting import AuthorCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,14 +102,12 @@ class ProcessBroadcastPlan(OperatorPlan):
         from pyspark.sql import functions as F
 
         data, control = self.inputs
-        marks_first, control_first = F.expr(MARK).desc_nulls_last(), F.col(INPUT).desc()
         keyed = {name.casefold(): column.name for name, column in zip(data.keys, self.key, strict=True)}
         order = [keyed.get(name.casefold(), carried_name(DATA, name)) for name in (*data.keys, *data.order_by)]
         rows = super().distributed(frames, subtasks)
-        return rows.sortWithinPartitions(
-            SUBTASK,
-            marks_first,
-            control_first,
+        return sorted_by_subtask(
+            rows,
+            F.col(INPUT).desc(),  # control rows first
             *map(quoted, order),
             *in_every_column(frames[CONTROL], control.order_by, lambda name: carried_name(CONTROL, name)),
         )
@@ -172,15 +171,8 @@ class _Calls(KeyedCalls):
 
     def control_rows(self, batch: pa.RecordBatch, names: Sequence[str]) -> None:
         for row in named_rows("Row", batch, names):
-            where = f"Operator {self._subtask.operator!r}, control row {row}"
-            try:
+            with AuthorCall(partial("Operator {!r}, control row {}".format, self._subtask.operator, row)):
                 self._output.add(self.author.process_broadcast(row, self._context))
-            except InvalidInput as error:
-                raise type(error)(f"{where}: {error.message}\n{author_traceback(error)}") from error
-            except EpochalError:
-                raise
-            except (Exception, SystemExit) as error:
-                raise author_error(where, error) from error
 
     def control_ends(self) -> pa.RecordBatch:
         """What the control rows gave. What they wrote is staged by subtask 0, for all; all say what it is."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import json
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Literal
 
 from epochal.contracts.catalog import Failure
-from epochal.errors import AuthorError, EpochAborted, EpochalError, StorageFull, TransientAuthorError
+from epochal.errors import AuthorError, EpochAborted, EpochalError, InvalidInput, StorageFull, TransientAuthorError
 
 MARKER = "epochal-failure: "
 TRACEBACK_TITLE = "Traceback (most recent call last):"
@@ -49,6 +50,30 @@ def author_error(where: str, error: BaseException) -> AuthorError:
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     kind = TransientAuthorError if _may_pass(error) else AuthorError
     return kind(f"{where}: the author's code raised {what}\n{author_traceback(error)}")
+
+
+@dataclass(frozen=True)
+class AuthorCall:
+    """A ``with`` block around calls of an author's code: what leaves it says where, and shows the author's lines.
+
+    Raises ``AuthorError`` for what the code raises itself, and Epochal's own errors as they are; those of the type
+    ``explained``, which the code has caused by what it gave, get place and traceback.
+    """
+
+    where: Callable[[], str]
+    """``Operator 'delays', key (origin='JFK')``; asked only after a failure."""
+    explained: type[EpochalError] = InvalidInput
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, self.explained):
+            raise type(error)(f"{self.where()}: {error.message}\n{author_traceback(error)}") from error
+        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, EpochalError):
+            raise author_error(self.where(), error) from error
 
 
 def _may_pass(error: BaseException) -> bool:
