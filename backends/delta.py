@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 import pyarrow as pa
 
 from epochal.backends.recent import remember
+from epochal.backends.unexpired import unexpired
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
@@ -44,12 +45,15 @@ class DeltaTransaction(StateTransaction):
         self._scope = scope
         self._views = views
         self._tables = {table.id: table for table in scope.tables}
+        self._shown = {
+            id: unexpired(table, views[id], table.horizon(scope.chains[id].clock)) for id, table in self._tables.items()
+        }
         self._changes: dict[str, list[pa.Table]] = {}
         self._written: list[DeltaFile] = []
         self._ended = False
 
     def view(self, table: str) -> StateView:
-        return self._views[table]
+        return self._shown[table]
 
     def stage(self, table: str, changes: pa.Table) -> None:
         selected = select_changes(self._tables[table], changes)

@@ -15,6 +15,7 @@ from epochal.snapshots.base_encoding import base_schema
 from epochal.snapshots.base_reading import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import read_delta, rows_of_groups
+from epochal.snapshots.expired import without_expired
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.merging import applied, folded
 from epochal.snapshots.store import SnapshotStore
@@ -26,7 +27,8 @@ def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: i
     deltas = deltas_for(chain, range(first_group, last_group + 1))
     parts = (rows_of_groups(read_delta(store, table, delta), first_group, last_group) for delta in deltas)
     changes = folded(table, parts)
-    return applied(table, base_rows(store, table, chain, first_group, last_group), changes)
+    rows = applied(table, base_rows(store, table, chain, first_group, last_group), changes)
+    return without_expired(table, rows, chain.clock)
 
 
 def base_rows(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from epochal.contracts.identity import EpochKey
 from epochal.snapshots.manifest import BaseFile, DeltaFile
+from epochal.state.expiry import StateClock
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,13 @@ class Chain:
 
     A local store that is marked with the base's epoch or any link's key can catch up from there; any other mark means
     that it is ahead or not an ancestor, and it is discarded. Without a base the table was empty before the first link.
+    ``clock``: the operator's at the snapshot, by which rows expire.
     """
 
     base_at: EpochKey | None
     bases: tuple[BaseFile, ...]
     links: tuple[Link, ...]
+    clock: StateClock | None = None
 
     @property
     def at(self) -> EpochKey | None:

@@ -22,6 +22,7 @@ from epochal.snapshots.base import base_rows, deltas_for
 from epochal.snapshots.base_encoding import base_schema, encoded_base, required_keys
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import read_delta, rows_of_groups
+from epochal.snapshots.expired import without_expired
 from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.merging import applied, folded
@@ -112,18 +113,27 @@ class TableCompaction:
         return self.chain.at
 
     def base(self, groups: KeyGroupRange, *, always: bool = False) -> BaseFile | None:
-        """The base of a range: the file that is there when nothing has changed it, or a new one.
+        """The base of a range: the file that is there when nothing has changed or expired in it, or a new one.
 
         ``None`` where the range has no rows, unless ``always`` asks for a file. Raises ``StorageFull``,
         ``FileMissing``, ``FileCorrupt``.
         """
         changes = self._changes_of(groups)
-        if changes.num_rows == 0:
-            for base in self.chain.bases:
-                if (base.first_group, base.last_group) == (groups.first, groups.last) and self._is_as_declared(base):
-                    return base.model_copy(update={"at": self.at})
+        present = None if changes.num_rows else self._present(groups)
+        if present is not None and self.table.horizon(self.chain.clock) is None:
+            return present
         rows = applied(self.table, base_rows(self.store, self.table, self.chain, groups.first, groups.last), changes)
+        rows = without_expired(self.table, rows, self.chain.clock)
+        if present is not None and rows.num_rows == present.file.rows:
+            return present
         return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
+
+    def _present(self, groups: KeyGroupRange) -> BaseFile | None:
+        """The file of a range that serves again, where there is one."""
+        for base in self.chain.bases:
+            if (base.first_group, base.last_group) == (groups.first, groups.last) and self._is_as_declared(base):
+                return base.model_copy(update={"at": self.at})
+        return None
 
     def _is_as_declared(self, base: BaseFile) -> bool:
         """Whether the file has the columns that the table is declared with now: it may have evolved since."""

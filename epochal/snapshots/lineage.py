@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import END_OF_TIME
 from epochal.contracts.identity import EpochKey
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import StateClock
+from epochal.state.watermarks import BEGINNING, END
 
 EMPTY = Chain(base_at=None, bases=(), links=())
 """The chain of every state table before an application's first epoch."""
@@ -29,9 +33,11 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
     """
     table_ids = tuple(tables)
     manifests: list[Manifest] = []
+    newest: Manifest | None = None
     bases: tuple[BaseFile, ...] = ()
     base_at: EpochKey | None = None
     for manifest in history(store, head):
+        newest = newest or manifest
         if not bases and manifest.bases:
             bases, base_at = manifest.bases, manifest.bases[0].at
         if manifest.key == base_at:
@@ -40,16 +46,25 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
         if not any(declares(manifest, table) for table in table_ids):
             bases, base_at = (), None
             break
-    return {table: _chain(table, manifests, base_at, bases) for table in table_ids}
+    return {
+        table: _chain(table, manifests, base_at, bases, None if newest is None else clock_of(newest, table))
+        for table in table_ids
+    }
 
 
-def _chain(table: str, newest_first: Sequence[Manifest], base_at: EpochKey | None, bases: Iterable[BaseFile]) -> Chain:
+def _chain(
+    table: str,
+    newest_first: Sequence[Manifest],
+    base_at: EpochKey | None,
+    bases: Iterable[BaseFile],
+    clock: StateClock | None,
+) -> Chain:
     links: list[Link] = []
     declared = True
     for manifest in newest_first:
         declared = declared and declares(manifest, table)
         links.append(_link(manifest, table) if declared else Link(manifest.key, ()))
-    return Chain(base_at, _of_table(bases, table) if declared else (), tuple(reversed(links)))
+    return Chain(base_at, _of_table(bases, table) if declared else (), tuple(reversed(links)), clock)
 
 
 def declares(manifest: Manifest, table: str) -> bool:
@@ -62,14 +77,33 @@ def extend(chain: Chain, table: str, manifest: Manifest) -> Chain:
     parent = manifest.parent.key if manifest.parent is not None else None
     if chain.at != parent:
         raise ValueError(f"epoch {manifest.key} comes after {parent}, not after {chain.at}")
-    links = (*chain.links, _link(manifest, table))
+    links, clock = (*chain.links, _link(manifest, table)), clock_of(manifest, table)
     if not manifest.bases:
-        return Chain(chain.base_at, chain.bases, links)
+        return Chain(chain.base_at, chain.bases, links, clock)
     base_at = manifest.bases[0].at
     rest = Chain(chain.base_at, chain.bases, links).after(base_at)
     if rest is None:
         raise ValueError(f"epoch {manifest.key} has bases at {base_at}, which is not in the chain")
-    return Chain(base_at, _of_table(manifest.bases, table), rest)
+    return Chain(base_at, _of_table(manifest.bases, table), rest, clock)
+
+
+def clock_of(manifest: Manifest, table: str) -> StateClock | None:
+    """By which rows of a state table expire at this snapshot; ``None`` where it is not declared."""
+    declared = next((declared for declared in manifest.tables if declared.id == table), None)
+    if declared is None:
+        return None
+    return StateClock(event=_fired(manifest, declared.operator), processing=_microseconds(manifest.epoch_time))
+
+
+def _fired(manifest: Manifest, operator: str) -> int:
+    if manifest.conditions is None or operator not in manifest.conditions.watermarks:
+        return BEGINNING
+    fire = manifest.conditions.watermarks[operator].fire
+    return BEGINNING if fire is None else END if fire == END_OF_TIME else _microseconds(fire)
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _of_table(bases: Iterable[BaseFile], table: str) -> tuple[BaseFile, ...]:

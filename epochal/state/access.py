@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from epochal.contracts.state import StateView
+from epochal.contracts.state import StateRows, StateView
 from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Columns, Mask, ends_of_prefixes
+from epochal.state.expiry import microseconds
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
+from epochal.state.watermarks import BEGINNING, END
+
+BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -38,18 +44,68 @@ class TableAccess:
         self._entry_schema = pa.schema([*list(table.key_schema)[len(table.key) :], *table.value_schema])
 
     def get(self, keys: Columns, groups: Groups | None = None) -> tuple[Mask, pa.Table]:
-        """Which full keys (key and sub-key columns) there are, and their value columns, as many rows as keys.
+        """Which full keys (all columns of ``full_key``) there are, and their value columns, as many rows as keys.
 
         The values of a key that is not there are all null.
         """
         return self._view.lookup(self._groups(keys, groups), self._keys.encode_array(keys))
 
     def entries(self, keys: Columns, groups: Groups | None = None) -> Entries:
-        """All entries of list or map state for each of these operator keys (key columns, without sub-key)."""
+        """All entries of list or map state for each of these operator keys (key columns, without sub-key).
+
+        Not of a time-ordered table, where the rows of a key do not lie together: :meth:`due` gives ranges of time.
+        """
+        if self._table.time is not None:
+            raise ValueError(f"state {self._table.id!r} is time-ordered: its rows are read by time, not by key")
         prefixes = self._owners.encode_array(keys)
         found = self._view.ranges(self._groups(keys, groups), prefixes, ends_of_prefixes(prefixes))
         sub_keys = self._keys.decode(found.keys).columns[len(self._table.key) :]
         return Entries(found.owner, pa.table([*sub_keys, *found.values.columns], schema=self._entry_schema))
 
+    def due(
+        self, groups: Sequence[int] | Groups, low: int, high: int, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.Table]:
+        """The rows of a time-ordered table with ``low <= time < high`` (microseconds), in these key groups.
+
+        Tables of at most ``batch_rows`` rows, or as many as there are key groups where that is more: ``_kg``, the full
+        key, the value columns. The rows of a key group ascend in time and then in key, over all tables; those of
+        different key groups may alternate.
+        """
+        if low >= high or low > END or high <= BEGINNING:
+            return
+        low_key, high_key = _time_key(low), _time_key(high)
+        asked: Groups = np.asarray(groups, np.int32)
+        lows = pa.array([low_key] * len(asked), pa.binary())
+        while len(asked):
+            limit = max(1, batch_rows // len(asked))
+            highs = pa.array([high_key] * len(asked), pa.binary())
+            found = self._view.ranges(asked, lows, highs, limit)
+            counts = np.bincount(found.owner, minlength=len(asked))
+            if found.values.num_rows:
+                yield self._rows(asked[found.owner], found)
+            more = np.flatnonzero(counts == limit)
+            last = found.keys.take(pa.array(np.cumsum(counts)[more] - 1))
+            asked, lows = asked[more], pc.binary_join_element_wise(last, b"\0", b"")
+
+    def earliest(self, groups: Sequence[int] | Groups) -> int | None:
+        """The least time in these key groups of a time-ordered table, in microseconds; ``None``: there are no rows."""
+        asked: Groups = np.asarray(groups, np.int32)
+        nothing = pa.nulls(len(asked), pa.binary())
+        keys = self._view.ranges(asked, nothing, nothing, 1).keys
+        if not len(keys):
+            return None
+        earliest: int = pc.min(microseconds(self._keys.decode(keys).column(0))).as_py()
+        return earliest
+
+    def _rows(self, groups: Groups, found: StateRows) -> pa.Table:
+        keys = self._keys.decode(found.keys)
+        fields = [pa.field("_kg", pa.int32(), nullable=False), *self._table.key_schema, *self._table.value_schema]
+        return pa.table([groups, *keys.columns, *found.values.columns], schema=pa.schema(fields))
+
     def _groups(self, keys: Columns, groups: Groups | None) -> Groups:
         return self._table.key_groups(keys, self._max_parallelism) if groups is None else groups
+
+
+def _time_key(time: int) -> bytes | None:
+    """What keys of this time begin with; ``None``, an open bound, before and after all times."""
+    return None if time <= BEGINNING or time > END else (time + (1 << 63)).to_bytes(8, "big")

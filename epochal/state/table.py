@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from epochal.state.column_bytes import Columns, column
+from epochal.state.expiry import TIME_TYPES, Expiry, StateClock
 from epochal.state.keygroups import Groups, groups_of, key_groups
 from epochal.state.quotients import quotient, quotients
 from epochal.state.shown import FUNCTIONS
@@ -143,6 +144,10 @@ class StateTable(BaseModel):
     The full key is ``key`` (the operator's key columns; :data:`GROUP` in a scope without a key) and then ``sub_key`` (a
     map's own key; a list's ``_index`` bigint; empty otherwise). ``id`` is the name people use: ``delays`` for an
     aggregate, ``streaks.current`` for a declared state of a process operator.
+
+    A *time-ordered* table (windows, rows that wait for a partner, timers) has a ``time``, never null, first in its full
+    key: each key group lies in the order of time, and is its own index of what is due. The key group is by ``key``
+    alone. People name a row by its ``address``, in which the time comes after the key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
@@ -153,20 +158,52 @@ class StateTable(BaseModel):
     scope: StateScope = StateScope.KEYED
     key: tuple[Column, ...]
     sub_key: tuple[Column, ...] = ()
+    time: Column | None = None
     value: tuple[Column, ...]
     shown: tuple[Quotient | Shown, ...] = ()
     """What look-ups compute from the value columns; not stored."""
+    expires: Expiry | None = None
     queryable: bool = True
 
     @model_serializer(mode="wrap")
-    def _without_usual_scope(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Manifests of keyed tables stay as they were."""
+    def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "scope" or value != StateScope.KEYED}
+        usual = {"scope": StateScope.KEYED, "time": None, "expires": None}
+        return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
+
+    @model_validator(mode="after")
+    def _times_are_times(self) -> StateTable:
+        if self.time is not None and (not self.scope.has_key or self.time.type not in TIME_TYPES):
+            raise ValueError(f"state {self.id!r}: a time-ordered table is keyed, and its time one of {TIME_TYPES}")
+        if self.expires is not None:
+            expiring = [column for column in (self.time, *self.value) if column and column.name == self.expires.column]
+            if not expiring or expiring[0].type not in TIME_TYPES:
+                raise ValueError(f"state {self.id!r} expires by {self.expires.column!r}, which is no time of its rows")
+        return self
 
     @cached_property
     def full_key(self) -> tuple[Column, ...]:
-        return self.key + self.sub_key
+        """In the order in which a key group's rows lie."""
+        return (*self._time, *self.key, *self.sub_key)
+
+    @cached_property
+    def address(self) -> tuple[Column, ...]:
+        """The columns of the full key in the order in which people name them."""
+        return self.key + self.entry_key
+
+    @cached_property
+    def entry_key(self) -> tuple[Column, ...]:
+        """What tells the rows of one operator's key apart: time, map key or list position; empty where it has one."""
+        return (*self._time, *self.sub_key)
+
+    @property
+    def _time(self) -> tuple[Column, ...]:
+        return () if self.time is None else (self.time,)
+
+    def horizon(self, clock: StateClock | None) -> int | None:
+        """As :meth:`Expiry.horizon`; ``None``, too, where rows never expire."""
+        return None if self.expires is None else self.expires.horizon(clock)
 
     @cached_property
     def implied(self) -> dict[str, Any]:
@@ -181,7 +218,17 @@ class StateTable(BaseModel):
     @cached_property
     def key_schema(self) -> pa.Schema:
         """The columns of the full key."""
-        return pa.schema([*self.owner_schema, *self.sub_key_schema])
+        return pa.schema([*self.time_schema, *self.owner_schema, *self.sub_key_schema])
+
+    @cached_property
+    def address_schema(self) -> pa.Schema:
+        """The columns of the address. In the order of its bytes, the rows of a key lie together."""
+        return pa.schema([*self.owner_schema, *self.time_schema, *self.sub_key_schema])
+
+    @cached_property
+    def time_schema(self) -> pa.Schema:
+        """The time of a time-ordered table, never null; no column otherwise."""
+        return pa.schema([column.to_arrow(nullable=False) for column in self._time])
 
     @cached_property
     def owner_schema(self) -> pa.Schema:

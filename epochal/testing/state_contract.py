@@ -15,6 +15,7 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import FileCorrupt, FileMissing, InvalidKey, SchemaError, SnapshotError, StorageFull
 from epochal.faults import FaultPoint, injected
 from epochal.snapshots import layout
+from epochal.testing.expiry_contract import ExpiryContract
 from epochal.testing.state_view_contract import ViewContract
 from epochal.testing.state_world import (
     COUNTS,
@@ -31,7 +32,7 @@ from epochal.testing.state_world import (
 )
 
 
-class StateBackendContract(ViewContract):
+class StateBackendContract(ViewContract, ExpiryContract):
     """Subclass, and override the fixture ``harness``."""
 
     @pytest.fixture

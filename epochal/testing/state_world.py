@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
+from epochal.state.expiry import Expiry, StateClock
 from epochal.state.keygroups import subtask_of
 from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
+from epochal.state.watermarks import BEGINNING
 
 OWNER, GROUPS = "counts", 16
 COUNTS = StateTable(
@@ -56,6 +58,22 @@ OWN = SHARED.model_copy(update={"id": "counts.own", "scope": StateScope.OPERATOR
 RULES = SHARED.model_copy(update={"id": "counts.rules", "scope": StateScope.BROADCAST})
 SCOPED_TABLES = (COUNTS, SHARED, OWN, RULES)
 """A state table of each scope."""
+WINDOWS = COUNTS.model_copy(
+    update={
+        "id": "counts.windows",
+        "time": Column(name="at", type="timestamp"),
+        "expires": Expiry(clock="event", column="at", after=10),
+    }
+)
+VISITS = SEEN.model_copy(
+    update={
+        "id": "counts.visits",
+        "value": (*SEEN.value, Column(name="_touched", type="timestamp")),
+        "expires": Expiry(clock="processing", column="_touched", after=7),
+    }
+)
+TIMED_TABLES = (COUNTS, WINDOWS, VISITS)
+"""A time-ordered table that expires by event time, and one that expires by what its rows say, beside one that stays."""
 
 Row = dict[str, Any]
 Change = Row
@@ -120,6 +138,25 @@ def elements(*places: tuple[int, int], element: str | None = "é") -> list[Chang
     return [{"_group": group, "_index": index, **value} for group, index in places]
 
 
+def windows(*places: tuple[int, int], count: int = 1) -> list[Change]:
+    """Puts into ``counts.windows``, by the number of the key and the time, in microseconds."""
+    return [{**counted(number, count=count)[0], "at": instant(at)} for number, at in places]
+
+
+def unwindowed(*places: tuple[int, int]) -> list[Change]:
+    """Deletes of the same rows."""
+    return [{name: row[name] for name in ("word", "day", "at")} for row in windows(*places)]
+
+
+def visits(number: int, *places: bytes, touched: int | None) -> list[Change]:
+    """Entries of map state that expire, for the key of a number."""
+    return [{**entry, "_touched": None if touched is None else instant(touched)} for entry in seen(number, *places)]
+
+
+def instant(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+
 def _key(row: Row, table: StateTable) -> tuple[Any, ...]:
     return tuple(row[column.name] for column in table.full_key)
 
@@ -133,6 +170,8 @@ class World:
         self.parallelism = parallelism
         self.branch = "main"
         self.epoch = 0
+        self.clock = StateClock(event=BEGINNING, processing=0)
+        """Of the head; the next epoch's, where it is moved on before."""
         self.chains: dict[str, Chain] = {table.id: EMPTY for table in self.tables}
         self.expected: dict[str, dict[tuple[Any, ...], Row]] = {table.id: {} for table in self.tables}
 
@@ -176,7 +215,7 @@ class World:
         for table in self.tables:
             chain = self.chains[table.id]
             link = Link(EpochKey(self.branch, self.epoch), _of(deltas, table))
-            self.chains[table.id] = Chain(chain.base_at, chain.bases, (*chain.links, link))
+            self.chains[table.id] = Chain(chain.base_at, chain.bases, (*chain.links, link), self.clock)
             rows = dict(self.expected[table.id])
             for change in changes.get(table.id, []):
                 key = _key(change, table)
@@ -187,18 +226,18 @@ class World:
             self.expected[table.id] = rows
 
     def run(self, **changes: list[Change]) -> list[Handle]:
-        """One whole epoch. ``counts=..`` and ``seen=..`` are the changes of the two state tables."""
-        named = {COUNTS.id: changes.get("counts", []), SEEN.id: changes.get("seen", [])}
+        """One whole epoch. ``counts=..``, ``seen=..`` are the changes of the tables, by the last part of their ids."""
+        named = _named(changes)
         handles = self.pre_commit(named)
         self.publish(handles, named)
         return handles
 
     def run_elsewhere(self, **changes: list[Change]) -> None:
         """One whole epoch, on executors of other machines: the local store hears nothing of it."""
-        named = {COUNTS.id: changes.get("counts", []), SEEN.id: changes.get("seen", [])}
+        named = _named(changes)
         key, deltas = EpochKey(self.branch, self.epoch + 1), []
         for table in self.tables:
-            rows = changes_of(table, named[table.id])
+            rows = changes_of(table, named.get(table.id, []))
             for subtask in range(self.parallelism):
                 mine = _of_subtask(rows, subtask, self.parallelism)
                 if mine.num_rows:
@@ -211,14 +250,35 @@ class World:
         for table in self.tables:
             chain = self.chains[table.id]
             bases = compact(self.harness.store, table, chain, GROUPS)
-            self.chains[table.id] = Chain(chain.at, bases, ())
+            self.chains[table.id] = Chain(chain.at, bases, (), chain.clock)
 
     def fork(self, branch: str) -> World:
         """A new branch on the head."""
         other = World(self.harness, self.parallelism, self.tables)
         other.branch, other.epoch = branch, self.epoch
         other.chains, other.expected = dict(self.chains), dict(self.expected)
+        other.clock = self.clock
         return other
+
+    def advance(self, *, event: int | None = None, processing: int | None = None) -> None:
+        """What the clock shows in the next epoch."""
+        self.clock = StateClock(
+            self.clock.event if event is None else event, self.clock.processing if processing is None else processing
+        )
+
+    def visible(self, table: StateTable) -> dict[tuple[Any, ...], Row]:
+        """The rows that are expected of the head, and have not expired."""
+        rows, expires, clock = self.expected[table.id], table.expires, self.chains[table.id].clock
+        if expires is None or clock is None:
+            return rows
+        now = clock.event if expires.clock == "event" else clock.processing
+        return {
+            key: row
+            for key, row in rows.items()
+            if row[expires.column] is None
+            or now == BEGINNING
+            or (row[expires.column] - instant(0)) // timedelta(microseconds=1) + expires.after > now
+        }
 
     def check(self) -> None:
         """What the next epoch's tasks see is exactly what was published."""
@@ -228,10 +288,15 @@ class World:
             transaction.discard()
 
 
+def _named(changes: dict[str, list[Change]]) -> dict[str, list[Change]]:
+    return {COUNTS.id if name == "counts" else f"counts.{name}": rows for name, rows in changes.items()}
+
+
 def check_view(world: World, transaction: StateTransaction, subtask: int) -> None:
-    """The transaction sees all of the world's rows that its subtask reads, by look-ups and by ranges, and no others."""
+    """The transaction sees all of the world's rows that its subtask reads, by look-ups and by ranges, and no others;
+    none that has expired."""
     for table in world.tables:
-        rows = changes_of(table, list(world.expected[table.id].values()))
+        rows = changes_of(table, list(world.visible(table).values()))
         groups = np.array(table.scope.groups_read(subtask, world.parallelism, GROUPS), np.int32)
         rows = rows.filter(pa.array(np.isin(rows.column("_kg").to_numpy(), groups)))
         view = transaction.view(table.id)
