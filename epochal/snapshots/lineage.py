@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.conditions import END_OF_TIME
+from epochal.contracts.conditions import NO_WATERMARKS
 from epochal.contracts.identity import EpochKey
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import StateClock
-from epochal.state.watermarks import BEGINNING, END
 
 EMPTY = Chain(base_at=None, bases=(), links=())
 """The chain of every state table before an application's first epoch."""
@@ -92,18 +90,8 @@ def clock_of(manifest: Manifest, table: str) -> StateClock | None:
     declared = next((declared for declared in manifest.tables if declared.id == table), None)
     if declared is None:
         return None
-    return StateClock(event=_fired(manifest, declared.operator), processing=_microseconds(manifest.epoch_time))
-
-
-def _fired(manifest: Manifest, operator: str) -> int:
-    if manifest.conditions is None or operator not in manifest.conditions.watermarks:
-        return BEGINNING
-    fire = manifest.conditions.watermarks[operator].fire
-    return BEGINNING if fire is None else END if fire == END_OF_TIME else _microseconds(fire)
-
-
-def _microseconds(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    clock = manifest.clock
+    return StateClock(clock.places.get(declared.operator, NO_WATERMARKS).fire, clock.epoch_time)
 
 
 def _of_table(bases: Iterable[BaseFile], table: str) -> tuple[BaseFile, ...]:

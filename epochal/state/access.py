@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.contracts.conditions import BEGINNING, END
 from epochal.contracts.state import StateRows, StateView
 from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Columns, Mask, ends_of_prefixes
 from epochal.state.expiry import microseconds
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
-from epochal.state.watermarks import BEGINNING, END
 
 BATCH_ROWS = 1 << 16
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.contracts.conditions import BEGINNING
 from epochal.state.column_bytes import Mask
-from epochal.state.watermarks import BEGINNING, behind
+from epochal.state.watermarks import behind
 
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "bigint"})
 """Of columns with times: microseconds from the Unix epoch, whichever it is."""

@@ -6,12 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
+from epochal.contracts.conditions import BEGINNING, END
 from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
-from epochal.state.watermarks import BEGINNING, END
 from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
@@ -24,6 +23,7 @@ from epochal.testing.state_world import (
     check_view,
     counted,
     instant,
+    open_bounds,
     unwindowed,
     visits,
     windows,
@@ -67,8 +67,8 @@ class ExpiryContract:
         assert access.earliest(range(GROUPS)) == -5
         assert access.earliest([]) is None
         changed = [row for row in rows if row["count"] == 2]
-        found, values = access.get(changes_of(WINDOWS, changed + windows((3, 4))))
-        assert found.tolist() == [True, False]
+        there, values = access.get(changes_of(WINDOWS, changed + windows((3, 4))))
+        assert there.tolist() == [True, False]
         assert values.column("count").to_pylist() == [2, None]
         transaction.discard()
 
@@ -148,7 +148,7 @@ class ExpiryContract:
             keys, values = view.range(group, limit=limit)
             assert KeyCodec(VISITS.key_schema).decode(keys).column("place").to_pylist() == expected[:limit]
             assert values.num_rows == len(keys)
-            many = view.ranges(np.full(3, group, np.int32), *[pa.nulls(3, pa.binary())] * 2, limit)
+            many = view.ranges(np.full(3, group, np.int32), open_bounds(3), open_bounds(3), limit)
             assert many.owner.tolist() == sorted([0, 1, 2] * len(keys))
             assert many.keys.to_pylist() == keys.to_pylist() * 3
         keys, _ = view.range(group)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
@@ -26,7 +27,6 @@ from epochal.state.codec import KeyCodec
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.keygroups import subtask_of
 from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
-from epochal.state.watermarks import BEGINNING
 
 OWNER, GROUPS = "counts", 16
 COUNTS = StateTable(
