@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FIGURES := $(VENV)/.figures
 TESTS ?=
 WORKERS ?= auto
 SEEDS ?= 30
@@ -54,12 +55,15 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure, and write benchmarks/RESULTS.md (about 25 minutes)
+bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 25 minutes)
 	@$(BIN)/python -m benchmarks.run
 
 lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock
+	uv pip compile pyproject.toml --extra figures --constraints requirements.lock --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		--output-file requirements-figures.lock
 
 clean: ## Remove the environment and everything that was built or cached
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
@@ -74,4 +78,9 @@ $(READY): requirements.lock pyproject.toml tools/check-machine
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@echo "Archiving Spark's classes, so that every later start takes half the time (half a minute)"
 	@$(BIN)/python -m epochal.engine.class_archive || true
+	@touch $@
+
+# Only benchmarks and the pictures of the documentation draw.
+$(FIGURES): $(READY) requirements-figures.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-figures.lock
 	@touch $@

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -17,6 +17,7 @@ from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.snapshots.manifest import Manifest
 
 ARTIFACT = "0" * 64
 
@@ -55,6 +56,26 @@ def run_epochs(
     pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, epochs: int
 ) -> list[EpochTime]:
     """Run so many epochs, from nothing or from where the last call with this ``folder`` stopped."""
+    records = _run(pipeline, spark, folder, configuration, Hooks(epochs_limit=epochs))
+    return [_time(record) for record in records]
+
+
+def run_rows(
+    pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, rows: int
+) -> list[EpochRecord]:
+    """Run epochs, from where the last call with this ``folder`` stopped, until they have read so many rows."""
+    read = 0
+
+    def count(manifest: Manifest) -> None:
+        nonlocal read
+        read += manifest.counts.rows_in
+
+    return _run(pipeline, spark, folder, configuration, Hooks(on_epoch=count, stop_requested=lambda: read >= rows))
+
+
+def _run(
+    pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, hooks: Hooks
+) -> list[EpochRecord]:
     folder.mkdir(parents=True, exist_ok=True)
     settings = configuration.model_dump(mode="json")
     catalog = standalone_catalog(
@@ -71,9 +92,13 @@ def run_epochs(
         cache_directory=str(folder / "cache"),
     )
     seen: list[int] = []
-    hooks = Hooks(on_epoch=lambda manifest: seen.append(manifest.epoch), epochs_limit=epochs)
-    run(orders, pipeline.graph(), spark, catalog, hooks)
-    return [_time(record) for record in map(catalog.epoch, seen) if record is not None]
+
+    def note(manifest: Manifest) -> None:
+        seen.append(manifest.epoch)
+        hooks.on_epoch(manifest)
+
+    run(orders, pipeline.graph(), spark, catalog, replace(hooks, on_epoch=note))
+    return [record for record in map(catalog.epoch, seen) if record is not None]
 
 
 def warm(times: list[EpochTime], skip: int = 2) -> float:

@@ -31,6 +31,7 @@ MEASURES = (
     "state_views",
     "snapshot",
     "small_epoch",
+    "abs_graph",
     "lookups",
     "recovery",
     "fork",

@@ -1,0 +1,44 @@
+"""Line charts of what was measured, as SVG beside ``RESULTS.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("charts")
+
+Points = Sequence[tuple[float, float]]
+
+
+def line_chart(
+    name: str, title: str, x: str, y: str, series: Mapping[str, Points], *, logarithmic: bool = True
+) -> Path:
+    """Draw one line a series, ``x`` and ``y`` being the axes' labels, into ``charts/<name>.svg``; both start at 0.
+
+    ``logarithmic``: whether the x axis is, which then starts at its least value. Needs the extra ``figures``.
+    """
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "epochal", "svg.fonttype": "none", "font.family": "sans-serif"})
+    from matplotlib import pyplot
+    from matplotlib.ticker import ScalarFormatter
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
+    for label, points in series.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=4, label=label)
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_xticks(sorted({value for points in series.values() for value, _ in points}))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}.svg"
+    # Without the date the same numbers give the same file.
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,212 @@
+"""What snapshots cost a graph of six operators and three shuffles, by the interval asked for (ABS 5, figure 6).
+
+The graph of the paper's evaluation: a source, a map, three keyed aggregates with a full shuffle each, a sink. Rows
+arrive at one rate all the time. Three ways to run it: Spark jobs of the same shape one after the other, without state
+and without snapshots; epochs that wait for all commits before (the synchronous snapshots of the paper); epochs whose
+commits follow (asynchronous). An epoch is the unit of work here, so that an interval shorter than an epoch's own time
+is asked for and not achieved.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks import charts, engine, inputs
+from benchmarks.result import Result, number, percentile
+from benchmarks.sessions import session
+from epochal import Pipeline
+from epochal.connectors import files
+
+ASKED_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+ROWS, KEYS = 20_000, 50_000
+EVERY_SECONDS = 0.2
+"""A file of so many rows so often: 100,000 rows a second."""
+LASTS_SECONDS = 20
+WARM_FILES = 5
+
+Commit = Literal["asynchronous", "synchronous"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Its rows; when it began and when its results were to be seen, in seconds of the clock of arrivals."""
+
+    rows: int
+    began: float
+    visible: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One way to run the graph at one interval."""
+
+    way: str
+    asked: float
+    achieved: float
+    """Seconds between the beginnings of two epochs, median."""
+    throughput: float
+    """Rows a second, from the first row's arrival until the last one was to be seen."""
+    latency: float
+    """Seconds from a row's arrival until it was to be seen, median."""
+    slowest: float
+    """The same, 99 of 100 rows were faster."""
+
+
+def graph(folder: Path, output: Path) -> Pipeline:
+    """Six operators, three shuffles. An aggregate reads the values that the one before has changed."""
+    pipeline = Pipeline("benchmark")
+    rows = pipeline.read("rows", files.source(str(folder), format="parquet", schema=inputs.SCHEMA))
+    mapped = rows.with_columns(amount="value * 3 + 1")
+    first = mapped.key_by("key").aggregate("by_key", rows="count(*)", total="sum(amount)")
+    coarser = first.with_columns(bucket="key % 5000")
+    second = coarser.key_by("bucket").aggregate("by_bucket", over_updates=True, rows="sum(rows)", most="max(total)")
+    coarsest = second.with_columns(part="bucket % 100")
+    third = coarsest.key_by("part").aggregate("by_part", over_updates=True, rows="sum(rows)", most="max(most)")
+    third.write("out", files.sink(str(output), mode="updates"))
+    return pipeline
+
+
+def run(folder: Path) -> list[Result]:
+    prepared = inputs.write_files(folder / "prepared", int(LASTS_SECONDS / EVERY_SECONDS), ROWS, KEYS)
+    runs: list[Run] = []
+    with session(folder / "plain") as spark:
+        for asked in ASKED_SECONDS:
+            runs.append(_plain(spark, prepared, folder / f"plain-{asked}", asked))
+    settings = engine.configuration(folder / "epochal")
+    with engine.engine_session(settings) as spark:
+        for asked in ASKED_SECONDS:
+            for commit in ("asynchronous", "synchronous"):
+                runs.append(_epochs(spark, prepared, folder / f"{commit}-{asked}", asked, commit))
+    _draw(runs)
+    how = f"{ROWS / EVERY_SECONDS:,.0f} rows/s for {LASTS_SECONDS} s; charts/abs-throughput.svg, charts/abs-latency.svg"
+    return [result for one in runs for result in _results(one, how)]
+
+
+def _results(one: Run, how: str) -> Iterator[Result]:
+    name = f"ABS graph, {one.way}, every {one.asked:g} s asked for"
+    yield number(f"{name}: achieved", one.achieved, "s", how)
+    yield number(f"{name}: throughput", one.throughput, "rows/s", digits=0)
+    yield number(f"{name}: latency, p50", one.latency, "s", f"p99 {one.slowest:.2f} s")
+
+
+def _draw(runs: Sequence[Run]) -> None:
+    ways = list(dict.fromkeys(one.way for one in runs))
+
+    def series(value: Callable[[Run], float]) -> dict[str, list[tuple[float, float]]]:
+        return {way: [(one.asked, value(one)) for one in runs if one.way == way] for way in ways}
+
+    asked = "interval asked for (s)"
+    charts.line_chart(
+        "abs-throughput", "Six operators, three shuffles", asked, "rows/s", series(lambda r: r.throughput)
+    )
+    charts.line_chart(
+        "abs-latency", "Six operators, three shuffles", asked, "latency, median (s)", series(lambda r: r.latency)
+    )
+    charts.line_chart(
+        "abs-achieved", "Six operators, three shuffles", asked, "interval achieved (s)", series(lambda r: r.achieved)
+    )
+
+
+class Arrivals:
+    """Moves prepared files into a folder, one every :data:`EVERY_SECONDS`, and knows when each came."""
+
+    def __init__(self, prepared: Path, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.times: list[float] = []
+        self._prepared, self._folder = sorted(prepared.iterdir()), folder
+        self._thread = threading.Thread(target=self._move, daemon=True)
+
+    @property
+    def rows(self) -> int:
+        return len(self._prepared) * ROWS
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _move(self) -> None:
+        began = time.time()
+        for place, file in enumerate(self._prepared):
+            time.sleep(max(0.0, began + place * EVERY_SECONDS - time.time()))
+            arriving = self._folder / f".{file.name}"
+            shutil.copyfile(file, arriving)
+            self.times.append(time.time())
+            os.rename(arriving, self._folder / file.name)
+
+
+def _measured(way: str, asked: float, arrivals: Arrivals, epochs: Sequence[Epoch]) -> Run:
+    latencies: list[float] = []
+    ends = list(accumulate(epoch.rows // ROWS for epoch in epochs))
+    for epoch, end in zip(epochs, ends, strict=True):
+        arrived = arrivals.times[end - epoch.rows // ROWS : end]
+        latencies += [epoch.visible - at for at in arrived]
+    beginnings = np.diff([epoch.began for epoch in epochs])
+    total = epochs[-1].visible - arrivals.times[0]
+    return Run(
+        way,
+        asked,
+        float(median(beginnings)) if len(beginnings) else asked,
+        arrivals.rows / total,
+        median(latencies),
+        percentile(latencies, 0.99),
+    )
+
+
+def _epochs(spark: SparkSession, prepared: Path, folder: Path, asked: float, commit: Commit) -> Run:
+    """Epochs at ``asked`` seconds while rows arrive; the first of a session are not counted."""
+    settings = engine.configuration(folder, epoch_interval_seconds=asked, commit=commit)
+    warm = Arrivals(prepared, folder / "input")
+    pipeline = graph(folder / "input", folder / "output")
+    for file in sorted(prepared.iterdir())[:WARM_FILES]:
+        shutil.copyfile(file, folder / "input" / f"-{file.name}")
+    engine.run_epochs(pipeline, spark, folder / "epochal", settings, 1)
+    warm.start()
+    records = engine.run_rows(pipeline, spark, folder / "epochal", settings, warm.rows)
+    epochs = [
+        Epoch(record.rows_in or 0, record.started_at.timestamp(), record.committed_at.timestamp())
+        for record in records
+        if record.committed_at is not None and record.rows_in
+    ]
+    return _measured(f"{commit} snapshots", asked, warm, epochs)
+
+
+def _plain(spark: SparkSession, prepared: Path, folder: Path, asked: float) -> Run:
+    """Spark jobs of the same shape over what has arrived, at ``asked`` seconds: no state, no snapshot."""
+    _job(spark, sorted(prepared.iterdir())[:WARM_FILES])
+    arrivals = Arrivals(prepared, folder / "input")
+    arrivals.start()
+    seen: set[Path] = set()
+    epochs: list[Epoch] = []
+    while len(seen) * ROWS < arrivals.rows:
+        new = sorted(file for file in (folder / "input").glob("[0-9]*.parquet") if file not in seen)
+        began = time.time()
+        if new:
+            _job(spark, new)
+            seen.update(new)
+            epochs.append(Epoch(len(new) * ROWS, began, time.time()))
+        time.sleep(max(0.0 if new else 0.02, began + asked - time.time()))
+    return _measured("no snapshots", asked, arrivals, epochs)
+
+
+def _job(spark: SparkSession, chosen: Sequence[Path]) -> None:
+    rows = spark.read.schema(inputs.SCHEMA).parquet(*map(str, chosen)).selectExpr("*", "value * 3 + 1 AS amount")
+    first = rows.groupBy("key").agg(F.count("*").alias("rows"), F.sum("amount").alias("total"))
+    second = _grouped(first, "key % 5000 AS bucket", "bucket", "max(total) AS most")
+    third = _grouped(second, "bucket % 100 AS part", "part", "max(most) AS most")
+    third.write.format("noop").mode("overwrite").save()
+
+
+def _grouped(frame: DataFrame, expression: str, key: str, most: str) -> DataFrame:
+    return frame.selectExpr("*", expression).groupBy(key).agg(F.sum("rows").alias("rows"), F.expr(most))
