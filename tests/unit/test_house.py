@@ -57,10 +57,13 @@ def test_every_import_of_a_shipped_module_is_a_declared_dependency() -> None:
     assert undeclared == {}
 
 
-def test_every_dependency_is_locked_with_hashes_and_no_index_is_named() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize(
+    ("file", "extra"), [("requirements.lock", "development"), ("requirements-figures.lock", "figures")]
+)
+def test_every_dependency_is_locked_with_hashes_and_no_index_is_named(file: str, extra: str) -> None:
+    lock = (ROOT / file).read_text()
     pinned = {match.lower() for match in re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)}
-    wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["development"]
+    wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"][extra]
     assert {requirement_name(item) for item in wanted} <= pinned
     assert "://" not in lock
     for entry in re.split(r"\n(?=[A-Za-z0-9])", lock.strip()):
