@@ -21,7 +21,7 @@ from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import check_order, declared_output, declared_tables
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
-from epochal.operators.process import KeyedCalls
+from epochal.operators.keyed_calls import KeyedCalls
 from epochal.state.type_names import quoted
 from epochal.tasks.broadcast_state import BroadcastState, ControlRows, broadcast_state, digest_of
 from epochal.tasks.calls import INPUT, KEY_GROUP
