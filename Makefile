@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos mutants lint format bench lock clean
+.PHONY: help demo test test-sample test-all lengths chaos mutants lint format bench pictures lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ format: $(READY) ## Put the code into shape
 
 bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 25 minutes)
 	@$(BIN)/python -m benchmarks.run
+
+pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
+	@$(BIN)/python tools/draw_time.py
 
 lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \
