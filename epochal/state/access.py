@@ -87,11 +87,14 @@ class TableAccess:
             last = found.keys.take(pa.array(np.cumsum(counts)[more] - 1))
             asked, lows = asked[more], pc.binary_join_element_wise(last, b"\0", b"")
 
-    def earliest(self, groups: Sequence[int] | Groups) -> int | None:
-        """The least time in these key groups of a time-ordered table, in microseconds; ``None``: there are no rows."""
+    def earliest(self, groups: Sequence[int] | Groups, low: int = BEGINNING) -> int | None:
+        """The least time that is not before ``low`` in these key groups of a time-ordered table, in microseconds.
+
+        ``None``: there is no such row.
+        """
         asked: Groups = np.asarray(groups, np.int32)
-        nothing = pa.nulls(len(asked), pa.binary())
-        keys = self._view.ranges(asked, nothing, nothing, 1).keys
+        lows, open_end = pa.array([_time_key(low)] * len(asked), pa.binary()), pa.nulls(len(asked), pa.binary())
+        keys = self._view.ranges(asked, lows, open_end, 1).keys
         if not len(keys):
             return None
         earliest: int = pc.min(microseconds(self._keys.decode(keys).column(0))).as_py()

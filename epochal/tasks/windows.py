@@ -85,11 +85,11 @@ def assigned(windows: GridWindows, times: Integers) -> Assigned:
     if windows.cumulative:
         first = np.floor_divide(panes, windows.panes) * windows.panes
         counts = first + windows.panes - panes
-        rows, step = _expanded(counts)
+        rows, step = expanded(counts)
         return Assigned(rows, boundaries(windows, first[rows]), boundaries(windows, panes[rows] + 1 + step))
     oldest = np.floor_divide(panes - windows.panes, windows.every) + 1
     counts = np.floor_divide(panes, windows.every) - oldest + 1
-    rows, step = _expanded(counts)
+    rows, step = expanded(counts)
     first = (oldest[rows] + step) * windows.every
     return Assigned(rows, boundaries(windows, first), boundaries(windows, first + windows.panes))
 
@@ -100,7 +100,7 @@ def panes_of(windows: GridWindows, starts: Integers, ends: Integers) -> tuple[In
     A day that a zone skipped (Samoa, 30 December 2011) is no pane: nothing is in it.
     """
     first = pane_indices(windows, starts)
-    rows, step = _expanded(pane_indices(windows, ends - 1) + 1 - first)
+    rows, step = expanded(pane_indices(windows, ends - 1) + 1 - first)
     panes = first[rows] + step
     found = boundaries(windows, panes)
     if isinstance(windows.grid, FixedGrid):
@@ -124,7 +124,70 @@ def late_before(windows: GridWindows, late: int, allowed_lateness: int = 0) -> i
     return int(boundaries(windows, np.array([following]))[0])
 
 
-def _expanded(counts: Integers) -> tuple[Integers, Integers]:
+def closed_until(windows: GridWindows, watermark: int, allowed_lateness: int = 0) -> int:
+    """The end of the last window that has closed: that ended ``allowed_lateness`` or more before ``watermark``.
+
+    ``BEGINNING`` and ``END`` stay what they are: none has, and all have.
+    """
+    if watermark in (BEGINNING, END):
+        return watermark
+    reached = pane_indices(windows, np.array([watermark - allowed_lateness]))
+    if not windows.cumulative:
+        reached = np.floor_divide(reached - windows.panes, windows.every) * windows.every + windows.panes
+    return int(boundaries(windows, reached)[0])
+
+
+def last_ends(windows: GridWindows, panes: Integers) -> Integers:
+    """For each start of a pane the end of the last window that it is part of."""
+    distinct, ranks = np.unique(panes, return_inverse=True)
+    numbers = pane_indices(windows, distinct)
+    return boundaries(windows, np.floor_divide(numbers, windows.every) * windows.every + windows.panes)[ranks]
+
+
+@dataclass(frozen=True)
+class Occupied:
+    """Windows of keys: ``i`` is ``[starts[i], ends[i])`` and holds rows ``firsts[i]`` to before ``lasts[i]``."""
+
+    firsts: Integers
+    lasts: Integers
+    starts: Integers
+    ends: Integers
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Occupied:
+        """Those where the mask is true."""
+        return Occupied(self.firsts[chosen], self.lasts[chosen], self.starts[chosen], self.ends[chosen])
+
+
+def alone(windows: GridWindows, panes: Integers) -> Occupied:
+    """Of rows whose pane is their window (``one_per_row``): each is one."""
+    rows = np.arange(len(panes))
+    return Occupied(rows, rows + 1, panes, last_ends(windows, panes))
+
+
+def occupied(windows: GridWindows, keys: Integers, panes: Integers, after: int, until: int) -> Occupied:
+    """Of rows in the order of key and pane: the windows that hold some, end after ``after``, and not after ``until``.
+
+    ``keys``: numbers of keys, ascending; ``panes``: where the row's pane begins. In the order of end, start and key.
+    """
+    distinct, ranks = np.unique(panes, return_inverse=True)
+    found = assigned(windows, distinct)
+    bounds = np.unique(np.stack([found.ends, found.starts]), axis=1)
+    ends, starts = bounds[:, (bounds[0] > after) & (bounds[0] <= until)]
+    # A window is found at its first row: those that begin after the row before it of the same key, and at most at it,
+    # and have not ended. Both starts and ends of the windows, as they are sorted, ascend.
+    before = np.full(len(panes), BEGINNING)
+    before[1:] = np.where(keys[1:] == keys[:-1], panes[:-1], BEGINNING)
+    low = np.maximum(np.searchsorted(starts, before, side="right"), np.searchsorted(ends, panes, side="right"))
+    counts = np.maximum(np.searchsorted(starts, panes, side="right") - low, 0)
+    firsts, step = expanded(counts)
+    number = low[firsts] + step
+    code = keys * len(distinct) + ranks  # ascending; the rows of a window are those below the code of its end
+    lasts = np.searchsorted(code, keys[firsts] * len(distinct) + np.searchsorted(distinct, ends[number]))
+    order = np.argsort(number, kind="stable")
+    return Occupied(firsts[order], lasts[order], starts[number][order], ends[number][order])
+
+
+def expanded(counts: Integers) -> tuple[Integers, Integers]:
     """``counts[i]`` times ``i``, and beside it 0, 1, .. for each ``i``."""
     rows = np.repeat(np.arange(len(counts)), counts)
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -18,7 +18,18 @@ from epochal.declarations import event_time
 from epochal.declarations.expressions import to_column
 from epochal.declarations.intervals import DAY, HOUR, MINUTE, fixed_interval
 from epochal.declarations.windows import FixedGrid, GridWindows, cumulative, session, sliding, tumbling
-from epochal.tasks.windows import assigned, boundaries, late_before, pane_indices, pane_starts, panes_of, timestamps
+from epochal.tasks.windows import (
+    assigned,
+    boundaries,
+    closed_until,
+    last_ends,
+    late_before,
+    occupied,
+    pane_indices,
+    pane_starts,
+    panes_of,
+    timestamps,
+)
 
 FIXED = {
     "hours": tumbling("1 hour"),
@@ -156,6 +167,45 @@ def test_late_is_what_comes_before_one_time(
     bound = late_before(windows, late, lateness)
     for time, mine in zip(near, as_lists(windows, near), strict=True):
         assert (time < bound) == all(end + lateness <= late for _, end in mine)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(TIMES, st.integers(micros(FROM), micros(TO)), st.sampled_from([0, 1, 36 * HOUR]), st.data())
+def test_what_has_closed_is_what_ends_at_most_at_one_time(
+    name: str, times: list[int], watermark: int, lateness: int, data: st.DataObject
+) -> None:
+    windows = EVERY[name]
+    watermark = data.draw(st.sampled_from([watermark, *times]))
+    until = closed_until(windows, watermark, lateness)
+    near = [*times, *(watermark - lateness + apart for apart in (-DAY, -HOUR, -1, 0, 1, HOUR, DAY))]
+    ends = [end for mine in as_lists(windows, near) for _, end in mine]
+    for end in ends:
+        assert (end <= until) == (end + lateness <= watermark)
+    assert last_ends(windows, np.array(near)).tolist() == [max(mine)[1] for mine in as_lists(windows, near)]
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), min_size=1, max_size=30), st.integers(0, 40))
+def test_the_windows_that_keys_occupy_are_those_of_their_rows(
+    name: str, places: list[tuple[int, int]], width: int
+) -> None:
+    windows = EVERY[name]
+    here = int(pane_indices(windows, np.array([micros(datetime(2011, 12, 20, tzinfo=UTC))]))[0])
+    rows = sorted({(key, int(boundaries(windows, np.array([here + pane]))[0])) for key, pane in places})
+    keys, panes = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    after, until = (int(boundaries(windows, np.array([here + index]))[0]) for index in (10, 10 + width))
+    expected: dict[tuple[int, int, int], list[int]] = {}
+    for row, mine in enumerate(as_lists(windows, panes.tolist())):
+        for start, end in mine:
+            if after < end <= until:
+                expected.setdefault((end, start, rows[row][0]), []).append(row)
+    found = occupied(windows, keys, panes, after, until)
+    firsts, lasts = found.firsts.tolist(), found.lasts.tolist()
+    names = [(end, start, rows[f][0]) for end, start, f in zip(found.ends, found.starts, firsts, strict=True)]
+    assert names == sorted(expected)
+    assert [list(range(first, last)) for first, last in zip(firsts, lasts, strict=True)] == [
+        expected[name] for name in names
+    ]
 
 
 def spark_windows(frame_times: list[int], spark: SparkSession, columns: dict[str, object]) -> list[dict[str, object]]:

@@ -15,13 +15,14 @@ from pyspark import cloudpickle
 
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
-from epochal.contracts.conditions import Clock, EpochConditions, microseconds
+from epochal.contracts.conditions import NO_WATERMARKS, Clock, Due, EpochConditions, Watermarks, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import read_delta
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateTable
 from epochal.tasks.operator import OperatorTask, Work
@@ -51,19 +52,26 @@ class Operator:
     epoch: int = 0
     parent: EpochKey | None = None
     links: dict[str, list[Link]] = field(default_factory=dict)
+    watermarks: Watermarks = NO_WATERMARKS
+    """What the next epoch runs with."""
+    clock: StateClock | None = None
+    """The clock of the last one, by which its state has expired."""
+    dues: list[Due] = field(default_factory=list)
+    """What the subtasks said in the last one."""
 
     @property
     def scope(self) -> EpochScope:
         return EpochScope("application", EpochKey("main", self.epoch + 1), 1, self.parent)
 
     def task(self) -> OperatorTask:
-        chains = {table.id: Chain(None, (), tuple(self.links.get(table.id, ()))) for table in self.tables}
+        chains = {table.id: Chain(None, (), tuple(self.links.get(table.id, ())), self.clock) for table in self.tables}
+        places = {self.name: self.watermarks}
         task = OperatorTask(
             operator=self.name,
             work=self.work,
             backend=self.backend,
             epoch=self.scope,
-            conditions=EpochConditions(clock=Clock(epoch_time=microseconds(datetime.now(UTC)))),
+            conditions=EpochConditions(clock=Clock(epoch_time=microseconds(datetime.now(UTC)), places=places)),
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             tables=self.tables,
@@ -118,6 +126,8 @@ class Operator:
         """E4: these handles, and no others, are in the manifest."""
         assert sorted(handle.subtask for handle in handles) == list(range(self.parallelism))
         self.epoch += 1
+        self.clock = StateClock(self.watermarks.fire, microseconds(datetime.now(UTC)))
+        self.dues = [handle.due for handle in handles if handle.due is not None]
         self.parent = EpochKey("main", self.epoch)
         deltas = [delta for handle in handles for delta in self.backend.deltas(handle)]
         for table in self.tables:

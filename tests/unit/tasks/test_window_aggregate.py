@@ -1,0 +1,195 @@
+"""T2 of windowed aggregates: any order of rows, cuts into epochs and watermarks give what a loop over windows gives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from epochal.aggregates.built_in import BUILT_IN
+from epochal.aggregates.plan import AggregationPlan, Part
+from epochal.contracts.conditions import BEGINNING, END, Watermarks
+from epochal.declarations.intervals import DAY, HOUR, MINUTE
+from epochal.declarations.windowing import Windowing, windowing
+from epochal.declarations.windows import GridWindows, cumulative, sliding, tumbling
+from epochal.operators.windowed import WINDOW, pane_table
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.tasks.window_aggregates import WindowAggregateWork
+from epochal.tasks.windows import assigned, late_before, pane_starts, timestamps
+
+KEY = (Column(name="route", type="string"), Column(name="number", type="int"))
+VALUE = {"flights": "bigint", "total": "bigint", "worst": "int"}
+PARTIALS = tuple(Column(name=name, type=type) for name, type in VALUE.items())
+TABLE = StateTable(id="operator", operator="operator", kind=StateKind.AGGREGATE, key=KEY, value=PARTIALS)
+PLAN = AggregationPlan(
+    operator="operator",
+    table=TABLE,
+    parts=tuple(
+        Part(column=name, aggregate=aggregate, partials=aggregate.partials(), state_columns=(name,))
+        for name, aggregate in {
+            "flights": BUILT_IN["count"]("*"),
+            "total": BUILT_IN["sum"]("delay"),
+            "worst": BUILT_IN["max"]("delay"),
+        }.items()
+    ),
+    columns=(),
+)
+START = 1_711_800_000_000_000  # 2024-03-30: the clocks of Berlin go forward on the next day
+WINDOWS = {
+    "tumbling": (tumbling("1 hour"), MINUTE),
+    "tumbling by six": (tumbling("1 day", offset="6 hours"), HOUR),
+    "days of a zone": (tumbling("1 day", zone="Europe/Berlin"), HOUR),
+    "sliding": (sliding("1 hour", "5 minutes"), MINUTE),
+    "uneven": (sliding("10 minutes", "4 minutes", offset="-1 minute"), MINUTE // 2),
+    "the last days of a zone": (sliding("5 days", "2 days", zone="Europe/Berlin"), 2 * HOUR),
+    "cumulative": (cumulative("1 hour", "10 minutes"), MINUTE),
+    "so far this week": (cumulative("1 week", "1 day", zone="Europe/Berlin"), 2 * HOUR),
+}
+
+Event = tuple[tuple[str | None, int], int, int]
+"""Key, event time, delay."""
+Window = tuple[tuple[str | None, int], int, int]
+
+
+@dataclass
+class Loop:
+    """Windows as their definition has them: each holds its rows, and goes when it closes."""
+
+    windows: GridWindows
+    lateness: int
+    open: dict[Window, list[int]] = field(default_factory=dict)
+
+    def epoch(self, rows: list[Event], marks: Watermarks) -> tuple[dict[Window, Any], dict[Window, Any], int]:
+        """Windows that close, windows that have new rows, and how many rows were late for all of theirs."""
+        changed: set[Window] = set()
+        late = 0
+        for key, time, value in rows:
+            found = assigned(self.windows, np.array([time]))
+            mine = [
+                (key, start, end)
+                for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)
+                if end + self.lateness > marks.late
+            ]
+            late += not mine
+            for window in mine:
+                self.open.setdefault(window, []).append(value)
+            changed.update(mine)
+        updates = {window: summary(self.open[window]) for window in changed}
+        closing = [window for window in self.open if window[2] + self.lateness <= marks.fire]
+        return {window: summary(self.open.pop(window)) for window in closing}, updates, late
+
+
+def summary(values: list[int]) -> tuple[int, int, int]:
+    return len(values), sum(values), max(values)
+
+
+def events(choose: random.Random, unit: int, count: int = 120, spread: int = 40) -> list[Event]:
+    """Rows over about five times 60 units, which come up to ``spread`` units late; some later than that."""
+    times = [START + choose.randrange(300 * unit) for _ in range(count)]
+    order = sorted(times, key=lambda time: time + choose.randrange(spread * unit) * choose.choice([1, 1, 1, 4]))
+    keys = [None, "JFK", "LAX", "\x00", ""]
+    return [((choose.choice(keys), choose.randrange(2)), time, choose.randrange(-9, 90)) for time in order]
+
+
+def epochs(choose: random.Random, rows: list[Event], delay: int) -> Iterator[tuple[list[Event], Watermarks]]:
+    """The rows cut anywhere, each epoch with the watermarks that the rows before it give; the last one ends all."""
+    cuts = [0, *sorted(choose.choices(range(len(rows) + 1), k=choose.randrange(1, 9))), len(rows)]
+    late = fire = latest = BEGINNING
+    for first, end in pairwise(cuts):
+        late, fire = fire, max(fire, latest - delay) if latest > BEGINNING else fire
+        yield rows[first:end], Watermarks(late=late, fire=fire)
+        latest = max([latest, *(time for _, time, _ in rows[first:end])])
+    yield [], Watermarks(late=fire, fire=max(fire, latest - delay))
+    yield [], Watermarks(late=max(fire, latest - delay), fire=END)
+
+
+def partials(windows: GridWindows, rows: list[Event], time: str) -> list[dict[str, Any]]:
+    """What Spark makes of an epoch's rows: one for each key and pane."""
+    by_pane: dict[Any, list[int]] = {}
+    for key, at, value in rows:
+        by_pane.setdefault((key, int(pane_starts(windows, np.array([at]))[0])), []).append(value)
+    return [
+        {
+            "route": key[0],
+            "number": key[1],
+            time: timestamps(np.array([start]))[0].as_py(),
+            **dict(zip(VALUE, summary(values), strict=True)),
+        }
+        for (key, start), values in by_pane.items()
+    ]
+
+
+def operator(make_operator: Any, declared: Windowing, **more: Any) -> Any:
+    windows = declared.windows
+    assert isinstance(windows, GridWindows)
+    table = pane_table(TABLE, windows, declared)
+    assert table.time is not None
+    row = pa.schema([column.to_arrow() for column in (*KEY, table.time, *PARTIALS)])
+    output = pa.schema([column.to_arrow() for column in (*KEY, *WINDOW, *PARTIALS)])
+    work = WindowAggregateWork(PLAN, table, windows, declared.allowed_lateness, declared.emit, more.pop("rows", 8))
+    return make_operator(work, KEY, row, output, tables=(table,), **more)
+
+
+def shown(output: list[dict[str, Any]]) -> dict[Window, Any]:
+    found: dict[Window, Any] = {}
+    for row in output:
+        start, end = (pa.scalar(row[name], pa.timestamp("us", "UTC")).value for name in ("window_start", "window_end"))
+        window = ((row["route"], row["number"]), start, end)
+        assert window not in found, "a window went out twice in an epoch"
+        found[window] = tuple(row[name] for name in VALUE)
+    return found
+
+
+@pytest.mark.parametrize("emit", ["final", "updates"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(
+    make_operator: Any, name: str, emit: Any, run_seed: int
+) -> None:
+    windows, unit = WINDOWS[name]
+    choose = random.Random(f"{name} {emit} {run_seed}")
+    lateness = choose.choice([0, 7 * unit])
+    declared = replace(windowing(windows, "0 seconds", emit), allowed_lateness=lateness)
+    kind, batch_rows = choose.choice(["heap", "lmdb"]), choose.choice([1, 8, 1000])
+    run = operator(make_operator, declared, kind=kind, rows=batch_rows, parallelism=2)
+    loop = Loop(windows, lateness)
+    for rows, marks in epochs(choose, events(choose, unit), delay=40 * unit):
+        closed, updates, late = loop.epoch(rows, marks)
+        run.watermarks = marks
+        bound = late_before(windows, marks.late, lateness)
+        timely = [row for row in rows if row[1] >= bound]
+        assert len(rows) - len(timely) == late
+        (table,) = run.tables
+        slice = partials(windows, timely, table.time.name)
+        if choose.random() < 0.2:
+            run.attempt(slice)
+        assert shown(run.run(slice)) == (closed if emit == "final" else updates)
+        waiting = [due.event for due in run.dues]
+        ends = [end + lateness for _, _, end in loop.open]
+        assert min(waiting, default=None) == (min(ends, default=None) if emit == "final" else None)
+    assert not loop.open
+
+
+def test_some_rows_of_these_are_late_and_windows_last_longer_than_epochs(run_seed: int) -> None:
+    choose = random.Random(run_seed)
+    loop, late, open_between = Loop(tumbling("1 hour"), 0), 0, 0
+    for rows, marks in epochs(choose, events(choose, MINUTE, count=2_000), delay=40 * MINUTE):
+        late += loop.epoch(rows, marks)[2]
+        open_between += len(loop.open)
+    assert late > 0 and open_between > 0
+
+
+def test_a_window_that_opens_and_closes_in_one_epoch_is_never_written(make_operator: Any) -> None:
+    windows = tumbling("1 hour")
+    run = operator(make_operator, windowing(windows, "0 seconds", "final"))
+    run.watermarks = Watermarks(late=START - DAY, fire=START + 3 * HOUR)
+    rows: list[Event] = [(("JFK", 1), START + hour * HOUR, hour) for hour in range(5)]
+    output = run.run(partials(windows, rows, "window_start"))
+    assert len(output) == 3
+    (table,) = run.tables
+    assert len(run.state(table)) == 2
