@@ -74,7 +74,7 @@ def _examples(difference: TableDifference, table: StateTable) -> Iterator[dict[s
     old, new = (side.slice(0, EXAMPLES).to_pylist() for side in (difference.old, difference.new))
     for before, after, had, has in zip(old, new, difference.had[:EXAMPLES], difference.has[:EXAMPLES], strict=True):
         yield {
-            "key": _json(after if has else before, table.full_key),
+            "key": _json(after if has else before, table.address),
             "before": _json(before, columns) if had else None,
             "after": _json(after, columns) if has else None,
         }

@@ -108,7 +108,7 @@ def parquet_options(table: StateTable, columns: Sequence[str]) -> dict[str, Any]
         "compression": "zstd",
         "compression_level": 1,
         "use_dictionary": ["_op"] if "_op" in columns else False,
-        "write_statistics": ["_kg", *(field.name for field in table.key)],
+        "write_statistics": ["_kg", *(field.name for field in (*table.time_schema, *table.owner_schema))],
         "write_page_checksum": True,
     }
 

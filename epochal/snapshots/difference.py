@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from epochal.errors import NotFound, SchemaError
 from epochal.snapshots.delta import PUT
+from epochal.snapshots.expired import expired, without_expired
 from epochal.snapshots.lineage import declares
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.merging import folded
@@ -25,6 +26,7 @@ from epochal.snapshots.row_groups import at_once, read_rows
 from epochal.snapshots.search import RequestedKeys, TableSearch, first_of_each
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.expiry import StateClock
 from epochal.state.table import StateTable
 
 Mask = npt.NDArray[np.bool_]
@@ -36,7 +38,8 @@ class TableDifference:
     either snapshot; where ``had`` or ``has`` is false there is no row, and all is null.
 
     ``compared``: the value columns that both have; rows that differ in others alone are not among them.
-    ``before`` and ``after`` are ``None`` where the table is not declared; there it counts as empty.
+    ``before`` and ``after`` are ``None`` where the table is not declared; there it counts as empty. ``expired``: of the
+    rows that are there no more, those that nobody deleted.
     """
 
     before: StateTable | None
@@ -47,6 +50,7 @@ class TableDifference:
     new: pa.Table
     had: Mask
     has: Mask
+    expired: Mask
 
     @property
     def added(self) -> int:
@@ -54,7 +58,12 @@ class TableDifference:
 
     @property
     def deleted(self) -> int:
-        return int((~self.has).sum())
+        return int((~self.has & ~self.expired).sum())
+
+    @property
+    def gone(self) -> int:
+        """Rows that have expired."""
+        return int(self.expired.sum())
 
     @property
     def changed(self) -> int:
@@ -71,10 +80,11 @@ class _Side:
 
     table: StateTable
     rows: pa.Table
+    clock: StateClock | None = None
 
     def at(self, keys: pa.BinaryArray) -> tuple[pa.Table, Mask]:
         """The rows of these keys, in their order, null where there is none; and where there is one."""
-        mine = KeyCodec(self.table.key_schema).encode_array(self.rows)
+        mine = KeyCodec(self.table.address_schema).encode_array(self.rows)
         place = pc.index_in(keys, value_set=mine)
         return self.rows.take(place), place.is_valid().to_numpy(zero_copy_only=False)
 
@@ -86,25 +96,32 @@ def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route |
     known = before or after
     if known is None:
         raise NotFound(f"Neither snapshot {left.reference.key} nor {right.reference.key} has a state table {id!r}.")
-    if before is not None and after is not None and before.key_schema != after.key_schema:
+    if before is not None and after is not None and before.address_schema != after.address_schema:
         raise SchemaError(
             f"State table {id!r} has another key at {right.reference.key} than at {left.reference.key}: its rows "
             "cannot be compared. It was dropped and declared anew between the two."
         )
     ancestor = _ancestor(left.store, route)
-    if route is None or before is None or after is None or not _can_follow(route, ancestor, id):
+    follows = route is not None and before is not None and after is not None and _can_follow(route, ancestor, id)
+    if route is None or before is None or after is None or not follows or _expires_between(left, right, id):
         sides = (_whole(left, before, known), _whole(right, after, known))
-        keys = _distinct([KeyCodec(known.key_schema).encode_array(side.rows) for side in sides])
+        keys = _distinct([KeyCodec(known.address_schema).encode_array(side.rows) for side in sides])
     else:
-        sides, keys = _by_deltas((before, after), route, ancestor, right)
+        sides, keys = _by_deltas((before, after), route, ancestor, left, right)
     return _compared(before, after, sides, keys)
 
 
 def rows_difference(before: StateTable, old: pa.Table, after: StateTable, new: pa.Table) -> TableDifference:
     """Of whole state tables whose keys are the same; ``old`` and ``new`` have at least the columns declared."""
     sides = (_Side(before, old), _Side(after, new))
-    keys = _distinct([KeyCodec(side.table.key_schema).encode_array(side.rows) for side in sides])
+    keys = _distinct([KeyCodec(side.table.address_schema).encode_array(side.rows) for side in sides])
     return _compared(before, after, sides, keys)
+
+
+def _expires_between(left: SnapshotReader, right: SnapshotReader, id: str) -> bool:
+    """Whether rows that no delta names may be gone at one of the snapshots, and not at the other."""
+    horizons = [reader.table(id).horizon(reader.chain(id).clock) for reader in (left, right)]
+    return horizons[0] != horizons[1]
 
 
 def _can_follow(route: Route, ancestor: SnapshotReader | None, id: str) -> bool:
@@ -117,10 +134,14 @@ def _ancestor(store: SnapshotStore, route: Route | None) -> SnapshotReader | Non
 
 
 def _by_deltas(
-    tables: tuple[StateTable, StateTable], route: Route, ancestor: SnapshotReader | None, right: SnapshotReader
+    tables: tuple[StateTable, StateTable],
+    route: Route,
+    ancestor: SnapshotReader | None,
+    left: SnapshotReader,
+    right: SnapshotReader,
 ) -> tuple[tuple[_Side, _Side], pa.BinaryArray]:
     """What the deltas between say, and for keys that one side alone has changed, the row of the ancestor."""
-    store, id, codec = right.store, tables[0].id, KeyCodec(tables[0].key_schema)
+    store, id, codec = right.store, tables[0].id, KeyCodec(tables[0].address_schema)
     paths = (route.left, route.right)
     changes = [folded(table, _deltas(store, table, path)) for table, path in zip(tables, paths, strict=True)]
     keys = [codec.encode_array(rows) for rows in changes]
@@ -134,7 +155,8 @@ def _by_deltas(
             sought = changes[other].filter(untouched).select(table.key_schema.names)
             requested = RequestedKeys.of(table, sought, right.manifest.max_parallelism)
             puts = pa.concat_tables([puts, TableSearch(store, table, ancestor.chain(id)).find(requested).rows])
-        sides.append(_Side(table, puts))
+        clock = (left, right)[mine].chain(id).clock
+        sides.append(_Side(table, without_expired(table, puts, clock), clock))
     return (sides[0], sides[1]), _distinct(keys)
 
 
@@ -147,7 +169,8 @@ def _whole(reader: SnapshotReader, table: StateTable | None, known: StateTable) 
     columns = [*known.key_schema.names, *known.value_schema.names]
     if table is None:
         return _Side(known, known.delta_schema.empty_table().select(columns))
-    return _Side(table, reader.search(table.id).of_groups(None).drop_columns(["_kg"]))
+    rows = reader.search(table.id).of_groups(None).drop_columns(["_kg"])
+    return _Side(table, rows, reader.chain(table.id).clock)
 
 
 def _distinct(keys: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
@@ -159,13 +182,15 @@ def _compared(
     before: StateTable | None, after: StateTable | None, sides: tuple[_Side, _Side], keys: pa.BinaryArray
 ) -> TableDifference:
     (old, had), (new, has) = (side.at(keys) for side in sides)
-    compared = [name for name in sides[0].table.value_schema.names if name in sides[1].table.value_schema.names]
+    visible = [column.name for column in sides[1].table.visible]
+    compared = [column.name for column in sides[0].table.visible if column.name in visible]
     different = had != has
     for name in compared:
         different |= had & has & _differs(old.column(name), new.column(name))
     places = np.flatnonzero(different)
     places = places[pc.sort_indices(keys.take(pa.array(places))).to_numpy()]
     chosen = pa.array(places)
+    lost = had[places] & ~has[places]
     return TableDifference(
         before=before,
         after=after,
@@ -175,6 +200,7 @@ def _compared(
         new=new.take(chosen),
         had=had[places],
         has=has[places],
+        expired=lost & expired(sides[1].table, old.take(chosen), sides[1].clock),
     )
 
 

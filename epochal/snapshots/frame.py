@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import as_datetime
 from epochal.errors import InvalidInput, NotFound
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
@@ -33,6 +35,7 @@ from epochal.state.types import VARIANT, decimal_of
 _EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"
 _OLDEST = -1
 """In place of the epoch of a base's rows: every delta that is read beside them is newer."""
+_LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
 class ControlPlaneClient(Protocol):
@@ -129,7 +132,20 @@ def _frame(spark: SparkSession, reader: SnapshotReader, id: str) -> DataFrame:
     state = rows.groupBy(*map(quoted, keys)).agg(newest).where(F.col(f"{_ROW}.{_OPERATION}") == "put")
     selected: list[SparkColumn | str] = [*map(quoted, keys)]
     selected += [F.col(f"{_ROW}.{quoted(value)}").alias(value) for value in values]
-    return _shown(state.select(*selected), table)
+    return _shown(_without_expired(state.select(*selected), table, table.horizon(chain.clock)), table)
+
+
+def _without_expired(state: DataFrame, table: StateTable, horizon: int | None) -> DataFrame:
+    if horizon is None or table.expires is None:
+        return state
+    name = table.expires.column
+    (type,) = (column.type for column in (*table.full_key, *table.value) if column.name == name)
+    column = F.col(quoted(name))
+    latest = F.lit(horizon)
+    if type != "bigint":
+        instant = as_datetime(horizon) or _LAST_INSTANT
+        latest = F.lit(f"{instant:%Y-%m-%d %H:%M:%S.%f}{'' if type == 'timestamp_ntz' else '+00:00'}").cast(type)
+    return state.where(column.isNull() | (column > latest))
 
 
 def _read(

@@ -1,18 +1,18 @@
 """The history of a key: every epoch after which its row was another one, newest first, with the rows before and after.
 
-A write that leaves the row as it was is no change. Across a change of the state table's schema rows are compared by the
-columns that both have.
+A write that leaves the row as it was is no change; that a row expires is one, of the first epoch whose clock reached
+it. Across a change of the state table's schema rows are compared by the columns that both have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
-from epochal.snapshots.key_walk import Gap, KeyRow, KeyWalk, Step
+from epochal.snapshots.key_walk import Gap, KeyRow, KeyWalk, Step, seen_at
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import Key, Row
 from epochal.snapshots.store import SnapshotStore
@@ -23,7 +23,7 @@ MOST_EPOCHS = 2_000
 
 @dataclass(frozen=True)
 class KeyChange:
-    """What one epoch did to one full key: its row before, if one was known of, and after it, perhaps deleted."""
+    """What one epoch did to one full key: its row before, if one was known of, and after it; it may be gone then."""
 
     manifest: Manifest
     before: KeyRow | None
@@ -40,6 +40,11 @@ class KeyChange:
     @property
     def new(self) -> Row | None:
         return self.after.values
+
+    @property
+    def expired(self) -> bool:
+        """Nobody deleted the row: it has expired."""
+        return self.after.expired
 
 
 @dataclass(frozen=True)
@@ -130,21 +135,24 @@ def _changes(steps: Sequence[Step], before: Sequence[KeyRow]) -> list[list[KeyCh
     found: list[list[KeyChange]] = []
     for step in reversed(steps):
         changes = []
-        for write in step.writes:
+        written = {write.encoded: write for write in step.writes}
+        others = (row for row in rows.values() if row.values is not None and row.encoded not in written)
+        gone = (row for row in seen_at(step.manifest, others) if row.expired)
+        for write in [*seen_at(step.manifest, step.writes), *gone]:
             change = KeyChange(step.manifest, rows.get(write.encoded), write)
-            if differs(change.old, change.new):
+            if differs(change.old, change.new, write.table.hidden):
                 changes.append(change)
             rows[write.encoded] = write
-        found.append(changes)
+        found.append(sorted(changes, key=lambda change: change.after.encoded))
     return found[::-1]
 
 
-def differs(old: Row | None, new: Row | None) -> bool:
+def differs(old: Row | None, new: Row | None, ignored: Container[str] = ()) -> bool:
     """Whether two rows of one key are different, by the columns that both have; NaN is as NaN."""
     if old is None or new is None:
         return old is not new
     return any(
         old[name] != new[name] and not (old[name] != old[name] and new[name] != new[name])
         for name in old
-        if name in new
+        if name in new and name not in ignored
     )

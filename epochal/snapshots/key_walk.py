@@ -7,7 +7,7 @@ behind the last bases that is how snapshots expire.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,13 +17,16 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import PUT
-from epochal.snapshots.lineage import declares
+from epochal.snapshots.lineage import clock_of, declares
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.reader import Key, Row, declared, key_table
 from epochal.snapshots.row_groups import SMALL_BYTES, at_once, can_hold, read_rows
 from epochal.snapshots.search import RequestedKeys, TableSearch
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
+from epochal.state.expiry import StateClock
+from epochal.state.json_form import from_json
+from epochal.state.scalars import integer_of
 from epochal.state.table import StateTable
 
 _LARGEST_WAVE = 64
@@ -31,15 +34,16 @@ _LARGEST_WAVE = 64
 
 @dataclass(frozen=True)
 class KeyRow:
-    """One row of the key: its encoded full key, the key's columns, and the values; ``None`` when it was deleted.
+    """One row of the key: its encoded address, the key's columns, and the values; ``None`` when it was deleted.
 
-    ``table`` is the declaration that the row is read by: that of its epoch.
+    ``table`` is the declaration that the row is read by: that of its epoch. ``expired``: nobody deleted it, it is gone.
     """
 
     table: StateTable
     encoded: bytes
     key: Row
     values: Row | None
+    expired: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,11 @@ class KeyWalk:
             return []
         bases = self.bases if self.bases is not None and self.bases.at.epoch <= end.epoch else None
         links: list[Link] = []
+        clock: StateClock | None = None
         reference: ManifestReference | None = end
         while reference is not None and (bases is None or reference.key != bases.at):
             manifest = self._store.read_manifest(reference)
+            clock = clock if links else clock_of(manifest, self._table)
             if bases is None and manifest.bases:
                 bases = self._bases_of(reference, manifest)
             if not declares(manifest, self._table):
@@ -140,8 +146,8 @@ class KeyWalk:
             links.append(Link(manifest.key, tuple(delta for delta in manifest.deltas if delta.table == self._table)))
             reference = manifest.parent
         if bases is None or reference is None or reference.key != bases.at:
-            return self._rows(Chain(None, (), tuple(links[::-1])))
-        return self._rows(Chain(bases.at, bases.files, tuple(links[::-1])))
+            return self._rows(Chain(None, (), tuple(links[::-1]), clock))
+        return self._rows(Chain(bases.at, bases.files, tuple(links[::-1]), clock))
 
     def rows_in(self, bases: Bases) -> list[KeyRow]:
         """The key's rows at the epoch of some bases."""
@@ -183,10 +189,27 @@ class KeyWalk:
         return tuple(sorted(found, key=lambda row: row.encoded))
 
     def _matching(self, table: StateTable, rows: pa.Table) -> Iterator[KeyRow]:
-        names = table.key_schema.names[: self._requested.columns]
-        leading = KeyCodec(pa.schema([table.key_schema.field(name) for name in names])).encode_array(rows)
+        schema = pa.schema(list(table.address_schema)[: self._requested.columns])
+        leading = KeyCodec(schema).encode_array(rows)
         rows = rows.filter(pc.equal(leading, self._requested.keys[0]))
         return _key_rows(table, rows, rows.column("_op").to_pylist())
+
+
+def seen_at(manifest: Manifest, rows: Iterable[KeyRow]) -> list[KeyRow]:
+    """Rows of one state table as they are at a snapshot, where nothing was written for them since."""
+    found = list(rows)
+    table = next((table for table in manifest.tables if found and table.id == found[0].table.id), None)
+    horizon = None if table is None else table.horizon(clock_of(manifest, table.id))
+    if table is None or horizon is None or table.expires is None:
+        return found
+    name = table.expires.column
+    microseconds = integer_of(table.delta_schema.field(name).type)
+    default = next((from_json(column.default, column) for column in table.value if column.name == name), None)
+    for place, row in enumerate(found):
+        time = None if row.values is None else (row.key | row.values).get(name, default)
+        if time is not None and microseconds(time) <= horizon:
+            found[place] = replace(row, values=None, expired=True)
+    return found
 
 
 def _key_rows(table: StateTable, rows: pa.Table, operations: list[str]) -> Iterator[KeyRow]:
@@ -194,6 +217,6 @@ def _key_rows(table: StateTable, rows: pa.Table, operations: list[str]) -> Itera
         return
     keys = rows.select(table.key_schema.names).to_pylist()
     values = rows.select(table.value_schema.names).to_pylist()
-    encoded = KeyCodec(table.key_schema).encode(rows)
+    encoded = KeyCodec(table.address_schema).encode(rows)
     for bytes_of_key, key, value, operation in zip(encoded, keys, values, operations, strict=True):
         yield KeyRow(table, bytes_of_key, key, value if operation == PUT else None)

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 class SnapshotReader:
-    """One snapshot. Keys are Python values in the order of their columns; rows are Python values by column name.
+    """One snapshot. Keys are Python values in the order of the address; rows are Python values by column name.
 
     Methods raise ``FileMissing`` or ``FileCorrupt``, naming the file, and ``NotFound`` for an unknown state table.
     """
@@ -47,7 +47,7 @@ class SnapshotReader:
         return declared(self.manifest, id)
 
     def read(self, id: str) -> pa.Table:
-        """The whole state table: full key and value columns, sorted by (key group, key)."""
+        """The whole state table: full key and value columns, sorted by (key group, full key)."""
         table = self.table(id)
         last_group = self.manifest.max_parallelism - 1
         return merged(self.store, table, self.chain(id), 0, last_group).drop_columns(["_kg"])
@@ -61,10 +61,10 @@ class SnapshotReader:
         return [by_place.get(place) for place in places]
 
     def entries(self, id: str, keys: Sequence[Key]) -> list[list[Row]]:
-        """What list or map state holds for each operator key: sub-key and value columns, in the sub-key's order."""
+        """All rows of each operator key: its list or map entries, by sub-key, or its times, and the value columns."""
         table = self.table(id)
         found, places = self._find(table, keys)
-        in_order = pc.sort_indices(KeyCodec(table.key_schema).encode_array(found.rows)).to_pylist()
+        in_order = pc.sort_indices(KeyCodec(table.address_schema).encode_array(found.rows)).to_pylist()
         shown = found.rows.drop_columns([column.name for column in table.key]).to_pylist()
         by_place: dict[int, list[Row]] = {place: [] for place in places}
         for position in in_order:
@@ -88,7 +88,7 @@ class SnapshotReader:
 
     def _find(self, table: StateTable, keys: Sequence[Key]) -> tuple[FoundRows, list[int]]:
         """The rows of keys, of which some may be the same, and for each key the owner of its rows."""
-        encode = KeyCodec(table.key_schema).encode_one
+        encode = KeyCodec(table.address_schema).encode_one
         distinct: dict[bytes, int] = {}
         places = [distinct.setdefault(encode(key), len(distinct)) for key in keys]
         firsts = dict(zip(reversed(places), reversed(keys), strict=True))
@@ -111,6 +111,6 @@ def declared(manifest: Manifest, id: str) -> StateTable:
 def key_table(table: StateTable, keys: Sequence[Key]) -> pa.Table:
     """Keys as columns: full keys, or operator keys, all of one length."""
     width = len(keys[0]) if keys else len(table.full_key)
-    fields = list(table.key_schema)[:width]
+    fields = list(table.address_schema)[:width]
     columns = [pa.array([key[place] for key in keys], field.type) for place, field in enumerate(fields)]
     return pa.table(columns, schema=pa.schema(fields))

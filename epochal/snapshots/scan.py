@@ -1,4 +1,4 @@
-"""Rows of a state table at a snapshot in key order, a page at a time.
+"""Rows of a state table at a snapshot in the order of their addresses, a page at a time.
 
 Files are sorted by key group first, so the order of keys has to be made: for a table of moderate size once, and kept
 for the next page; of a larger one for each page, a range of key groups after the other, so that memory is bounded.
@@ -29,7 +29,7 @@ _kept: KeptInMemory[_Sorted] = KeptInMemory(_KEPT_BYTES)
 
 @dataclass(frozen=True)
 class ScannedRows:
-    """``keys``: the encoded full keys, in order. ``rows``: full key and value columns. ``more``: this is not all."""
+    """``keys``: the encoded addresses, in order. ``rows``: full key and value columns. ``more``: this is not all."""
 
     keys: list[bytes]
     rows: pa.Table
@@ -92,6 +92,6 @@ def _whole(reader: SnapshotReader, table: StateTable, search: TableSearch) -> _S
 
 def _sorted(table: StateTable, rows: pa.Table) -> _Sorted:
     rows = rows.select([*table.key_schema.names, *table.value_schema.names])
-    keys = KeyCodec(table.key_schema).encode_array(rows)
+    keys = KeyCodec(table.address_schema).encode_array(rows)
     order = pc.sort_indices(keys)
     return _Sorted(keys.take(order), rows.take(order).combine_chunks())

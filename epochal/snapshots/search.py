@@ -1,7 +1,7 @@
 """Rows of a state table at one snapshot by key: newest file first, until every key is found.
 
-Keys are bytes of :class:`epochal.state.codec.KeyCodec`: of full keys, or of the operator's keys alone, which are the
-beginnings of the full keys of list and map state.
+Keys are addresses (``StateTable.address``) as bytes of :class:`epochal.state.codec.KeyCodec`: whole ones, or the
+operator's keys alone, with which the addresses of list and map state and of time-ordered tables begin.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT
+from epochal.snapshots.expired import expired, without_expired
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.row_groups import THREADS, Groups, at_once, cached_row_groups, can_hold, conformed, read_rows
 from epochal.snapshots.store import SnapshotStore
@@ -35,7 +36,7 @@ _FEW_KEYS = 16
 
 @dataclass(frozen=True)
 class RequestedKeys:
-    """Distinct keys to be found: their bytes, and the key group of each. ``columns`` of the full key are in them."""
+    """Distinct keys to be found: their bytes, and the key group of each. ``columns`` of the address are in them."""
 
     keys: pa.BinaryArray
     groups: Groups
@@ -44,9 +45,9 @@ class RequestedKeys:
     @classmethod
     def of(cls, table: StateTable, keys: pa.Table, max_parallelism: int) -> RequestedKeys:
         """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null
-        in a sub-key.
+        in a time or a sub-key.
         """
-        schema = pa.schema([table.key_schema.field(name) for name in keys.column_names])
+        schema = pa.schema(list(table.address_schema)[: len(keys.column_names)])
         groups = table.key_groups(keys, max_parallelism)
         return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
 
@@ -111,6 +112,7 @@ class TableSearch:
             newest = self._newest(found)
             found, owner = found.take(newest), owner[newest]
         there = pc.equal(found.column("_op"), PUT).to_numpy()
+        there = there & ~expired(self._table, found, self._chain.clock)
         return FoundRows(owner[there], found.filter(pa.array(there)).select(self._columns))
 
     def of_groups(self, groups: Groups | None) -> pa.Table:
@@ -119,7 +121,8 @@ class TableSearch:
         parts = at_once(lambda file: self._rows(file.file, groups), files)
         rows = pa.concat_tables([self._nothing, *parts])
         rows = rows.take(self._newest(rows))
-        return rows.filter(pc.equal(rows.column("_op"), PUT)).select(["_kg", *self._columns])
+        rows = rows.filter(pc.equal(rows.column("_op"), PUT)).select(["_kg", *self._columns])
+        return without_expired(self._table, rows, self._chain.clock)
 
     @cached_property
     def _nothing(self) -> pa.Table:
@@ -127,7 +130,8 @@ class TableSearch:
 
     def _matches_of(self, requested: RequestedKeys, jobs: Sequence[Job]) -> Iterator[Match]:
         """Of each file in their order. What is kept in memory is searched here, the rest by several threads."""
-        kept = [self._kept(requested, *job) if len(job[1]) <= _FEW_KEYS else None for job in jobs]
+        in_key_order = self._table.time is None
+        kept = [self._kept(requested, *job) if in_key_order and len(job[1]) <= _FEW_KEYS else None for job in jobs]
         others = iter(at_once(lambda job: self._matches(requested, *job), _without(jobs, kept)))
         for match in kept:
             yield next(others) if match is None else match
@@ -151,8 +155,7 @@ class TableSearch:
     def _matches(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match:
         sought = requested.some(here)
         rows = self._rows(file.file, sought.groups)
-        names = self._table.key_schema.names[: requested.columns]
-        leading = KeyCodec(pa.schema([self._table.key_schema.field(name) for name in names]))
+        leading = KeyCodec(pa.schema(list(self._table.address_schema)[: requested.columns]))
         place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
         hits = place.is_valid()
         return here[place.filter(hits).to_numpy(zero_copy_only=False)], rows.filter(hits)

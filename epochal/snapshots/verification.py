@@ -22,6 +22,7 @@ from epochal.snapshots.base import merged
 from epochal.snapshots.base_encoding import encoded_base
 from epochal.snapshots.base_reading import damaged_groups
 from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
 from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
 
@@ -236,6 +237,7 @@ class Verification:
         bases: tuple[BaseFile, ...] = ()
         base_at: EpochKey | None = None
         manifest = self._at(key)
+        clock = None if manifest is None else clock_of(manifest, table)
         while manifest is not None:
             if base_at is None and manifest.bases:
                 bases, base_at = manifest.bases, manifest.bases[0].at
@@ -250,7 +252,7 @@ class Verification:
         of_table = tuple(base for base in bases if base.table == table)
         if any(base.file.path == without for base in of_table):
             return None
-        return Chain(base_at, of_table, tuple(reversed(links)))
+        return Chain(base_at, of_table, tuple(reversed(links)), clock)
 
     def _finding(self, path: str, repaired: bool) -> Finding:
         trouble, detail = self._found[path]

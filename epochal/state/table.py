@@ -211,6 +211,17 @@ class StateTable(BaseModel):
         return {GROUP.name: 0} if self.scope is StateScope.BROADCAST and self.sub_key else {}
 
     @cached_property
+    def hidden(self) -> frozenset[str]:
+        """Value columns that are kept for the rows' expiry alone: neither look-ups nor comparisons show them."""
+        own = self.expires is not None and self.expires.column.startswith("_") and self.expires.column
+        return frozenset(column.name for column in self.value if column.name == own)
+
+    @cached_property
+    def visible(self) -> tuple[Column, ...]:
+        """The value columns that look-ups show."""
+        return tuple(column for column in self.value if column.name not in self.hidden)
+
+    @cached_property
     def partials(self) -> frozenset[str]:
         """Value columns that are kept for the sake of what is ``shown``; people look at that."""
         return frozenset(name for shown in self.shown for name in shown.kept)

@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions, Watermarks
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
-from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.lineage import clock_of, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import Expiry, StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
 
@@ -38,7 +40,27 @@ VISITS = StateTable(
     value=(Column(name="late", type="bigint"),),
 )
 
+WINDOWS = StateTable(
+    id="windows",
+    operator="windows",
+    kind=StateKind.AGGREGATE,
+    key=(Column(name="city", type="string"),),
+    time=Column(name="at", type="bigint"),
+    value=(Column(name="count", type="int"),),
+    expires=Expiry(clock="event", column="at", after=3),
+)
+SESSIONS = StateTable(
+    id="visits.last",
+    operator="windows",
+    kind=StateKind.MAP,
+    key=(Column(name="tail", type="string"),),
+    sub_key=(Column(name="airport", type="string"),),
+    value=(Column(name="late", type="bigint"), Column(name="_touched", type="bigint")),
+    expires=Expiry(clock="processing", column="_touched", after=5),
+)
+
 Key = tuple[Any, ...]
+"""In the order of the address."""
 Values = dict[str, Any] | None
 Rows = dict[Key, dict[str, Any]]
 
@@ -57,6 +79,8 @@ class Branch:
     epochs: list[ManifestReference] = field(default_factory=list)
     models: dict[EpochKey, dict[str, Rows]] = field(default_factory=dict)
     bases: tuple[BaseFile, ...] = ()
+    clock: StateClock | None = None
+    """What the operators' clocks show in the next epoch."""
 
     def epoch(self, *changes: tuple[StateTable, Key, Values]) -> ManifestReference:
         """One epoch with these puts and deletes; names the bases that were made since the last."""
@@ -67,6 +91,7 @@ class Branch:
                 rows.pop(full_key, None)
             else:
                 rows[full_key] = values
+        self._expire()
         manifest = Manifest(
             application=self.application,
             branch=self.name,
@@ -81,6 +106,7 @@ class Branch:
             tables=self.tables,
             deltas=tuple(self._deltas(key, changes)),
             bases=self.bases,
+            conditions=self._conditions(),
             created_at=datetime(2013, 1, 1, 0, 0, key.epoch % 60, tzinfo=UTC),
         )
         self.bases = ()
@@ -101,6 +127,7 @@ class Branch:
             start,
             deepcopy(self.models[start.key]),
             models=self.models,
+            clock=clock_of(self.store.read_manifest(start), self.tables[0].id) if self.clock is not None else None,
         )
 
     def compact(self) -> None:
@@ -110,13 +137,30 @@ class Branch:
             base for table in self.tables for base in compact(self.store, table, chains[table.id], GROUPS)
         )
 
+    def _expire(self) -> None:
+        for table in self.tables:
+            if table.expires is None or self.clock is None:
+                continue
+            now = self.clock.event if table.expires.clock == "event" else self.clock.processing
+            names = [column.name for column in table.address]
+            for key, values in list(self.state.get(table.id, {}).items()):
+                time = (dict(zip(names, key, strict=True)) | (values or {}))[table.expires.column]
+                if time is not None and time + table.expires.after <= now:
+                    del self.state[table.id][key]
+
+    def _conditions(self) -> EpochConditions | None:
+        if self.clock is None:
+            return None
+        places = {table.operator: Watermarks(fire=self.clock.event) for table in self.tables}
+        return EpochConditions(clock=Clock(epoch_time=self.clock.processing, places=places))
+
     def _deltas(self, at: EpochKey, changes: Iterable[tuple[StateTable, Key, Values]]) -> list[DeltaFile]:
         written = []
         for table in self.tables:
             last = {key: values for changed, key, values in changes if changed.id == table.id}
             if not last:
                 continue
-            names = [column.name for column in table.full_key]
+            names = [column.name for column in table.address]
             rows = [dict(zip(names, key, strict=True)) | (values or {}) for key, values in last.items()]
             columns = {
                 column.name: [row.get(column.name) for row in rows] for column in (*table.full_key, *table.value)

@@ -1,0 +1,229 @@
+"""Rows that expire, read from files, against a model: every reader sees them go with the same snapshot."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import BEGINNING
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots import row_groups
+from epochal.snapshots.difference import table_difference
+from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
+from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.route import find_route
+from epochal.snapshots.scan import scan
+from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.verification import Verification
+from epochal.state.codec import KeyCodec
+from epochal.state.expiry import StateClock
+from epochal.state.table import StateTable
+from tests.unit.snapshot_tree import SESSIONS, WINDOWS, Branch, Key
+
+CITIES = ["JFK", "LA", None]
+PLACES = [("N1", "A"), ("N1", "B"), ("N2", "A"), (None, "C")]
+TIMED = (WINDOWS, SESSIONS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    row_groups.forget()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SnapshotStore:
+    return SnapshotStore(f"memory://{tmp_path}")
+
+
+def timed(store: SnapshotStore) -> Branch:
+    return Branch(store, tables=TIMED, clock=StateClock(event=BEGINNING, processing=0))
+
+
+def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
+    """Puts, refreshes, deletes, clocks that move or stand still, bases, another parallelism."""
+    for _ in range(count):
+        assert branch.clock is not None
+        event, now = max(branch.clock.event, -1) + chance.choice([0, 0, 1, 3]), branch.clock.processing
+        branch.clock = StateClock(event, now + chance.choice([0, 1, 4]))
+        changes: list[Any] = []
+        for _ in range(chance.randint(0, 3)):
+            key = (chance.choice(CITIES), event + chance.randint(-4, 6))
+            changes.append((WINDOWS, key, None if chance.random() < 0.2 else {"count": chance.randint(1, 2)}))
+        for place in chance.sample(PLACES, chance.randint(0, 2)):
+            touched = chance.choice([now, now, now - 3, None])
+            row = {"late": chance.randint(1, 2), "_touched": touched}
+            changes.append((SESSIONS, place, None if chance.random() < 0.2 else row))
+        branch.epoch(*{(table.id, key): (table, key, row) for table, key, row in changes}.values())
+        if chance.random() < 0.2:
+            branch.compact()
+        if chance.random() < 0.1:
+            branch.parallelism = chance.choice([1, 2, 3])
+
+
+def tree(store: SnapshotStore, seed: int) -> tuple[list[Branch], random.Random]:
+    chance = random.Random(seed)
+    main = timed(store)
+    any_epochs(main, 20, chance)
+    fork = main.fork("fork", chance.choice(main.epochs))
+    any_epochs(fork, 8, chance)
+    return [main, fork], chance
+
+
+def shown(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if row is None else {name: value for name, value in row.items() if name != "_touched"}
+
+
+def keys_of(table: StateTable, rows: Iterable[Key]) -> list[Key]:
+    return sorted(rows, key=KeyCodec(table.address_schema).encode_one)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_look_ups_scans_and_whole_tables_show_what_is_not_gone(store: SnapshotStore, seed: int) -> None:
+    branches, _ = tree(store, seed)
+    for reference in {reference.key: reference for branch in branches for reference in branch.epochs[::3]}.values():
+        reader = SnapshotReader(store, reference)
+        for table in TIMED:
+            rows = branches[0].models[reference.key].get(table.id, {})
+            names, codec = [column.name for column in table.address], KeyCodec(table.address_schema)
+            every = reader.read(table.id).to_pylist()
+            assert {tuple(row[name] for name in names) for row in every} == rows.keys()
+            sought = (
+                [*rows, *((city, at) for city in CITIES for at in (0, 9))] if table is WINDOWS else [*rows, *PLACES]
+            )
+            if sought:
+                assert reader.get(table.id, sought) == [rows.get(key) for key in sought]
+            owners = [(city,) for city in CITIES] if table is WINDOWS else [("N1",), (None,)]
+            for owner, entries in zip(owners, reader.entries(table.id, owners), strict=True):
+                assert [tuple(row[name] for name in names[1:]) for row in entries] == [
+                    key[1:] for key in keys_of(table, rows) if key[:1] == owner
+                ]
+            keys: list[bytes] = []
+            while (page := scan(reader, table.id, b"", keys[-1] if keys else None, 3)).keys:
+                keys += page.keys
+            assert keys == [codec.encode_one(key) for key in keys_of(table, rows)]
+
+
+def lineage(store: SnapshotStore, head: ManifestReference | None) -> list[ManifestReference]:
+    line = []
+    while head is not None:
+        line.append(head)
+        head = store.read_manifest(head).parent
+    return line
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_that_a_row_expires_is_part_of_its_history(store: SnapshotStore, seed: int) -> None:
+    branches, chance = tree(store, seed)
+    for branch in branches:
+        line = lineage(store, branch.head)
+        for table, keys in (
+            (WINDOWS, [("JFK",), (None,), ("LA", 3), ("LA", 8)]),
+            (SESSIONS, [("N1", "A"), ("N1",), (None,)]),
+        ):
+            for key in keys:
+                expected = []
+                for newer, older in zip(line, [*line[1:], None], strict=True):
+                    after = branch.models[newer.key].get(table.id, {})
+                    before = branch.models[older.key].get(table.id, {}) if older else {}
+                    for full in keys_of(table, after.keys() | before.keys()):
+                        if full[: len(key)] == key and shown(before.get(full)) != shown(after.get(full)):
+                            expected.append((newer.key, full, shown(before.get(full)), shown(after.get(full))))
+                found = history(branch, table, key, chance.choice([1, 2, 50]))
+                assert [plain(table, change) for change in found] == expected
+                deleted = {change.manifest.key for change in found if change.new is None and not change.expired}
+                for at in deleted:
+                    assert any(delta.table == table.id for delta in manifest_of(branch, line, at).deltas)
+
+
+def manifest_of(branch: Branch, line: list[ManifestReference], at: EpochKey) -> Any:
+    return branch.store.read_manifest(next(reference for reference in line if reference.key == at))
+
+
+def history(branch: Branch, table: StateTable, key: Key, limit: int) -> list[KeyChange]:
+    assert branch.head is not None
+    position: HistoryPosition | None = HistoryPosition(branch.head)
+    found: list[KeyChange] = []
+    while position is not None:
+        page = history_of_key(branch.store, table.id, key, position, limit)
+        assert len(page.changes) <= limit
+        found += page.changes
+        position = page.following
+    return found
+
+
+def plain(table: StateTable, change: KeyChange) -> tuple[EpochKey, Key, Any, Any]:
+    key = tuple(change.key[column.name] for column in table.address)
+    return change.manifest.key, key, shown(change.old), shown(change.new)
+
+
+def test_a_row_that_nobody_wrote_again_expires_in_the_epoch_whose_clock_reaches_it(store: SnapshotStore) -> None:
+    branch = timed(store)
+    branch.epoch((WINDOWS, ("JFK", 1), {"count": 1}), (SESSIONS, ("N1", "A"), {"late": 1, "_touched": 0}))
+    for clock in (3, 4, 5, 6):
+        branch.clock = StateClock(event=clock, processing=clock)
+        refreshed = {"late": 1, "_touched": clock}
+        branch.epoch(*[(SESSIONS, ("N1", "A"), refreshed)] * (clock == 4))
+    branch.clock = StateClock(event=6, processing=9)
+    branch.epoch()
+    found = history(branch, WINDOWS, ("JFK",), 1)
+    assert [(change.manifest.epoch, change.new, change.expired) for change in found] == [
+        (3, None, True),
+        (1, {"count": 1}, False),
+    ]
+    found = history(branch, SESSIONS, ("N1", "A"), 5)
+    assert [(change.manifest.epoch, shown(change.new), change.expired) for change in found] == [
+        (6, None, True),
+        (1, {"late": 1}, False),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: int, whole: bool) -> None:
+    branches, chance = tree(store, seed)
+    models = branches[0].models
+    everything = [*branches[0].epochs, *branches[1].epochs]
+    expired = 0
+    for _ in range(15):
+        left, right = chance.choice(everything), chance.choice(everything)
+        route = None if whole else find_route(store, left, right)
+        for table in TIMED:
+            found = table_difference(SnapshotReader(store, left), SnapshotReader(store, right), route, table.id)
+            before, after = (models[reference.key].get(table.id, {}) for reference in (left, right))
+            keys = [
+                key
+                for key in keys_of(table, before.keys() | after.keys())
+                if shown(before.get(key)) != shown(after.get(key))
+            ]
+            assert found.keys.to_pylist() == [KeyCodec(table.address_schema).encode_one(key) for key in keys]
+            assert found.had.tolist() == [key in before for key in keys]
+            assert found.has.tolist() == [key in after for key in keys]
+            assert found.added + found.changed + found.deleted + found.gone == len(keys)
+            assert not (found.expired & found.has).any()
+            expired += found.gone
+    assert expired
+
+
+def test_a_base_is_repaired_to_the_same_bytes_though_rows_of_its_deltas_are_gone(store: SnapshotStore) -> None:
+    branch = timed(store)
+    for at in range(8):
+        branch.clock = StateClock(event=at, processing=at)
+        branch.epoch((WINDOWS, ("JFK", at), {"count": at}), (WINDOWS, ("LA", 100 + at), {"count": at}))
+    branch.compact()
+    bases = branch.bases
+    assert sum(base.file.rows for base in bases if base.table == WINDOWS.id) == 8 + 3
+    branch.clock = StateClock(event=50, processing=50)
+    head = branch.epoch()
+    (base,) = [base for base in bases if base.table == WINDOWS.id and base.file.rows > 3]
+    store.write(base.file.path, b"damaged")
+    report = Verification(store, [*branch.epochs[:-1], head]).run(repair=True)
+    assert [finding.repaired for finding in report.findings] == [True]
+    chain = read_chains(store, head, [WINDOWS.id])[WINDOWS.id]
+    assert chain.bases
+    assert SnapshotReader(store, head).read(WINDOWS.id).num_rows == 8
