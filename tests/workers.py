@@ -1,12 +1,13 @@
 """A pytest plugin: how many workers share a run, and which files go to the same one.
 
 Half of the suite's time is waiting: for servers, other processes, what has to expire. So there are more workers than
-cores, as far as there is memory for them. A file goes to one worker as a whole; files that share a server which takes
-long to start, or which they kill, go to one worker together, one after the other.
+cores, as far as there is memory for them. A file goes to one worker as a whole; files that share a server or a JVM
+which takes long to start, or which they kill, go to one worker together, one after the other.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -19,8 +20,15 @@ ROOT = Path(__file__).parents[1]
 WORKERS_PER_CORE = 2
 BYTES_PER_WORKER = 4 << 30
 """A worker may have a Spark session, two JVMs of drivers with their Python workers, Kafka and HDFS."""
-SERVERS = ("kafka_server", "hdfs_server")
-"""Fixtures. A file that uses both goes to the first."""
+SHARED = {
+    "hdfs_server": "HdfsServer",
+    "spark": "SparkSession",
+    "kafka_server": "KafkaServer",
+    "new_application": "NewApplication",
+    "epochal": "CommandLine",
+}
+"""Fixtures, with their types, of what takes long to start or, as a JVM does, to become fast. A file that asks for
+several goes to the first."""
 
 
 def cores() -> int:
@@ -36,7 +44,20 @@ def unit_of(file: str) -> str:
     """What goes to one worker together with ``file``, which is relative to the checkout and names its fixtures."""
     path = ROOT / file
     text = path.read_text() if path.is_file() else ""
-    return next((server for server in SERVERS if f"{server}: " in text or f'("{server}")' in text), file)
+    asks = (name for name, type in SHARED.items() if f"{name}: {type}" in text or f'("{name}")' in text)
+    fixture = next(asks, file)
+    # So many tests need Spark that one worker would end long after the others.
+    return f"{fixture}, {'unit' if 'unit' in path.parts else 'other'} tests" if fixture == "spark" else fixture
+
+
+def pytest_collectstart() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay to the end: no collection of garbage has to go through them again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

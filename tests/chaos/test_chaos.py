@@ -14,7 +14,7 @@ from tests.chaos.history import History
 from tests.chaos.servers import Servers, before
 from tests.servers import or_skipped
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

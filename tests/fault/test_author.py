@@ -61,6 +61,7 @@ def test_an_epoch_that_takes_too_long_is_cancelled_and_the_next_one_goes_on(new_
     assert violations(application.history, application.oracles) == []
 
 
+@pytest.mark.long
 def test_a_sink_that_cannot_commit_holds_epochs_back_until_it_can(new_application: NewApplication) -> None:
     application = new_application(max_uncommitted_epochs=2)
     application.feed(1)

@@ -3,8 +3,8 @@
 In every run one kill of each class of effect; in the run of all tests one at every point. That each point by itself
 leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
 
-All lives share one JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that a JVM dies with
-its driver is what ``test_whole_processes.py`` shows.
+All lives but one share a JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that one dies
+with its JVM and its Python workers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal.testing.invariants import wrongly_visible
 from tests.fault.test_kills import LIVES, Life, check_the_end, task_points
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def test_lives_that_end_at_every_point(new_application: NewApplication) -> None:
 def live(application: FaultyApplication, lives: Sequence[Life], lost_tasks: Sequence[str]) -> None:
     for life in lives:
         _live(application, life)
+    _die_with_all_processes(application)
     _lose_tasks(application, lost_tasks)
     application.feed(2)
     application.finish()
@@ -66,6 +68,17 @@ def _live(application: FaultyApplication, life: Life) -> None:
         epoch = states[life.finds] if life.point.startswith(("E", "R4.swept")) else None
     raising = [application.fault(life.raises, "raise", epoch)] if life.raises else []
     application.dies_at(application.fault(life.point, "kill", epoch), before=raising, epochs=AHEAD)
+
+
+def _die_with_all_processes(application: FaultyApplication) -> None:
+    """In the middle of a job: some tasks have pre-committed, others have not."""
+    application.feed(max(0, 1 - application.files_left))
+    slow = application.fault("T3.pre-committed", "delay", epoch=application.next_epoch, seconds=600)
+    driver = application.start(task_faults=[slow], epochs=1, jvm=None)
+    driver.wait_until(lambda: application.fired(slow))
+    driver.kill()
+    assert application.epochs[-1].state == "started"
+    assert wrongly_visible(application.history) == []
 
 
 def _lose_tasks(application: FaultyApplication, lost: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Whole processes: a driver that takes its JVM with it, and zombies: stopped, and continued after their successor."""
+"""Whole processes: a JVM that dies under its driver, and zombies: stopped, and continued after their successor."""
 
 from __future__ import annotations
 
@@ -24,22 +24,6 @@ DECIDED = ("E1.slices-chosen", "E4.prepared")
 IN_THE_BACKGROUND = ("E5.files.gathered-one", "E6.before-publish")
 """With Spark, in the thread of the commits: only the whole process can be stopped there, from outside."""
 ALL = (*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND)
-SAMPLED = ("E5.files.gathered-one",)
-"""With Spark, in every run; the others in the run of all tests."""
-
-
-def test_a_driver_killed_with_all_its_processes_in_the_middle_of_a_job(new_application: NewApplication) -> None:
-    """Driver, JVM and Python workers die together while tasks have pre-committed and others have not."""
-    application = new_application()
-    application.feed(3)
-    slow = application.fault("T3.pre-committed", "delay", epoch=2, seconds=600)
-    driver = application.start(task_faults=[slow], epochs=3, jvm=None)
-    driver.wait_until(lambda: application.fired(slow))
-    driver.kill()
-    assert [record.state for record in application.epochs][-1] == "started"
-    application.finish()
-    assert application.files_left == 0
-    assert violations(application.history, application.oracles) == []
 
 
 @pytest.mark.long
@@ -68,7 +52,8 @@ def test_a_zombie_without_spark_is_fenced_and_leaves_nothing(local: FaultyApplic
     haunt(local, point, None)
 
 
-@pytest.mark.parametrize("point", [p if p in SAMPLED else pytest.param(p, marks=pytest.mark.long) for p in ALL])
+@pytest.mark.long
+@pytest.mark.parametrize("point", ALL)
 def test_a_zombie_is_fenced_and_leaves_nothing(
     new_application: NewApplication, zombie_jvm: SparkJvm, point: str
 ) -> None:
