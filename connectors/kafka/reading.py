@@ -102,12 +102,11 @@ class RangeReader:
             for message in good:
                 place, offset = _partition_of(message), _offset(message)
                 range = self._open.get(place)
-                if range is None or offset < self._next[place]:
+                if range is None or offset <= last.get(place, self._next[place] - 1):
                     continue  # of what the consumer, which lives on, was assigned before
                 if offset < range.end:
                     kept.append(message)
                 last[place] = offset
-                self._next[place] = offset + 1
         for place, offset in last.items():
             self._next[place] = offset + 1
             if place in self._open and offset >= self._open[place].end - 1:

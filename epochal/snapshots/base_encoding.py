@@ -1,13 +1,13 @@
 """Bases as files: what :mod:`base_reading` reads, group by group.
 
 A row group has rows of one key group only; a large key group has several, one after another. The file's metadata
-``epochal`` (JSON) says, beside what the file is of, where each key group lies and the sha256 of its bytes:
+``epochal`` (JSON) says, beside what the file is of, where each key group lies and the CRC-32 of its bytes:
 ``key_groups``, in order, the first at byte 4, each right after the one before. Before the Parquet footer lies the
 *index*: the same footer, compressed. The manifest has the index's place and checksum, so that a subtask which needs
 some key groups reads the index and those groups.
 
-Where the footer would be more than a twentieth of the file, row groups span key groups, as in format 1, and there is no
-index: such a file is small, and read whole.
+Where key groups are small, row groups span them, as in format 1, and there is no index: such a file is small, too, and
+read whole. A row group costs time of its own, which should be little beside that for its rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,12 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots.delta import ROW_GROUP, encode_parquet, parquet_options
+from epochal.snapshots.delta import ROW_GROUP, encode_parquet
 from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.manifest import FilePart
 from epochal.state.table import StateTable
 
-FOOTER_SHARE = 0.05
+LEAST_CHUNK_BYTES = 64 << 10
+"""Of a column of a key group, on average, in memory: with less, row groups span key groups."""
 INDEX_CODEC, INDEX_LEVEL = "zstd", 3
 MAGIC = b"PAR1"
 END_BYTES = 8
@@ -71,41 +74,56 @@ def encoded_base(
     rows = rows.select(base_schema(table).names)
     if not any(rows.column(name).null_count for name in table.key_schema.names):
         rows = rows.cast(required_keys(table, rows.schema))
-    by_key_group = _by_key_group(table, first_group, last_group, rows, about) if format > 1 else None
-    return by_key_group or EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
+    groups = _key_groups(rows, first_group, last_group) if format > 1 else []
+    if groups and rows.nbytes >= LEAST_CHUNK_BYTES * rows.num_columns * len(groups):
+        return _by_key_group(table, rows, groups, about)
+    return EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
+
+
+def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple[int, int, int]]:
+    """Those that have rows, and the places of the first one and after the last one of each."""
+    bounds = np.searchsorted(rows.column("_kg").to_numpy(), np.arange(first_group, last_group + 2)).tolist()
+    return [(group, first, end) for group, (first, end) in enumerate(pairwise(bounds), first_group) if first < end]
 
 
 def _by_key_group(
-    table: StateTable, first_group: int, last_group: int, rows: pa.Table, about: dict[str, object]
-) -> EncodedBase | None:
-    """``None`` where the footer would be too large a part of it."""
-    bounds = np.searchsorted(rows.column("_kg").to_numpy(), np.arange(first_group, last_group + 2)).tolist()
+    table: StateTable, rows: pa.Table, groups: list[tuple[int, int, int]], about: dict[str, object]
+) -> EncodedBase:
     target = io.BytesIO()
     described: list[dict[str, Any]] = []
-    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **parquet_options(table, rows.column_names)) as writer:
-        for group, (first, end) in enumerate(pairwise(bounds), first_group):
-            if first < end:
-                begin = target.tell()
-                writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
-                described.append(_described(target, begin, group, -(-(end - first) // ROW_GROUP)))
+    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **_options(table, rows.column_names)) as writer:
+        for group, first, end in groups:
+            begin = target.tell()
+            writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
+            described.append(_described(target, begin, group, -(-(end - first) // ROW_GROUP)))
         writer.add_key_value_metadata({"epochal": json.dumps({**about, "key_groups": described}, sort_keys=True)})
     return _with_index(target)
+
+
+def _options(table: StateTable, columns: Sequence[str]) -> dict[str, Any]:
+    """Keys fall into key groups by their hashes, so that every row group has about the same least and greatest one."""
+    others = [name for name in columns if name != "_kg"]
+    return {
+        "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
+        "compression_level": dict.fromkeys(others, 1),
+        "use_dictionary": ["_kg"],
+        "write_statistics": ["_kg", *table.time_schema.names],
+        "write_page_checksum": True,
+    }
 
 
 def _described(target: io.BytesIO, begin: int, group: int, row_groups: int) -> dict[str, Any]:
     with target.getbuffer() as written:
         content = written[begin:]
-        sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+        crc32, size = zlib.crc32(content), len(content)
         content.release()
-    return {"group": group, "bytes": size, "row_groups": row_groups, "sha256": sha256}
+    return {"group": group, "bytes": size, "row_groups": row_groups, "crc32": crc32}
 
 
-def _with_index(target: io.BytesIO) -> EncodedBase | None:
+def _with_index(target: io.BytesIO) -> EncodedBase:
     size = target.seek(0, io.SEEK_END)
     target.seek(size - END_BYTES)
     footer_bytes = int.from_bytes(target.read(4), "little")
-    if footer_bytes > FOOTER_SHARE * size:
-        return None
     offset = size - END_BYTES - footer_bytes
     target.seek(offset)
     footer = target.read()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -31,8 +32,18 @@ class _KeyGroup:
     """Where a key group lies in a file, and which row groups are its."""
 
     group: int
-    part: FilePart
+    offset: int
+    bytes: int
+    crc32: int
     row_groups: range
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+    def is_damaged(self, file: memoryview) -> bool:
+        """Whether ``file``, the whole of it, does not have the key group's bytes in their place."""
+        return zlib.crc32(file[self.offset : self.end]) != self.crc32
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,8 @@ def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups:
         return rows.filter(pa.array(np.isin(rows.column("_kg").to_numpy(), requested)))
     of = f"state {table.id!r} at {base.at}"
     index = _read_index(store, base, base.index, of)
-    found = [each for each in index.key_groups if each.group in set(requested.tolist())]
+    needed = set(requested.tolist())
+    found = [each for each in index.key_groups if each.group in needed]
     if not found:
         return base_schema(table).empty_table()
     numbers = [number for each in found for number in each.row_groups]
@@ -80,7 +92,7 @@ def damaged_groups(data: bytes, base: BaseFile) -> list[int] | None:
     if base.index is None or _differs(base.index, content[base.index.offset :]):
         return None
     index = _decoded(data[base.index.offset : base.index.offset + base.index.bytes])
-    return [each.group for each in index.key_groups if _differs(each.part, content[each.part.offset :])]
+    return [each.group for each in index.key_groups if each.is_damaged(content)]
 
 
 def _read_index(store: SnapshotStore, base: BaseFile, part: FilePart, of: str) -> _Index:
@@ -102,11 +114,7 @@ def _decoded(data: bytes) -> _Index:
     return _Index(
         metadata,
         tuple(
-            _KeyGroup(
-                each["group"],
-                FilePart(offset=offset, bytes=each["bytes"], sha256=each["sha256"]),
-                range(first, first + each["row_groups"]),
-            )
+            _KeyGroup(each["group"], offset, each["bytes"], each["crc32"], range(first, first + each["row_groups"]))
             for each, offset, first in zip(about, offsets, firsts, strict=False)
         ),
     )
@@ -116,22 +124,18 @@ def _sparse(store: SnapshotStore, base: BaseFile, found: Sequence[_KeyGroup], of
     """As large as the file, with the bytes of these key groups in their places; the rest takes no memory."""
     runs: list[list[_KeyGroup]] = []
     for each in found:
-        if runs and _end(runs[-1][-1]) == each.part.offset:
+        if runs and runs[-1][-1].end == each.offset:
             runs[-1].append(each)
         else:
             runs.append([each])
-    ranges = [(run[0].part.offset, _end(run[-1]) - run[0].part.offset) for run in runs]
+    ranges = [(run[0].offset, run[-1].end - run[0].offset) for run in runs]
     file = np.empty(base.file.bytes, np.uint8)
     for (offset, size), data in zip(ranges, store.read_ranges(base.file, ranges, of), strict=True):
         file[offset : offset + size] = np.frombuffer(data, np.uint8)
     for each in found:
-        if _differs(each.part, file.data[each.part.offset :]):
+        if each.is_damaged(file.data):
             raise FileCorrupt(_damage(store.location(base.file.path), of, f"key group {each.group}"))
     return file
-
-
-def _end(each: _KeyGroup) -> int:
-    return each.part.offset + each.part.bytes
 
 
 def _differs(part: FilePart, data: bytes | memoryview) -> bool:

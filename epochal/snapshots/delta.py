@@ -7,7 +7,6 @@ page. The file's metadata ``epochal`` (JSON) says of itself: format, table, bran
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -98,19 +97,17 @@ def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) 
     """Rows of a delta or a base as a Parquet file."""
     described = rows.replace_schema_metadata({"epochal": json.dumps(about, sort_keys=True)})
     target = pa.BufferOutputStream()
-    pq.write_table(described, target, row_group_size=ROW_GROUP, **parquet_options(table, rows.column_names))
+    pq.write_table(
+        described,
+        target,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["_op"] if "_op" in rows.column_names else False,
+        write_statistics=["_kg", *(field.name for field in (*table.time_schema, *table.owner_schema))],
+        write_page_checksum=True,
+    )
     return target.getvalue()
-
-
-def parquet_options(table: StateTable, columns: Sequence[str]) -> dict[str, Any]:
-    """How the columns of a delta or a base are written."""
-    return {
-        "compression": "zstd",
-        "compression_level": 1,
-        "use_dictionary": ["_op"] if "_op" in columns else False,
-        "write_statistics": ["_kg", *(field.name for field in (*table.time_schema, *table.owner_schema))],
-        "write_page_checksum": True,
-    }
 
 
 def described(metadata: pq.FileMetaData) -> dict[str, Any]:

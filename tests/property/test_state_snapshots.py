@@ -83,8 +83,8 @@ class Lives(RuleBasedStateMachine):
         backend=st.sampled_from([HeapBackend, LmdbBackend]), parallelism=st.integers(1, 3), by_key_group=st.booleans()
     )
     def begin(self, backend: type[HeapBackend | LmdbBackend], parallelism: int, by_key_group: bool) -> None:
-        self.footer_share = base_encoding.FOOTER_SHARE
-        base_encoding.FOOTER_SHARE = 1.0 if by_key_group else self.footer_share
+        self.least_chunk = base_encoding.LEAST_CHUNK_BYTES
+        base_encoding.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
         self.folder = Path(tempfile.mkdtemp())
         self.harness = Harness(backend, self.folder)
         self.worlds = [World(self.harness, parallelism)]
@@ -143,7 +143,7 @@ class Lives(RuleBasedStateMachine):
                 assert groups == sorted(groups)
 
     def teardown(self) -> None:
-        base_encoding.FOOTER_SHARE = self.footer_share
+        base_encoding.LEAST_CHUNK_BYTES = self.least_chunk
         self.harness.new_worker()
         shutil.rmtree(self.folder)
 

@@ -81,10 +81,10 @@ class Line:
         self.store.write(path, bytes(data))
 
 
-@pytest.fixture(params=[0.0, 1.0])
+@pytest.fixture(params=[base_encoding.LEAST_CHUNK_BYTES, 0])
 def line(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Line:
     """With bases whose row groups span key groups, and with such that have one for each."""
-    monkeypatch.setattr(base_encoding, "FOOTER_SHARE", request.param)
+    monkeypatch.setattr(base_encoding, "LEAST_CHUNK_BYTES", request.param)
     return Line(tmp_path / "store")
 
 
