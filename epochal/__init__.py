@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from epochal.client import Client
     from epochal.declarations.broadcast import BroadcastProcess
     from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
+    from epochal.declarations.sides import To
     from epochal.declarations.state import ListState, MapState, ValueState
     from epochal.declarations.unkeyed import UnkeyedProcess
     from epochal.pipeline.pipeline import Pipeline
@@ -33,6 +34,7 @@ _HOME = {
     "Pipeline": "epochal.pipeline.pipeline",
     "StaticTable": "epochal.pipeline.stream",
     "Stream": "epochal.pipeline.stream",
+    "To": "epochal.declarations.sides",
     "UnkeyedProcess": "epochal.declarations.unkeyed",
     "ValueState": "epochal.declarations.state",
     "read_state": "epochal.snapshots.frame",
@@ -55,6 +57,7 @@ __all__ = [
     "Secret",
     "StaticTable",
     "Stream",
+    "To",
     "UnkeyedProcess",
     "ValueState",
     "read_state",

@@ -7,6 +7,7 @@ from typing import Any
 
 from epochal.declarations.author_classes import check_class, check_order_by, check_output, check_states
 from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.sides import check_sides
 from epochal.declarations.state import declared_states
 from epochal.state.table import StateScope
 
@@ -49,6 +50,7 @@ def check_broadcast(process: Any) -> None:
     methods = ("process(self, key, rows, ctx)", "process_broadcast(self, row, ctx)")
     check_class(process, BroadcastProcess, "process() of connected streams", *methods)
     check_output(process)
+    check_sides(process)
     check_order_by(process)
     check_states(process, SCOPES, _FIX)
 

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from epochal.declarations.author_classes import Ordered, check_class, check_order_by, check_output, check_states
 from epochal.declarations.names import closest, listed
+from epochal.declarations.sides import check_sides
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
 from epochal.state.table import StateScope
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from epochal.declarations.sides import To
 
 Process = TypeVar("Process")
 
@@ -58,6 +61,8 @@ class KeyedProcess(Ordered):
     """The columns of what ``process`` yields, as Spark spells schemas; key columns only if they are named here."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
     """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is any."""
+    sides: ClassVar[Mapping[str, str | StructType]] = {}
+    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", row)``."""
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
@@ -101,10 +106,14 @@ class BatchFunction(ABC):
     """
 
     output: ClassVar[str | StructType]
+    sides: ClassVar[Mapping[str, str | StructType]] = {}
+    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", table)``."""
 
     @abstractmethod
-    def process_batch(self, batch: pa.Table, states: Mapping[str, BatchState], ctx: Context) -> pa.Table:
-        """The output rows: a table with the columns of ``output``, by name."""
+    def process_batch(
+        self, batch: pa.Table, states: Mapping[str, BatchState], ctx: Context
+    ) -> pa.Table | Iterable[pa.Table | To]:
+        """The output rows: a table with the columns of ``output``, by name; or yield tables, and those of sides."""
 
 
 def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[Process]:
@@ -114,7 +123,7 @@ def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[P
     """
     if not settings:
         return process
-    fixed = {"process", "output", "order_by", *declared_states(process)}
+    fixed = {"process", "output", "order_by", "sides", *declared_states(process)}
     known = [name for name in dir(process) if not name.startswith("_") and not callable(getattr(process, name))]
     for name in settings:
         if name not in known or name in fixed:
@@ -161,6 +170,7 @@ def check_process(process: Any) -> None:
     """Can this class be an operator? Raises ``PipelineError`` with the fix."""
     check_class(process, KeyedProcess, "process()", "process(self, key, rows, ctx)")
     check_output(process)
+    check_sides(process)
     check_order_by(process)
     check_states(process, (StateScope.KEYED,), KEYED_ONLY)
 
@@ -175,6 +185,7 @@ def check_batch_function(function: Any) -> BatchFunction:
     if not isinstance(function, BatchFunction):
         raise PipelineError(f"process_batch() takes a BatchFunction, as a class or an instance, not {function!r}.")
     check_output(type(function))
+    check_sides(type(function))
     check_states(type(function), (StateScope.KEYED,), KEYED_ONLY)
     return function
 

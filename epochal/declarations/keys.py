@@ -13,7 +13,9 @@ from epochal.state.types import is_key_type, key_fix
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-RESERVED = frozenset({"_mark", "_subtask", "_kg", "_op", "_handle", "_index", "_malformed", "_input", "_group"})
+RESERVED = frozenset(
+    {"_mark", "_subtask", "_kg", "_op", "_handle", "_index", "_malformed", "_input", "_group", "_side"}
+)
 """Columns that the engine adds on the way; no column of an author may have one of these names."""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from epochal.declarations.author_classes import Ordered, check_class, check_order_by, check_output, check_states
 from epochal.declarations.keyed import Context
+from epochal.declarations.sides import check_sides
 from epochal.state.table import StateScope
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class UnkeyedProcess(Ordered):
     """The columns of what ``process`` yields, as Spark spells schemas."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
     """Column or columns that a subtask's rows are sorted by, ascending, nulls first; and then by all other columns."""
+    sides: ClassVar[Mapping[str, str | StructType]] = {}
+    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", row)``."""
 
     def process(self, rows: Iterable[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
@@ -62,5 +65,6 @@ def check_unkeyed(process: Any) -> None:
     """Can this class be an operator without a key? Raises ``PipelineError`` with the fix."""
     check_class(process, UnkeyedProcess, "process_any()", "process(self, rows, ctx)")
     check_output(process)
+    check_sides(process)
     check_order_by(process)
     check_states(process, SCOPES, _FIX)

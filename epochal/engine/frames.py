@@ -5,7 +5,7 @@ Only plans are made here; nothing runs. See docs/architecture.md for the job's s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -21,9 +21,7 @@ from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.graph import OperatorNode, SourceNode, StaticNode
 from epochal.tasks.calls import SUBTASK
-from epochal.tasks.operator import OperatorTask
-
-HANDLE = "_handle"
+from epochal.tasks.operator import HANDLE, OperatorTask
 
 
 @dataclass
@@ -56,8 +54,11 @@ class EpochFrames:
     def table(self, node: StaticNode) -> DataFrame:
         return self.statics[node.name]
 
-    def task_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], silent: bool) -> DataFrame:
-        """The operator's task over its inputs: output rows (none when ``silent``), and those that carry its handles."""
+    def task_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], read: Collection[str | None]) -> DataFrame:
+        """The operator's task over its inputs: rows of the sides that are ``read``, and those that carry its handles.
+
+        Its output itself is ``None`` among the sides.
+        """
         plan = self.operators[node.name]
         configuration = self.configuration
         task = OperatorTask(
@@ -72,7 +73,9 @@ class EpochFrames:
             chains={table.id: self.plan.chains[table.id] for table in plan.tables},
             key=plan.key,
             output=plan.output,
-            silent=silent,
+            sides=plan.sides,
+            silent=None not in read,
+            silent_sides=frozenset(plan.sides) - frozenset(read),
         )
         return map_in_arrow(plan.distributed(inputs, self.subtasks), task, plan.task_schema)
 
@@ -106,8 +109,3 @@ def handle_columns(parallelism: int) -> list[Column]:
         handle = f"IF({SUBTASK} = {subtask}, {HANDLE}, NULL)"
         columns += [f"max({handle}) AS handle_{subtask}", f"count({handle}) AS count_{subtask}"]
     return [F.expr(column) for column in columns]
-
-
-def output_rows(plan: OperatorPlan, frame: DataFrame) -> DataFrame:
-    """An operator's output: its task's rows without those that carry handles, finished."""
-    return plan.finished(frame.where(f"{HANDLE} IS NULL"))

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from epochal.contracts.source import Source
 from epochal.declarations.carried import carried_schema
 from epochal.operators.contract import OperatorPlan
-from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.event_times import time_graph
-from epochal.pipeline.graph import Graph, OperatorNode, SourceNode
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
 from epochal.state.table import StateTable
 from epochal.state.watermarks import WITHOUT_TIME, TimeGraph
 
@@ -35,21 +35,24 @@ class PipelinePlan:
 
 def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Source]) -> PipelinePlan:
     """Plan a graph by evaluating it over empty inputs. Raises ``PipelineError``, ``SchemaError``, ``SourceError``."""
-    plans: dict[str, OperatorPlan] = {}
+    plans: dict[NodeId, OperatorPlan] = {}
+    frames: dict[NodeId, DataFrame] = {}
 
     def empty(node: SourceNode) -> DataFrame:
         return spark.createDataFrame([], sources[node.name].schema(spark))
 
     def planned(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
-        plan = plans[node.name] = node.operator.plan(inputs)
+        plan = plans[node.id] = node.operator.plan(inputs)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
-    frames = evaluate(
+    evaluate(
         graph,
         source=empty,
         table=lambda node: node.read(spark),
         operator=planned,
         event_time=lambda node, frame: frame,
+        side=lambda node: empty_side(graph, node, frames, plans),
+        frames=frames,
     )
     sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
-    return PipelinePlan(plans, sinks, time_graph(graph))
+    return PipelinePlan({node.name: plans[node.id] for node in graph.operators}, sinks, time_graph(graph))

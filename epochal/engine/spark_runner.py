@@ -23,7 +23,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.arrow_tasks import map_in_arrow
-from epochal.engine.frames import HANDLE, EpochFrames, handle_columns, output_rows
+from epochal.engine.frames import EpochFrames, handle_columns
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import job_shape
 from epochal.engine.session import ANSI
@@ -32,10 +32,11 @@ from epochal.errors import EpochalError, EpochTimeout
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.evaluate import evaluate
-from epochal.pipeline.graph import Graph, NodeId, OperatorNode
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.calls import SUBTASK
 from epochal.tasks.drain import DrainTask
+from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SINK_RESULT, SinkTask
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ class _EpochJob:
         self._materialised: dict[str, list[Handle]] = {}
         self._persisted: list[DataFrame] = []
         self._drains: list[DataFrame] = []
+        self._task_rows: dict[NodeId, DataFrame] = {}
 
     def run(self) -> Answers:
         frames: dict[NodeId, DataFrame] = {}
@@ -164,6 +166,7 @@ class _EpochJob:
                 table=self._frames.table,
                 operator=self._operator,
                 event_time=lambda node, frame: frame,
+                side=self._side,
                 frames=frames,
             )
             rows = self._last_stage(frames).collect()
@@ -186,13 +189,26 @@ class _EpochJob:
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         plan = self._runner.operators[node.name]
         drained = node.id in self._shape.drained
-        frame = self._frames.task_rows(node, inputs, silent=drained)
+        frame = self._frames.task_rows(node, inputs, self._read(node))
         if node.id in self._shape.shared:
-            return output_rows(plan, self._materialise(node, frame))
-        frame = self._frames.observed(node, frame)
+            frame = self._materialise(node, frame)
+        else:
+            frame = self._frames.observed(node, frame)
         if drained:
             self._drains.append(map_in_arrow(frame, DrainTask(), SINK_RESULT_TYPE))
-        return output_rows(plan, frame)
+        self._task_rows[node.id] = frame
+        return plan.output_rows(frame)
+
+    def _read(self, node: OperatorNode) -> set[str | None]:
+        """The sides of an operator that somebody reads; ``None`` is its output itself."""
+        readers: dict[NodeId, str | None] = {side.id: side.side for side in self._runner.graph.sides(node.id)}
+        return {side for id, side in {node.id: None, **readers}.items() if id not in self._shape.unread}
+
+    def _side(self, node: SideNode) -> DataFrame:
+        operator = self._runner.graph.node(node.input)
+        if not isinstance(operator, OperatorNode) or node.by_engine:
+            raise NotImplementedError(f"There is no stream of {node.side} rows.")
+        return self._runner.operators[operator.name].side_rows(self._task_rows[operator.id], node.side)
 
     def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """Run a shared operator now, once; its handles are this job's result, its rows stay for the readers."""

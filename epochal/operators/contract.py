@@ -8,8 +8,8 @@ that another kind is one more module beside this one. docs/architecture.md shows
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +27,9 @@ from epochal.operators.distribution import (
     with_marks,
 )
 from epochal.state.table import Column, StateTable
-from epochal.tasks.operator import CONTROL, Work
+from epochal.state.type_names import quoted
+from epochal.tasks.operator import CONTROL, HANDLE, Work
+from epochal.tasks.sides import SIDE, TaskOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -83,6 +85,11 @@ class Operator(ABC):
         """
         return None
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The names of what it gives beside its output, to streams of their own."""
+        return ()
+
     def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
         """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
 
@@ -95,8 +102,9 @@ class Operator(ABC):
 class OperatorPlan:
     """An operator over inputs of known columns; found once in each attempt.
 
-    ``output`` is what its task gives, without control columns. Subclasses change how rows come to the task
-    (:meth:`distributed`) and what is computed from the task's rows (:attr:`finishing`).
+    ``output`` is what its task gives, without control columns; ``sides``: what it gives beside, by name. Subclasses
+    change how rows come to the task (:meth:`distributed`) and what is computed from the task's rows of ``output``
+    (:attr:`finishing`).
     """
 
     name: str
@@ -105,13 +113,31 @@ class OperatorPlan:
     tables: tuple[StateTable, ...]
     work: Work
     output: pa.Schema
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict, kw_only=True)
+
+    @cached_property
+    def task_output(self) -> TaskOutput:
+        return TaskOutput(self.output, self.sides)
 
     @cached_property
     def task_schema(self) -> StructType:
         """What the task yields, control columns included, as Spark spells it."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(pa.schema([*self.output, *CONTROL]))
+        return from_arrow_schema(pa.schema([*self.task_output.schema, *CONTROL]))
+
+    def output_rows(self, rows: DataFrame) -> DataFrame:
+        """The operator's output from all that its task gives: without the rows of sides and those with handles."""
+        return self.finished(self._tagged(rows, None) if self.sides else rows.where(f"{HANDLE} IS NULL"))
+
+    def side_rows(self, rows: DataFrame, side: str) -> DataFrame:
+        """The rows of a side from all that its task gives."""
+        return self._tagged(rows, side)
+
+    def _tagged(self, rows: DataFrame, side: str | None) -> DataFrame:
+        columns = self.task_output.columns(side)
+        own = (f"{quoted(carried)} AS {quoted(name)}" for name, carried in columns.items())
+        return rows.where(f"{SIDE} = {self.task_output.number(side)}").selectExpr(*own)
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.keys import RESERVED
 from epochal.declarations.names import require_columns
+from epochal.declarations.sides import declared_sides
 from epochal.declarations.spark_errors import at
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
@@ -53,20 +54,33 @@ def declared_output(operator: str, declared: str | StructType) -> pa.Schema:
 
     Raises ``PipelineError`` with operator and fix.
     """
+    with at(f"Operator {operator!r}, output {declared!r}"):
+        return _given(declared)
+
+
+def side_outputs(operator: str, author: type) -> dict[str, pa.Schema]:
+    """The ``sides`` of the author's class as :func:`declared_output` has its output. Raises ``PipelineError``."""
+    found = {}
+    for name, declared in declared_sides(author).items():
+        with at(f"Operator {operator!r}, side {name!r} {declared!r}"):
+            found[name] = _given(declared)
+    return found
+
+
+def _given(declared: str | StructType) -> pa.Schema:
     from pyspark.sql.types import StructType
 
-    with at(f"Operator {operator!r}, output {declared!r}"):
-        schema = StructType.fromDDL(declared) if isinstance(declared, str) else declared
-        if not isinstance(schema, StructType):
-            raise PipelineError("give 'column type, ..' or a StructType.")
-        seen: set[str] = set()
-        for name in schema.names:
-            if name.casefold() in seen:
-                raise PipelineError(f"it names column {name!r} twice.")
-            if name.casefold() in RESERVED:
-                raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
-            seen.add(name.casefold())
-        carried = carried_schema(schema)
+    schema = StructType.fromDDL(declared) if isinstance(declared, str) else declared
+    if not isinstance(schema, StructType):
+        raise PipelineError("give 'column type, ..' or a StructType.")
+    seen: set[str] = set()
+    for name in schema.names:
+        if name.casefold() in seen:
+            raise PipelineError(f"it names column {name!r} twice.")
+        if name.casefold() in RESERVED:
+            raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
+        seen.add(name.casefold())
+    carried = carried_schema(schema)
     return pa.schema([field.with_type(nullable_within(field.type)) for field in carried])
 
 

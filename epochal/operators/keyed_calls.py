@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from epochal.tasks.map_state import KeyedMap
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.reporting import AuthorCall
+from epochal.tasks.sides import Given
 from epochal.tasks.value_state import KeyedValue
 from epochal.tasks.values import column_of
 
@@ -38,7 +39,7 @@ class KeyedCalls:
         self._subtask = subtask
         self._context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
         self._cursor = Cursor()
-        self._output = OutputRows(subtask.operator, subtask.output)
+        self._output = OutputRows(subtask.operator, subtask.output, subtask.sides)
         tables = {table.id: table for table in subtask.tables}
         self.keyed: dict[str, KeyedValue | KeyedList | KeyedMap] = {}
         for name, state in declared_states(process).items():
@@ -49,7 +50,7 @@ class KeyedCalls:
             self.keyed[name] = KEYED_STATES[table.kind](table, view, subtask.max_parallelism, self._cursor)
         self.author = author_object(subtask.operator, process)
 
-    def process(self, chunk: Chunk) -> pa.RecordBatch:
+    def process(self, chunk: Chunk) -> Iterator[Given]:
         keys = self._keys(chunk)
         for state in self.keyed.values():
             state.begin(keys)

@@ -13,15 +13,17 @@ import pyarrow as pa
 
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.keys import key_columns
+from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables
+from epochal.operators.declared import check_order, declared_output, declared_tables, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.state.type_names import quoted
 from epochal.tasks.chunks import CHUNK_ROWS, whole_keys
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
+from epochal.tasks.sides import Given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,17 +42,23 @@ class ProcessOperator(Operator):
     def inputs(self) -> tuple[Input, ...]:
         return (Input("rows", Distribution.BY_KEY, self.keys),)
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return tuple(declared_sides(self.process))
+
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
         tables = declared_tables(self.name, self.process, key, frame)
         output = declared_output(self.name, self.process.output)
-        work = ProcessWork(self.process, tuple(frame.columns))
-        return ProcessPlan(self.name, self.inputs, key, tables, work, output, self.process.order_columns())
+        work, order_by = ProcessWork(self.process, tuple(frame.columns)), self.process.order_columns()
+        sides = side_outputs(self.name, self.process)
+        return ProcessPlan(self.name, self.inputs, key, tables, work, output, order_by, sides=sides)
 
     def details(self) -> dict[str, Any]:
         states = list(declared_states(self.process))
-        return {"keys": list(self.keys), "class": self.process.__name__, "states": states}
+        details = {"keys": list(self.keys), "class": self.process.__name__, "states": states}
+        return {**details, "sides": list(self.sides)} if self.sides else details
 
     def check(self, frames: Sequence[DataFrame]) -> None:
         check_order(self.name, self.process.order_columns(), frames[0])
@@ -81,9 +89,9 @@ class ProcessWork:
     """About how many rows are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
         calls = KeyedCalls(self.process, self.columns, subtask)
         bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
             for chunk in whole_keys(rows, subtask.key_names, self.chunk_rows):
-                yield calls.process(chunk)
+                yield from calls.process(chunk)

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from epochal.declarations.keyed import Context
 from epochal.declarations.keys import check_input_names
+from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.declarations.unkeyed import UnkeyedProcess
 from epochal.errors import SchemaError
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import author_object, check_order, declared_output, declared_tables
+from epochal.operators.declared import author_object, check_order, declared_output, declared_tables, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.tasks.chunks import CHUNK_ROWS
 from epochal.tasks.keys import named_rows
@@ -24,6 +25,7 @@ from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
+from epochal.tasks.sides import Given
 from epochal.tasks.subtask_list import SubtaskList
 
 if TYPE_CHECKING:
@@ -42,16 +44,22 @@ class ProcessAnyOperator(Operator):
     def inputs(self) -> tuple[Input, ...]:
         return (Input("rows", Distribution.TO_ANY, order_by=self.process.order_columns()),)
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return tuple(declared_sides(self.process))
+
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         (frame,) = frames
         check_input_names(self.name, frame.schema)
         tables = declared_tables(self.name, self.process, (), frame)
         output = declared_output(self.name, self.process.output)
         work = ProcessAnyWork(self.process, tuple(frame.columns))
-        return ProcessAnyPlan(self.name, self.inputs, (), tables, work, output)
+        sides = side_outputs(self.name, self.process)
+        return ProcessAnyPlan(self.name, self.inputs, (), tables, work, output, sides=sides)
 
     def details(self) -> dict[str, Any]:
-        return {"class": self.process.__name__, "states": list(declared_states(self.process))}
+        details = {"class": self.process.__name__, "states": list(declared_states(self.process))}
+        return {**details, "sides": list(self.sides)} if self.sides else details
 
     def check(self, frames: Sequence[DataFrame]) -> None:
         check_order(self.name, self.process.order_columns(), frames[0])
@@ -80,17 +88,16 @@ class ProcessAnyWork:
     """So many rows, of the input and of the output, are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
         author, states = self._author(subtask)
         context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
-        output = OutputRows(subtask.operator, subtask.output)
+        output = OutputRows(subtask.operator, subtask.output, subtask.sides)
         named = self._named(rows)
         where = f"Operator {subtask.operator!r}"
         with AuthorCall(lambda: f"{where}, subtask {subtask.subtask}", SchemaError), read_only(author, where):
             for part in self._parts(author.process(named, context)):
                 output.add(part)
-                if len(output):
-                    yield output.take()
+                yield from output.take()
         for _ in named:
             """What the author has left unread belongs to this subtask all the same."""
         for state in states:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from epochal.declarations.keyed import BatchFunction, Context
 from epochal.declarations.keys import key_columns
+from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import declared_output, declared_tables
+from epochal.operators.declared import declared_output, declared_tables, side_outputs
 from epochal.operators.distribution import Distribution, Input
 from epochal.state.access import TableAccess
 from epochal.tasks.batch_state import SubtaskBatchState
 from epochal.tasks.operator import Subtask
-from epochal.tasks.output import checked_table
+from epochal.tasks.output import checked_tables
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
+from epochal.tasks.sides import Given, SideRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,17 +41,23 @@ class ProcessBatchOperator(Operator):
     def inputs(self) -> tuple[Input, ...]:
         return (Input("rows", Distribution.BY_KEY, self.keys),)
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return tuple(declared_sides(type(self.function)))
+
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
         tables = declared_tables(self.name, type(self.function), key, frame)
         output = declared_output(self.name, self.function.output)
         work = ProcessBatchWork(self.function, tuple(frame.columns))
-        return OperatorPlan(self.name, self.inputs, key, tables, work, output)
+        sides = side_outputs(self.name, type(self.function))
+        return OperatorPlan(self.name, self.inputs, key, tables, work, output, sides=sides)
 
     def details(self) -> dict[str, Any]:
         function = type(self.function)
-        return {"keys": list(self.keys), "class": function.__name__, "states": list(declared_states(function))}
+        details = {"keys": list(self.keys), "class": function.__name__, "states": list(declared_states(function))}
+        return {**details, "sides": list(self.sides)} if self.sides else details
 
 
 @dataclass(frozen=True)
@@ -63,19 +72,23 @@ class ProcessBatchWork:
     columns: tuple[str, ...]
     needs_order: ClassVar[bool] = False
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
         batch = pa.Table.from_batches(list(rows)).select(self.columns).combine_chunks()
         states = self._states(subtask)
         context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
         where = f"Operator {subtask.operator!r}"
         with AuthorCall(lambda: where), read_only(self.function, where):
             result = self.function.process_batch(batch, states, context)
-        output = checked_table(subtask.operator, result, subtask.output)
+            if isinstance(result, GeneratorType):
+                result = list(result)
+        output = list(checked_tables(subtask.operator, result, subtask.output, subtask.sides))
         for state in states.values():
             changes = state.changes()
             if changes is not None:
                 subtask.transaction.stage(state.table.id, changes)
-        yield from output.to_batches()
+        for side, table in output:
+            for rows_given in table.to_batches():
+                yield rows_given if side is None else SideRows(side, rows_given)
 
     def _states(self, subtask: Subtask) -> dict[str, SubtaskBatchState]:
         tables = {table.id: table for table in subtask.tables}

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from epochal.declarations.broadcast import BroadcastProcess, broadcast_states
 from epochal.declarations.keys import check_input_names, key_columns
+from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables
+from epochal.operators.declared import check_order, declared_output, declared_tables, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.state.type_names import quoted
@@ -31,6 +32,7 @@ from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
+from epochal.tasks.sides import Given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,6 +61,10 @@ class ProcessBroadcastOperator(Operator):
             Input("control", Distribution.TO_ALL, order_by=self.control_order),
         )
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return tuple(declared_sides(self.process))
+
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         data, control = frames
         key = key_columns(self.name, self.keys, data.schema)
@@ -78,7 +84,8 @@ class ProcessBroadcastOperator(Operator):
             InputColumns.of(DATA, data.columns, self.keys, names),
             InputColumns.of(CONTROL, control.columns),
         )
-        return ProcessBroadcastPlan(self.name, self.inputs, key, tables, work, output)
+        sides = side_outputs(self.name, self.process)
+        return ProcessBroadcastPlan(self.name, self.inputs, key, tables, work, output, sides=sides)
 
     def details(self) -> dict[str, Any]:
         return {
@@ -87,6 +94,7 @@ class ProcessBroadcastOperator(Operator):
             "states": list(declared_states(self.process)),
             "broadcast": list(broadcast_states(self.process)),
             "control order": list(self.control_order),
+            **({"sides": list(self.sides)} if self.sides else {}),
         }
 
     def check(self, frames: Sequence[DataFrame]) -> None:
@@ -124,7 +132,7 @@ class ProcessBroadcastWork:
     """About how many rows are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
         calls = _Calls(self.process, self.data.names, subtask)
         where = f"Operator {subtask.operator!r}"
         runs = by_input(rows)
@@ -136,13 +144,13 @@ class ProcessBroadcastWork:
                     data.append(run)
                     break
                 calls.control_rows(self.control.own(run), self.control.names)
-        output = calls.control_ends()
+        output = list(calls.control_ends())
         if subtask.subtask == 0:
-            yield output
+            yield from output
         bind(calls.author, calls.states)
         with read_only(calls.author, where):
             for chunk in whole_keys(self._data(data, runs), subtask.key_names, self.chunk_rows):
-                yield calls.process(chunk)
+                yield from calls.process(chunk)
 
     def _data(
         self, first: list[pa.RecordBatch], others: Iterator[tuple[int, pa.RecordBatch]]
@@ -174,7 +182,7 @@ class _Calls(KeyedCalls):
             with AuthorCall(partial("Operator {!r}, control row {}".format, self._subtask.operator, row)):
                 self._output.add(self.author.process_broadcast(row, self._context))
 
-    def control_ends(self) -> pa.RecordBatch:
+    def control_ends(self) -> Iterator[Given]:
         """What the control rows gave. What they wrote is staged by subtask 0, for all; all say what it is."""
         self._control.taken = True
         changes = [(state.table, rows) for state in self.broadcast.values() if (rows := state.changes()) is not None]

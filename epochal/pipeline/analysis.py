@@ -15,7 +15,7 @@ from epochal.declarations.determinism import check_expression, check_function
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe, names_place
-from epochal.pipeline.evaluate import evaluate, place
+from epochal.pipeline.evaluate import empty_side, evaluate, place
 from epochal.pipeline.event_time_checks import check_event_time
 from epochal.pipeline.graph import (
     EventTimeNode,
@@ -32,6 +32,8 @@ from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from epochal.operators.contract import OperatorPlan
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
     _check_targets(graph)
     check_kinds(graph)
     tables: list[StateTable] = []
+    plans: dict[NodeId, OperatorPlan] = {}
+    frames: dict[NodeId, DataFrame] = {}
 
     def source(node: SourceNode) -> DataFrame:
         with at(f"Source {node.name!r}"):
@@ -72,8 +76,8 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         with at(f"Table {node.name!r}"):
             return node.read(spark).limit(0)
 
-    def operator(node: OperatorNode, frames: list[DataFrame]) -> DataFrame:
-        plan = node.operator.plan(frames)
+    def operator(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
+        plan = plans[node.id] = node.operator.plan(inputs)
         tables.extend(plan.tables)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
@@ -83,7 +87,15 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             return frame
 
     with without_query_log():
-        frames = evaluate(graph, source=source, table=table, operator=operator, event_time=event_time)
+        evaluate(
+            graph,
+            source=source,
+            table=table,
+            operator=operator,
+            event_time=event_time,
+            side=lambda node: empty_side(graph, node, frames, plans),
+            frames=frames,
+        )
         _check_inputs(graph, frames)
         for node in graph.sinks:
             _check_sink(node, frames[node.id])

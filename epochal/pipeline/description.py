@@ -12,6 +12,7 @@ from epochal.pipeline.graph import (
     Graph,
     Node,
     OperatorNode,
+    SideNode,
     SinkNode,
     SourceNode,
     StaticNode,
@@ -73,12 +74,22 @@ def names_place(target: str) -> bool:
 def _described(node: Node, kinds: Kinds) -> NodeDescription:
     return NodeDescription(
         id=node.id,
-        name=node.label if isinstance(node, TransformNode) else node.name,
+        name=_name(node),
         type=_type(node),
         inputs=inputs(node),
         description=_details(node),
         stream=kinds.get(node.id),
     )
+
+
+def _name(node: Node) -> str:
+    match node:
+        case TransformNode():
+            return node.label
+        case SideNode():
+            return node.side
+        case _:
+            return node.name
 
 
 def _type(node: Node) -> str:
@@ -93,6 +104,8 @@ def _type(node: Node) -> str:
             return "watermark"
         case OperatorNode():
             return node.operator.kind
+        case SideNode():
+            return "side"
         case SinkNode():
             return "sink"
 
@@ -101,7 +114,7 @@ def _details(node: Node) -> dict[str, Any]:
     match node:
         case SourceNode() | StaticNode() | SinkNode():
             return dict(node.description)
-        case TransformNode():
+        case TransformNode() | SideNode():
             return {}
         case EventTimeNode():
             return node.event_time.details()

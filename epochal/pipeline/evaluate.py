@@ -6,7 +6,7 @@ for the engine. Transforms and what they mean are the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from epochal.declarations.expressions import with_spark
@@ -17,14 +17,18 @@ from epochal.pipeline.graph import (
     Graph,
     NodeId,
     OperatorNode,
+    SideNode,
     SinkNode,
     SourceNode,
     StaticNode,
     TransformNode,
+    inputs,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from epochal.operators.contract import OperatorPlan
 
 
 def evaluate(
@@ -34,12 +38,13 @@ def evaluate(
     table: Callable[[StaticNode], DataFrame],
     operator: Callable[[OperatorNode, list[DataFrame]], DataFrame],
     event_time: Callable[[EventTimeNode, DataFrame], DataFrame],
+    side: Callable[[SideNode], DataFrame],
     frames: dict[NodeId, DataFrame] | None = None,
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
 
-    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input. ``frames`` is filled on the
-    way, and returned.
+    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input; ``side`` is asked after that
+    for the sides of a node. ``frames`` is filled on the way, and returned.
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
     frames = {} if frames is None else frames
@@ -55,11 +60,25 @@ def evaluate(
                 frames[node.id] = _transformed(graph, node, [frames[id] for id in node.inputs])
             case EventTimeNode():
                 frames[node.id] = event_time(node, frames[node.input])
+            case SideNode():
+                frames[node.id] = side(node)
             case SinkNode():
                 frames[node.id] = frames[node.input]
             case OperatorNode():
                 frames[node.id] = operator(node, [frames[id] for id in node.inputs])
     return frames
+
+
+def empty_side(
+    graph: Graph, node: SideNode, frames: Mapping[NodeId, DataFrame], plans: Mapping[NodeId, OperatorPlan]
+) -> DataFrame:
+    """A side's columns, without rows. ``frames``: of the nodes before it; ``plans``: of the operators before it."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if node.by_engine:
+        return frames[inputs(graph.node(node.input))[0]].limit(0)
+    spark = frames[node.input].sparkSession
+    return spark.createDataFrame([], from_arrow_schema(plans[node.input].sides[node.side]))
 
 
 def place(graph: Graph, id: NodeId) -> str:
@@ -77,17 +96,19 @@ def place(graph: Graph, id: NodeId) -> str:
             return f"{node.label} after {place(graph, origin.id)}"
         case EventTimeNode():
             return f"with_watermark({node.event_time.column!r})"
+        case SideNode():
+            return f"side {node.side!r} of {place(graph, node.input)}"
         case SinkNode():
             return f"sink {node.name!r}"
         case OperatorNode():
             return f"operator {node.name!r}"
 
 
-def _transformed(graph: Graph, node: TransformNode, inputs: list[DataFrame]) -> DataFrame:
+def _transformed(graph: Graph, node: TransformNode, frames: list[DataFrame]) -> DataFrame:
     from pyspark.sql import DataFrame
 
     with at(place(graph, node.id)), with_spark():
-        frame = node.function(*inputs)
+        frame = node.function(*frames)
         if not isinstance(frame, DataFrame):
             raise PipelineError(f"the function gave {type(frame).__name__}, not a DataFrame. Return the DataFrame.")
         return frame

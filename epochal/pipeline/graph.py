@@ -15,6 +15,7 @@ from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import Accepted
 from epochal.declarations.event_time import EventTime
+from epochal.declarations.sides import RESERVED_SIDES
 from epochal.pipeline.verb_kinds import KindOf
 
 if TYPE_CHECKING:
@@ -86,6 +87,21 @@ class OperatorNode:
 
 
 @dataclass(frozen=True)
+class SideNode:
+    """A stream beside that of ``input``: rows that an operator gives to a ``side`` of that name, or, ``late`` and
+    ``rejected``, those that the engine keeps from an operator or an event time's readers."""
+
+    id: NodeId
+    input: NodeId
+    side: str
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether it is a part of what ``input`` reads, so that the operator's task has nothing to do with it."""
+        return self.side in RESERVED_SIDES
+
+
+@dataclass(frozen=True)
 class SinkNode:
     """``make`` gives the sink's backend; it is serialised to the tasks. ``takes``: the kinds of stream to write."""
 
@@ -101,7 +117,7 @@ class SinkNode:
         return self.make(SinkPlace(self.name, store))
 
 
-Node = SourceNode | StaticNode | TransformNode | EventTimeNode | OperatorNode | SinkNode
+Node = SourceNode | StaticNode | TransformNode | EventTimeNode | OperatorNode | SideNode | SinkNode
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
@@ -111,7 +127,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
             return ()
         case TransformNode() | OperatorNode():
             return node.inputs
-        case EventTimeNode() | SinkNode():
+        case EventTimeNode() | SideNode() | SinkNode():
             return (node.input,)
 
 
@@ -141,6 +157,10 @@ class Graph:
     @property
     def operators(self) -> tuple[OperatorNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, OperatorNode))
+
+    def sides(self, id: NodeId) -> tuple[SideNode, ...]:
+        """The readers of the sides of node ``id``."""
+        return tuple(node for node in self.nodes if isinstance(node, SideNode) and node.input == id)
 
     @property
     def sinks(self) -> tuple[SinkNode, ...]:

@@ -12,12 +12,14 @@ from epochal.pipeline.graph import (
     Graph,
     NodeId,
     OperatorNode,
+    SideNode,
     SinkNode,
     SourceNode,
     StaticNode,
     TransformNode,
+    inputs,
 )
-from epochal.pipeline.verb_kinds import with_rejects
+from epochal.pipeline.verb_kinds import kept_out, with_rejects
 
 _MEANINGS = {
     Kind.APPEND: "rows that stay",
@@ -44,6 +46,10 @@ def kinds_of(graph: Graph) -> Kinds:
                 kinds[node.id] = with_rejects(kinds[node.input])
             case OperatorNode():
                 kinds[node.id] = node.operator.gives([kinds[id] for id in node.inputs])
+            case SideNode():
+                kinds[node.id] = (
+                    kept_out([kinds[id] for id in inputs(graph.node(node.input))]) if node.by_engine else APPEND
+                )
             case StaticNode() | SinkNode():
                 pass
     return kinds

@@ -17,7 +17,7 @@ from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
-from epochal.declarations.names import check_name, listed, name_of_class
+from epochal.declarations.names import check_name, closest, listed, name_of_class
 from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
@@ -30,7 +30,7 @@ from epochal.operators.process_broadcast import ProcessBroadcastOperator
 from epochal.pipeline import verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.event_times import timed_streams
-from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SinkNode, TransformNode
+from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -191,6 +191,23 @@ class Stream(Relation):
         if len({column.casefold() for column in columns}) < len(columns):
             raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
         return KeyedStream(self._builder, self._node, columns)
+
+    def side(self, name: str) -> Stream:
+        """The rows that the function of ``process`` gives to its side output ``name``: ``alerts = out.side("alerts")``.
+
+        To be called on the stream that ``process`` (or ``process_any``, ``process_batch``) gave.
+        """
+        node = self._builder.nodes[self._node]
+        if not isinstance(node, OperatorNode):
+            raise PipelineError(
+                f"side({name!r}) is for the stream that process() gave: call it there, before any other verb."
+            )
+        if name not in node.operator.sides:
+            raise PipelineError(
+                f"Operator {node.name!r} has no side output {name!r}; its class declares "
+                f"{listed(node.operator.sides)} in sides.{closest(str(name), node.operator.sides)}"
+            )
+        return Stream(self._builder, self._builder.add(lambda id: SideNode(id, node.id, name)))
 
     def connect(self, control: Stream, *, broadcast: bool, order_by: str | Sequence[str] = ()) -> ConnectedStreams:
         """Put a control stream beside this one: every subtask gets all of its rows, in the order of ``order_by``.

@@ -95,6 +95,12 @@ def with_rejects(stream: StreamKind) -> StreamKind:
     return rule([stream])
 
 
+def kept_out(streams: Sequence[StreamKind]) -> StreamKind:
+    """What is kept out of streams because of its event time."""
+    rule = _of_upsert(lambda upsert: updates("of a key only those rows that were kept out are told"))
+    return united([rule([stream]) for stream in streams])
+
+
 def united(streams: Sequence[StreamKind]) -> StreamKind:
     """Two streams may have values of the same key, of which neither replaces the other's."""
     if len(streams) == 1 or all(stream == APPEND for stream in streams):

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from epochal.pipeline.graph import Graph
+from collections.abc import Iterator
+
+from epochal.pipeline.graph import Graph, OperatorNode
 
 
 def warnings_of(graph: Graph) -> tuple[str, ...]:
     """One text for each: where, what, and what to do."""
-    return tuple(text for node in graph.operators for text in node.operator.warnings())
+    return tuple(text for node in graph.operators for text in (*node.operator.warnings(), *_unread(graph, node)))
+
+
+def _unread(graph: Graph, node: OperatorNode) -> Iterator[str]:
+    read = {reader.side for reader in graph.sides(node.id)}
+    for side in node.operator.sides:
+        if side not in read:
+            yield (
+                f"Operator {node.name!r}: nobody reads its side output {side!r}, whose rows are left out. Read it, "
+                f"side({side!r}), or remove it from the class."
+            )

@@ -7,7 +7,7 @@ its own transaction, and only the one whose handle reaches a published manifest 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -22,6 +22,7 @@ from epochal.state.table import Column, StateTable
 from epochal.tasks import points
 from epochal.tasks.calls import Call, CallReader
 from epochal.tasks.reporting import Reporting
+from epochal.tasks.sides import Given, SideRows, TaskOutput
 from epochal.tasks.worker import prepare_worker
 
 HANDLE, SUBTASK = "_handle", "_subtask"
@@ -80,6 +81,7 @@ class Subtask:
     key: tuple[Column, ...]
     tables: tuple[StateTable, ...]
     output: pa.Schema
+    sides: Mapping[str, pa.Schema]
     transaction: StateTransaction
     due: DueTimes
     agreement: Agreement
@@ -113,8 +115,11 @@ class Work(Protocol):
     needs_order: ClassVar[bool]
     """Whether ``run`` wants the rows sorted by key; if so they stream, if not the task reads all of them first."""
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read all ``rows`` of the subtask, stage its changes, yield its output with the columns ``subtask.output``."""
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+        """Read all ``rows`` of the subtask, stage its changes, yield its output with the columns ``subtask.output``.
+
+        Rows of a side come among them as ``SideRows``, with the columns of ``subtask.sides``.
+        """
 
 
 @dataclass(frozen=True)
@@ -136,13 +141,20 @@ class OperatorTask:
     chains: Mapping[str, Chain]
     key: tuple[Column, ...]
     output: pa.Schema
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
     silent: bool = False
-    """Nobody reads the output: give only the handles."""
+    """Nobody reads the output: give only sides and handles."""
+    silent_sides: frozenset[str] = frozenset()
+    """The sides that nobody reads."""
 
     @cached_property
     def schema(self) -> pa.Schema:
         """What the task yields."""
-        return pa.schema([*self.output, *CONTROL])
+        return pa.schema([*self._tagged.schema, *CONTROL])
+
+    @cached_property
+    def _tagged(self) -> TaskOutput:
+        return TaskOutput(self.output, self.sides)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
@@ -161,9 +173,9 @@ class OperatorTask:
         try:
             points.OPENED.hit(epoch)
             reporting.step = "T2"
-            for batch in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
-                if batch.num_rows and not self.silent:
-                    yield self._with_control(batch)
+            for given in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
+                if self._is_read(given):
+                    yield self._with_control(self._tagged.tagged(given))
             points.PROCESSED.hit(epoch)
             reporting.step = "T3"
             points.BEFORE_PRE_COMMIT.hit(epoch)
@@ -188,17 +200,23 @@ class OperatorTask:
             self.key,
             self.tables,
             self.output,
+            self.sides,
             transaction,
             due,
             agreement,
         )
+
+    def _is_read(self, given: Given) -> bool:
+        if isinstance(given, SideRows):
+            return bool(given.rows.num_rows) and given.side not in self.silent_sides
+        return bool(given.num_rows) and not self.silent
 
     def _with_control(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         nulls = [pa.nulls(batch.num_rows, field.type) for field in CONTROL]
         return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=self.schema)
 
     def _handle_row(self, handle: Handle, subtask: int) -> pa.RecordBatch:
-        nulls = [pa.nulls(1, field.type) for field in self.output]
+        nulls = [pa.nulls(1, field.type) for field in self._tagged.schema]
         control = [pa.array([handle.encode()], pa.binary()), pa.array([subtask], pa.int32())]
         return pa.RecordBatch.from_arrays([*nulls, *control], schema=self.schema)
 

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
 
+from epochal.declarations.names import closest, listed
+from epochal.declarations.sides import To
 from epochal.errors import SchemaError
+from epochal.tasks.sides import Given, SideRows
 from epochal.tasks.values import Unconvertible, arrow_values
 
 
 class OutputRows:
     """Collects output rows, tuples in the output's order or mappings by its names, until they are taken as a batch.
 
-    Every complaint is a ``SchemaError`` that names the operator and the schema that it declares.
+    Rows to one of the ``sides`` are collected apart. Every complaint is a ``SchemaError`` that names the operator and
+    the schema that it declares.
     """
 
-    def __init__(self, operator: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, operator: str, schema: pa.Schema, sides: Mapping[str, pa.Schema] = {}, what: str = "output"
+    ) -> None:
         self._operator = operator
         self._schema = schema
+        self._what = what
         self._rows: list[Any] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._sides = {name: OutputRows(operator, columns, what=f"side {name!r}") for name, columns in sides.items()}
 
     def add(self, result: Iterable[Any] | None) -> None:
         """Take what one call of the author's function gave: rows, or nothing. Runs the author's generator."""
         if isinstance(result, (GeneratorType, list)):
-            self._rows.extend(result)
+            if self._sides:
+                self._divide(result)
+            else:
+                self._rows.extend(result)
             return
         if result is None:
             return
@@ -37,10 +45,35 @@ class OutputRows:
             raise SchemaError(
                 f"{self._who()} must yield its output rows, or return a list of them; it returned {_short(result)}."
             )
-        self._rows.extend(result)
+        self.add(list(result))
 
-    def take(self) -> pa.RecordBatch:
-        """All rows since the last call, in order, with the output schema."""
+    def take(self) -> Iterator[Given]:
+        """All rows since the last call, in order: a batch with the output schema, and one of each side with rows."""
+        if self._rows:
+            yield self._taken()
+        for name, side in self._sides.items():
+            if side._rows:
+                yield SideRows(name, side._taken())
+
+    def _divide(self, rows: Iterable[Any]) -> None:
+        for row in rows:
+            if type(row) is not To:
+                self._rows.append(row)
+                continue
+            side = self._sides.get(row.side)
+            if side is None:
+                raise self._unknown(row)
+            side._rows.append(row.row)
+
+    def _unknown(self, row: To) -> SchemaError:
+        what = f"{self._who()} gave a row to side {row.side!r}, {_short(row.row)}"
+        if not self._sides:
+            example = f'sides = {{"{row.side}": "column type, .."}}'
+            return SchemaError(f"{what}, but its class declares no side outputs: add {example} to it.")
+        near = closest(str(row.side), self._sides)
+        return SchemaError(f"{what}; its class declares the sides {listed(self._sides)}.{near}")
+
+    def _taken(self) -> pa.RecordBatch:
         rows, self._rows = self._rows, []
         columns = self._columns(rows)
         arrays = [self._array(field, values) for field, values in zip(self._schema, columns, strict=True)]
@@ -60,8 +93,11 @@ class OutputRows:
     def _by_position(self, row: Any) -> Sequence[Any]:
         if isinstance(row, (tuple, list)) and len(row) == len(self._schema):
             return row
+        if isinstance(row, To):
+            raise self._unknown(row)
         if not isinstance(row, Mapping):
-            raise SchemaError(f"{self._who()} gave {_short(row)}, which is not an output row. {self._declared()}")
+            kind = "an output row" if self._what == "output" else f"a row of {self._what}"
+            raise SchemaError(f"{self._who()} gave {_short(row)}, which is not {kind}. {self._declared()}")
         unknown = [name for name in row if name not in self._schema.names]
         missing = [name for name in self._schema.names if name not in row]
         if unknown or missing:
@@ -76,7 +112,7 @@ class OutputRows:
             return arrow_values(values, field.type)
         except Unconvertible as wrong:
             raise SchemaError(
-                f"{self._who()} gave {wrong.shown} ({wrong.found}) for output column {field.name!r}, which is "
+                f"{self._who()} gave {wrong.shown} ({wrong.found}) for {self._what} column {field.name!r}, which is "
                 f"{field.type}: {wrong}. {self._declared()}"
             ) from None
 
@@ -84,7 +120,7 @@ class OutputRows:
         return f"Operator {self._operator!r}: its function"
 
     def _declared(self) -> str:
-        return f"Its output is declared as: {schema_text(self._schema)}."
+        return f"Its {self._what} is declared as: {schema_text(self._schema)}."
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -92,12 +128,34 @@ def schema_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-def checked_table(operator: str, result: Any, schema: pa.Schema) -> pa.Table:
+def checked_tables(
+    operator: str, result: Any, schema: pa.Schema, sides: Mapping[str, pa.Schema]
+) -> Iterator[tuple[str | None, pa.Table]]:
+    """What a ``process_batch`` function gave, a table or several, each of exactly the columns of its side.
+
+    ``None`` is the output itself. Raises ``SchemaError``.
+    """
+    for given in result if _several(result) else [result]:
+        if not isinstance(given, To):
+            yield None, checked_table(operator, given, schema)
+        elif given.side not in sides:
+            raise OutputRows(operator, schema, sides)._unknown(given)
+        else:
+            yield given.side, checked_table(operator, given.row, sides[given.side], f"side {given.side!r}")
+
+
+def _several(result: Any) -> bool:
+    """Whether a function gave tables one by one; a list of other things is one thing that is no table."""
+    tables = (To, pa.Table, pa.RecordBatch)
+    return isinstance(result, (list, tuple)) and (not result or any(isinstance(each, tables) for each in result))
+
+
+def checked_table(operator: str, result: Any, schema: pa.Schema, what: str = "output") -> pa.Table:
     """What a ``process_batch`` function returned, as a table of exactly ``schema``. Raises ``SchemaError``."""
     if result is None:
         return schema.empty_table()
     who = f"Operator {operator!r}: its function"
-    declared = f"Its output is declared as: {schema_text(schema)}."
+    declared = f"Its {what} is declared as: {schema_text(schema)}."
     if isinstance(result, pa.RecordBatch):
         result = pa.Table.from_batches([result])
     if not isinstance(result, pa.Table):

@@ -17,7 +17,7 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
@@ -51,6 +51,7 @@ from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
 from epochal.tasks.operator import HANDLE, OperatorTask, Work
+from epochal.tasks.sides import SIDE, TaskOutput
 from epochal.tasks.sink import SinkTask
 from epochal.testing.local_distribution import LocalInput, LocalShuffle
 
@@ -63,7 +64,7 @@ CLOCK = partial(datetime.now, UTC)
 
 @dataclass(frozen=True)
 class LocalOperator:
-    """An operator that reads the source's rows. ``output``: the columns that its work gives.
+    """An operator that reads the source's rows. ``output``: the columns that its work gives, ``sides``: beside them.
 
     ``inputs``: how the rows come to its subtasks; one input by key, unless others are given.
     """
@@ -74,6 +75,7 @@ class LocalOperator:
     tables: tuple[StateTable, ...]
     output: pa.Schema
     inputs: tuple[LocalInput, ...] = (LocalInput(),)
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
 
 
 def local_process(
@@ -87,7 +89,8 @@ def local_process(
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """One source of JSON files, operators over it, and for each sink the source or the operator that it writes.
+    """One source of JSON files, operators over it, and for each sink the source or the operator that it writes, or of
+    an operator a side: ``operator.side``.
 
     ``loops``: internal sources whose slices name JSON files, too; their rows are united with the source's.
     """
@@ -106,6 +109,7 @@ class LocalPipeline:
     def plan(self) -> PipelinePlan:
         """Of the sinks: operators are planned for Spark alone."""
         columns = {self.source: self.rows, **{operator.name: operator.output for operator in self.operators}}
+        columns |= {f"{one.name}.{side}": schema for one in self.operators for side, schema in one.sides.items()}
         return PipelinePlan({}, {sink: columns[name] for sink, name in self.sinks.items()})
 
 
@@ -188,7 +192,8 @@ class LocalRunner(EpochRunner):
         outputs = {self.pipeline.source: [rows.slice(0, half), rows.slice(half)]}
         handles: dict[str, list[Handle]] = {}
         for operator in self.pipeline.operators:
-            outputs[operator.name], handles[operator.name] = self._operator(plan, operator, rows)
+            given, handles[operator.name] = self._operator(plan, operator, rows)
+            outputs.update(given)
         inputs = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in outputs[name]]
         answers = [
             SinkAnswer(partition, self._sink(plan, sink, part, partition))
@@ -201,8 +206,8 @@ class LocalRunner(EpochRunner):
 
     def _operator(
         self, plan: EpochPlan, operator: LocalOperator, rows: pa.Table
-    ) -> tuple[list[pa.Table], list[Handle]]:
-        """By subtask its output and its handle."""
+    ) -> tuple[dict[str, list[pa.Table]], list[Handle]]:
+        """By subtask its output, and that of each side, and its handle."""
         task = OperatorTask(
             operator=operator.name,
             work=operator.work,
@@ -215,8 +220,9 @@ class LocalRunner(EpochRunner):
             chains={table.id: plan.chains[table.id] for table in operator.tables},
             key=operator.key,
             output=operator.output,
+            sides=operator.sides,
         )
-        outputs, handles = [], []
+        answers, handles = [], []
         parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
         controlled = LocalShuffle(operator.inputs, operator.key, parallelism, maximum).of(rows)
         for subtask in range(self.configuration.parallelism):
@@ -225,13 +231,24 @@ class LocalRunner(EpochRunner):
             with_handle = answer[HANDLE].is_valid()
             (handle,) = answer.filter(with_handle)[HANDLE].to_pylist()
             handles.append(Handle.decode(handle))
-            outputs.append(answer.filter(pa.compute.invert(with_handle)).select(operator.output.names))
-        return outputs, handles
+            answers.append(answer.filter(pa.compute.invert(with_handle)))
+        names: dict[str, str | None] = {operator.name: None, **{f"{operator.name}.{s}": s for s in operator.sides}}
+        return {name: [_side(operator, answer, side) for answer in answers] for name, side in names.items()}, handles
 
     def _sink(self, plan: EpochPlan, sink: str, rows: pa.Table, partition: int) -> Handle:
         task = SinkTask(sink, self.participants.sinks[sink], plan.scope)
         (answer,) = self.tasks.run(task, rows.to_batches(), partition)
         return Handle.decode(answer.column("handle")[0].as_py())
+
+
+def _side(operator: LocalOperator, answer: pa.Table, side: str | None) -> pa.Table:
+    """The rows of a side among all that a task gave; ``None`` is its output itself."""
+    if not operator.sides:
+        return answer.select(operator.output.names)
+    output = TaskOutput(operator.output, operator.sides)
+    columns = output.columns(side)
+    rows = answer.filter(pa.compute.equal(answer[SIDE], output.number(side)))
+    return rows.select(list(columns.values())).rename_columns(list(columns))
 
 
 def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:

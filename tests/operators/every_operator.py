@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from epochal import (
     ListState,
     MapState,
     Pipeline,
+    To,
     UnkeyedProcess,
     ValueState,
 )
@@ -62,6 +63,22 @@ class Streaks(KeyedProcess):
             before = self.last_by_digit.get(row.number % 10)
             self.last_by_digit.put(row.number % 10, row.number)
             yield key.key, row.number, length, before, len(self.recent)
+
+
+class Divided(KeyedProcess):
+    """Every row, to the output or to a side."""
+
+    seen = ValueState("rows bigint")
+    output = "key string, number bigint, seen bigint"
+    sides: ClassVar = {"odd": "key string, number bigint", "all": "key string, rows bigint"}
+    order_by = "number"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            self.seen.set((self.seen.get() or 0) + 1)
+            yield To("odd", (key.key, row.number)) if row.number % 2 else (key.key, row.number, self.seen.get())
+        if self.seen.get() % 3 == 0:
+            yield To("all", {"key": key.key, "rows": 1})
 
 
 class Totals(BatchFunction):
@@ -116,6 +133,11 @@ def weighted(rows: Stream) -> Stream:
     return rows.connect(control, broadcast=True, order_by="number").key_by("key").process(Weighted)
 
 
+def divided(rows: Stream) -> Stream:
+    even = rows.key_by("key").process(Divided)
+    return even.union(even.side("odd").with_columns(seen="CAST(NULL AS bigint)"))
+
+
 CASES = (
     Case(
         "aggregate",
@@ -126,6 +148,7 @@ CASES = (
     ),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
+    Case("process with sides", divided),
     Case("process_any", lambda rows: rows.process_any(Kept)),
     Case("process_broadcast", weighted),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),

@@ -117,7 +117,12 @@ def outputs(graph: Graph, rows: DataFrame) -> Iterator[DataFrame]:
             return so_far[node.id].join(touched, reduce(lambda one, other: one & other, same), "left_semi")
 
         return evaluate(
-            graph, source=lambda node: of, table=lambda node: node.read(rows.sparkSession), operator=operator
+            graph,
+            source=lambda node: of,
+            table=lambda node: node.read(rows.sparkSession),
+            operator=operator,
+            event_time=lambda node, frame: frame,
+            side=lambda node: of,
         )
 
     sink = graph.sinks[0].id

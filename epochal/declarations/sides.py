@@ -1,0 +1,61 @@
+"""Side outputs: what an author's function gives beside its output, to streams of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from epochal.declarations.names import check_name
+from epochal.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+LATE, REJECTED = "late", "rejected"
+"""Sides of nodes that the engine fills itself, with rows that it keeps out."""
+RESERVED_SIDES = frozenset({LATE, REJECTED})
+MOST_SIDES = 100
+
+
+class To:
+    """A row for a side output, yielded among the rows of the output: ``yield To("alerts", (user, reason))``.
+
+    ``row`` is a tuple in the order of the side's columns, a named tuple, or a dict by name; of ``process_batch``, a
+    ``pyarrow.Table`` of rows.
+    """
+
+    __slots__ = ("row", "side")
+
+    def __init__(self, side: str, row: Any) -> None:
+        self.side = side
+        self.row = row
+
+    def __repr__(self) -> str:
+        return f"To({self.side!r}, {self.row!r})"
+
+
+def declared_sides(author: type) -> Mapping[str, str | StructType]:
+    """The columns of each side that a class declares, in its order."""
+    sides: Mapping[str, str | StructType] = getattr(author, "sides", {})
+    return sides
+
+
+def check_sides(author: type) -> None:
+    """Can these be side outputs? Raises ``PipelineError`` with the fix."""
+    sides: Any = declared_sides(author)
+    if not isinstance(sides, Mapping):
+        raise PipelineError(
+            f"{author.__name__}.sides is {sides!r}: give the columns of each side by its name, such as "
+            'sides = {"alerts": "user string, reason string"}.'
+        )
+    if len(sides) > MOST_SIDES:
+        raise PipelineError(f"{author.__name__} has {len(sides)} sides; there can be {MOST_SIDES}.")
+    for name, columns in sides.items():
+        check_name(f"a side output of {author.__name__}", name)
+        if name in RESERVED_SIDES:
+            raise PipelineError(
+                f"{author.__name__} cannot have a side output named {name!r}: streams have such a side already, of "
+                "rows that are kept out because of their event time. Rename it."
+            )
+        if isinstance(columns, str) and not columns.strip():
+            raise PipelineError(f"side {name!r} of {author.__name__} has no columns: give 'column type, ..'.")
