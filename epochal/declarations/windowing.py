@@ -28,6 +28,10 @@ class Windowing:
     allowed_lateness: int
     emit: Emit
 
+    def state_details(self) -> dict[str, Any]:
+        """What open windows lie by in state: with another of it they would close too early, too late or twice."""
+        return {name: value for name, value in self.details().items() if name != "emit"}
+
     def details(self) -> dict[str, Any]:
         """For people."""
         said: dict[str, Any] = {"window": self.windows.details()}

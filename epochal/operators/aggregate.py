@@ -41,7 +41,7 @@ def _over_updates(stream: StreamKind) -> str:
     )
 
 
-_ROWS_THAT_STAY = Accepted(frozenset({Kind.APPEND}), _over_updates)
+ROWS_THAT_STAY = Accepted(frozenset({Kind.APPEND}), _over_updates)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class AggregateOperator(Operator):
     @property
     def inputs(self) -> tuple[Input, ...]:
         return (
-            Input("rows", Distribution.BY_KEY, self.keys, ALL_BUT_CHANGES if self.over_updates else _ROWS_THAT_STAY),
+            Input("rows", Distribution.BY_KEY, self.keys, ALL_BUT_CHANGES if self.over_updates else ROWS_THAT_STAY),
         )
 
     def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
@@ -91,17 +91,27 @@ class AggregateOperator(Operator):
         return {"keys": list(self.keys), "columns": columns, **said}
 
     def check(self, frames: Sequence[DataFrame]) -> None:
-        for aggregation in self.aggregations:
-            if isinstance(aggregation.expression, Expression):
-                with at(f"Operator {self.name!r}, column {aggregation.name!r}"):
-                    check_clock(aggregation.expression, frames[0])
+        check_aggregations(self.name, self.aggregations, frames[0])
 
     def warnings(self) -> Iterator[str]:
-        for aggregation in self.aggregations:
-            where = f"Operator {self.name!r}, column {aggregation.name!r}"
-            for aggregate in decompose(where, aggregation.expression).aggregates:
-                if aggregate.cost is not None:
-                    yield f"{where}: {aggregation.expression} {aggregate.cost}"
+        return costs(self.name, self.aggregations)
+
+
+def check_aggregations(operator: str, aggregations: Sequence[Aggregation], frame: DataFrame) -> None:
+    """Do they compute the same in every retry? Raises ``PipelineError`` that names operator and column."""
+    for aggregation in aggregations:
+        if isinstance(aggregation.expression, Expression):
+            with at(f"Operator {operator!r}, column {aggregation.name!r}"):
+                check_clock(aggregation.expression, frame)
+
+
+def costs(operator: str, aggregations: Sequence[Aggregation]) -> Iterator[str]:
+    """Of each aggregate that costs more than a number per key, what it costs."""
+    for aggregation in aggregations:
+        where = f"Operator {operator!r}, column {aggregation.name!r}"
+        for aggregate in decompose(where, aggregation.expression).aggregates:
+            if aggregate.cost is not None:
+                yield f"{where}: {aggregation.expression} {aggregate.cost}"
 
 
 @dataclass(frozen=True)

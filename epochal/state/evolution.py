@@ -98,6 +98,12 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             "rows that are there lie by it. Keep the scope, or give the state a new name."
         )
         return
+    if old.windows != new.windows:
+        yield (
+            f"State table {new.id!r}: its windows cannot become {_windows(new)} from {_windows(old)}: those that are "
+            "open lie by them. Keep the windows, or give the operator a new name, under which it begins anew."
+        )
+        return
     if (old.key, old.sub_key) != (new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
@@ -110,6 +116,16 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             f"State table {new.id!r}: {old.kind.value} state cannot become {new.kind.value} state. "
             "Give the state a new name."
         )
+
+
+def _windows(table: StateTable) -> str:
+    """``tumbling (size 1 hour), allowed_lateness 5 minutes``."""
+    if table.windows is None:
+        return "none"
+    said = dict(table.windows)
+    window = dict(said.pop("window"))
+    kind, lengths = window.pop("kind"), ", ".join(f"{name} {value}" for name, value in window.items())
+    return ", ".join([f"{kind} ({lengths})", *(f"{name} {value}" for name, value in said.items())])
 
 
 def _lost(what: str, consent: str) -> str:

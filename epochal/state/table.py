@@ -163,13 +163,15 @@ class StateTable(BaseModel):
     shown: tuple[Quotient | Shown, ...] = ()
     """What look-ups compute from the value columns; not stored."""
     expires: Expiry | None = None
+    windows: dict[str, Any] | None = None
+    """Of which windows its rows are, as JSON: those that are open lie by them."""
     queryable: bool = True
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        usual = {"scope": StateScope.KEYED, "time": None, "expires": None}
+        usual = {"scope": StateScope.KEYED, "time": None, "expires": None, "windows": None}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     @model_validator(mode="after")

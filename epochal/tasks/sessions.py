@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from epochal.contracts.conditions import BEGINNING, END
+
 Integers = npt.NDArray[np.int64]
 
 
@@ -41,12 +43,16 @@ class MergedSessions:
     of_stored: Integers
 
 
-def merged_sessions(new: Sessions, stored: Sessions) -> MergedSessions:
-    """Merge ``new`` with the ``stored`` sessions of the same keys, both in any order.
+def late_before(gap: int, late: int, allowed_lateness: int = 0) -> int:
+    """The time before which a row is late: it would be a session by itself that closed before ``late``.
 
-    A row is late to what it came to, not to itself: where ``changed.ends[of_new] + allowed_lateness`` is at most the
-    late watermark. So one that joins a session that is still open is not late, however old it is.
+    A session closes ``allowed_lateness`` after its end. ``BEGINNING`` and ``END`` stay what they are.
     """
+    return late if late in (BEGINNING, END) else late - allowed_lateness - gap + 1
+
+
+def merged_sessions(new: Sessions, stored: Sessions) -> MergedSessions:
+    """Merge ``new`` with the ``stored`` sessions of the same keys, both in any order."""
     count = len(new.keys)
     keys = np.concatenate([new.keys, stored.keys])
     starts, ends = np.concatenate([new.starts, stored.starts]), np.concatenate([new.ends, stored.ends])

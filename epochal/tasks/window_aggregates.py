@@ -7,7 +7,6 @@ whose windows all close in the epoch in which its rows came is never written.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -19,14 +18,14 @@ import pyarrow.compute as pc
 from epochal.aggregates.plan import AggregationPlan
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
-from epochal.errors import EpochalError
 from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
 from epochal.tasks.operator import Subtask
-from epochal.tasks.reporting import author_error
+from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.runs import Runs, reduced
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import (
@@ -107,6 +106,7 @@ class _Epoch:
     def __init__(self, work: WindowAggregateWork, subtask: Subtask) -> None:
         self._work = work
         self._subtask = subtask
+        self._author = AuthorCall(lambda: f"Operator {subtask.operator!r}, merging")
         windows, lateness, marks = work.windows, work.allowed_lateness, subtask.watermarks
         self._after = closed_until(windows, marks.late, lateness)
         """Windows that end at most there had closed before."""
@@ -189,18 +189,15 @@ class _Epoch:
                 yield new.take(np.zeros(0, np.int64)).and_(self._without(rows.select(self._schema.names), again))
             return
         new_groups = column_of(new.rows, KEY_GROUP).to_numpy(zero_copy_only=False)
-        first, count = 0, 1
-        while first < len(self._groups):
-            block = np.array(self._groups[first : first + count])
+        blocks = KeyBlocks(self._groups, self._work.batch_rows)
+        for block in blocks:
             found = list(self._access.due(block, self._since, self._until, self._work.batch_rows))
-            panes = new.take(np.isin(new_groups, block))
+            panes = new.take(of_groups(new_groups, block))
             if found:
                 stored = pa.concat_tables(found).select(self._schema.names).combine_chunks()
                 panes = panes.and_(self._without(stored, again))
+            blocks.held = len(panes.starts)
             yield panes
-            first += count
-            # As many key groups as have about as many rows as are to be held at a time.
-            count = max(1, min(4 * count, count * self._work.batch_rows // max(1, len(panes.starts))))
 
     def _of_blocks(self, new: _Panes) -> Iterator[_Panes]:
         """``new``, a part of the key groups at a time."""
@@ -212,7 +209,7 @@ class _Epoch:
             return
         groups = column_of(new.rows, KEY_GROUP).to_numpy(zero_copy_only=False)
         for block in np.array_split(np.array(self._groups), min(parts, len(self._groups))):
-            yield new.take(np.isin(groups, block))
+            yield new.take(of_groups(groups, block))
 
     def _without(self, rows: pa.Table, keys: pa.BinaryArray) -> pa.Table:
         if not len(keys):
@@ -232,7 +229,7 @@ class _Epoch:
         begins = np.cumsum(counts) - counts
         rows, step = expanded(counts[ranks])
         times, time_ranks = np.unique(times[begins[ranks[rows]] + step], return_inverse=True)
-        numbers = _numbers(panes.rows.select(table.owner_schema.names))
+        numbers = key_numbers(panes.rows.select(table.owner_schema.names))
         codes, firsts = np.unique(numbers[rows] * len(times) + time_ranks, return_index=True)
         own = numbers * len(times) + np.searchsorted(times, panes.starts)
         others = firsts[~np.isin(codes, own)]
@@ -256,7 +253,7 @@ class _Epoch:
             found = alone(windows, panes.starts)
             yield from self._output(rows, rows.select(self._partials), found)
             return
-        keys = _numbers(rows.select(self._work.table.owner_schema.names))
+        keys = key_numbers(rows.select(self._work.table.owner_schema.names))
         order = np.lexsort((panes.starts, keys))
         rows = rows.take(pa.array(order)).combine_chunks()
         found = occupied(windows, keys[order], panes.starts[order], self._after, until)
@@ -271,30 +268,14 @@ class _Epoch:
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         columns |= {WINDOW_START: timestamps(windows.starts), WINDOW_END: timestamps(windows.ends)}
         columns |= dict(zip(partials.column_names, partials.columns, strict=True))
-        with self._author():
+        with self._author:
             computed = self._work.plan.compute(partials.combine_chunks())
         columns |= {column.name: array for column, array in zip(self._work.plan.computed, computed, strict=True)}
         yield from pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema).to_batches()
 
     def _merge(self, found: np.ndarray, old: pa.Table, new: pa.Table) -> pa.Table:
-        with self._author():
+        with self._author:
             return self._work.plan.merge(found, old, new)
 
     def _merge_all(self, one: pa.Table, other: pa.Table) -> pa.Table:
         return self._merge(np.ones(one.num_rows, np.bool_), one, other).combine_chunks()
-
-    @contextmanager
-    def _author(self) -> Iterator[None]:
-        try:
-            yield
-        except EpochalError:
-            raise
-        except Exception as error:
-            raise author_error(f"Operator {self._subtask.operator!r}, merging", error) from error
-
-
-def _numbers(keys: pa.Table) -> Integers:
-    """Equal numbers for equal keys, from 0."""
-    one = column_of(keys, keys.column_names[0]) if keys.num_columns == 1 else KeyCodec(keys.schema).encode_array(keys)
-    numbers: Integers = pc.dictionary_encode(one, null_encoding="encode").indices.to_numpy().astype(np.int64)
-    return numbers

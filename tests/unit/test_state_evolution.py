@@ -11,7 +11,10 @@ import pytest
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.ddl import parse_columns
 from epochal.declarations.state import ListState
+from epochal.declarations.windowing import windowing
+from epochal.declarations.windows import SessionWindows, Windows, session, sliding, tumbling
 from epochal.errors import FileCorrupt, SchemaError
+from epochal.operators.windowed import pane_table, session_tables
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare, widens
@@ -46,6 +49,27 @@ def test_a_scope_stays() -> None:
     assert problems(before, before) == ""
     assert "'delays.kept': operator state cannot become union state" in problems(before, united.table("delays", ()))
     assert "'delays.kept': operator state cannot become keyed state" in problems(before, keyed.table("delays", key))
+
+
+def test_windows_stay() -> None:
+    def by_pane(windows: Windows, allowed_lateness: str = "0 seconds") -> StateTable:
+        declared = windowing(windows, allowed_lateness, "final")
+        if isinstance(windows, SessionWindows):
+            return session_tables(table("flights bigint"), declared)[0]
+        return pane_table(table("flights bigint"), windows, declared)
+
+    hours = by_pane(tumbling("1 hour"))
+    assert problems(hours, by_pane(tumbling("60 minutes"))) == ""
+    assert "its windows cannot become tumbling (size 2 hours) from tumbling (size 1 hour): those that are open" in (
+        problems(hours, by_pane(tumbling("2 hours")))
+    )
+    sliding_hours = by_pane(sliding("1 hour", "5 minutes"))
+    assert "become sliding (size 1 hour, slide 5 minutes) from tumbling" in problems(hours, sliding_hours)
+    assert "become session (gap 1 hour) from tumbling" in problems(hours, by_pane(session("1 hour")))
+    assert "become tumbling (size 1 hour), allowed_lateness 5 minutes from" in (
+        problems(hours, by_pane(tumbling("1 hour"), "5 minutes"))
+    )
+    assert "become none from tumbling" in problems(hours, table("flights bigint"))
 
 
 def test_columns_may_be_added_widened_and_dropped_with_consent() -> None:

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from epochal.aggregates.built_in import BUILT_IN
-from epochal.aggregates.plan import AggregationPlan, Part
-from epochal.contracts.conditions import BEGINNING, END, Watermarks
+from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import DAY, HOUR, MINUTE
 from epochal.declarations.windowing import Windowing, windowing
 from epochal.declarations.windows import GridWindows, cumulative, sliding, tumbling
 from epochal.operators.windowed import WINDOW, pane_table
-from epochal.state.table import Column, StateKind, StateTable
 from epochal.tasks.window_aggregates import WindowAggregateWork
 from epochal.tasks.windows import assigned, late_before, pane_starts, timestamps
-
-KEY = (Column(name="route", type="string"), Column(name="number", type="int"))
-VALUE = {"flights": "bigint", "total": "bigint", "worst": "int"}
-PARTIALS = tuple(Column(name=name, type=type) for name, type in VALUE.items())
-TABLE = StateTable(id="operator", operator="operator", kind=StateKind.AGGREGATE, key=KEY, value=PARTIALS)
-PLAN = AggregationPlan(
-    operator="operator",
-    table=TABLE,
-    parts=tuple(
-        Part(column=name, aggregate=aggregate, partials=aggregate.partials(), state_columns=(name,))
-        for name, aggregate in {
-            "flights": BUILT_IN["count"]("*"),
-            "total": BUILT_IN["sum"]("delay"),
-            "worst": BUILT_IN["max"]("delay"),
-        }.items()
-    ),
-    columns=(),
+from tests.unit.tasks.window_events import (
+    KEY,
+    PARTIALS,
+    PLAN,
+    START,
+    TABLE,
+    VALUE,
+    Event,
+    Window,
+    epochs,
+    events,
+    shown,
+    summary,
 )
-START = 1_711_800_000_000_000  # 2024-03-30: the clocks of Berlin go forward on the next day
+
 WINDOWS = {
     "tumbling": (tumbling("1 hour"), MINUTE),
     "tumbling by six": (tumbling("1 day", offset="6 hours"), HOUR),
@@ -51,10 +42,6 @@ WINDOWS = {
     "cumulative": (cumulative("1 hour", "10 minutes"), MINUTE),
     "so far this week": (cumulative("1 week", "1 day", zone="Europe/Berlin"), 2 * HOUR),
 }
-
-Event = tuple[tuple[str | None, int], int, int]
-"""Key, event time, delay."""
-Window = tuple[tuple[str | None, int], int, int]
 
 
 @dataclass
@@ -85,30 +72,6 @@ class Loop:
         return {window: summary(self.open.pop(window)) for window in closing}, updates, late
 
 
-def summary(values: list[int]) -> tuple[int, int, int]:
-    return len(values), sum(values), max(values)
-
-
-def events(choose: random.Random, unit: int, count: int = 120, spread: int = 40) -> list[Event]:
-    """Rows over about five times 60 units, which come up to ``spread`` units late; some later than that."""
-    times = [START + choose.randrange(300 * unit) for _ in range(count)]
-    order = sorted(times, key=lambda time: time + choose.randrange(spread * unit) * choose.choice([1, 1, 1, 4]))
-    keys = [None, "JFK", "LAX", "\x00", ""]
-    return [((choose.choice(keys), choose.randrange(2)), time, choose.randrange(-9, 90)) for time in order]
-
-
-def epochs(choose: random.Random, rows: list[Event], delay: int) -> Iterator[tuple[list[Event], Watermarks]]:
-    """The rows cut anywhere, each epoch with the watermarks that the rows before it give; the last one ends all."""
-    cuts = [0, *sorted(choose.choices(range(len(rows) + 1), k=choose.randrange(1, 9))), len(rows)]
-    late = fire = latest = BEGINNING
-    for first, end in pairwise(cuts):
-        late, fire = fire, max(fire, latest - delay) if latest > BEGINNING else fire
-        yield rows[first:end], Watermarks(late=late, fire=fire)
-        latest = max([latest, *(time for _, time, _ in rows[first:end])])
-    yield [], Watermarks(late=fire, fire=max(fire, latest - delay))
-    yield [], Watermarks(late=max(fire, latest - delay), fire=END)
-
-
 def partials(windows: GridWindows, rows: list[Event], time: str) -> list[dict[str, Any]]:
     """What Spark makes of an epoch's rows: one for each key and pane."""
     by_pane: dict[Any, list[int]] = {}
@@ -134,16 +97,6 @@ def operator(make_operator: Any, declared: Windowing, **more: Any) -> Any:
     output = pa.schema([column.to_arrow() for column in (*KEY, *WINDOW, *PARTIALS)])
     work = WindowAggregateWork(PLAN, table, windows, declared.allowed_lateness, declared.emit, more.pop("rows", 8))
     return make_operator(work, KEY, row, output, tables=(table,), **more)
-
-
-def shown(output: list[dict[str, Any]]) -> dict[Window, Any]:
-    found: dict[Window, Any] = {}
-    for row in output:
-        start, end = (pa.scalar(row[name], pa.timestamp("us", "UTC")).value for name in ("window_start", "window_end"))
-        window = ((row["route"], row["number"]), start, end)
-        assert window not in found, "a window went out twice in an epoch"
-        found[window] = tuple(row[name] for name in VALUE)
-    return found
 
 
 @pytest.mark.parametrize("emit", ["final", "updates"])

@@ -1,0 +1,130 @@
+"""T2 of aggregates over sessions: any order of rows, cuts and watermarks give what a loop over intervals gives."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from epochal.contracts.conditions import Watermarks
+from epochal.declarations.intervals import HOUR, MINUTE
+from epochal.declarations.windowing import windowing
+from epochal.declarations.windows import session
+from epochal.operators.windowed import WINDOW, session_tables
+from epochal.tasks.session_aggregates import SessionAggregateWork
+from epochal.tasks.sessions import late_before
+from epochal.tasks.windows import timestamps
+from tests.unit.tasks.window_events import (
+    KEY,
+    PARTIALS,
+    PLAN,
+    START,
+    TABLE,
+    VALUE,
+    Event,
+    Window,
+    epochs,
+    events,
+    shown,
+    summary,
+)
+
+GAP = 20 * MINUTE
+
+
+@dataclass
+class Loop:
+    """Sessions as their definition has them: intervals of rows, joined where they touch."""
+
+    lateness: int
+    open: dict[Window, list[int]] = field(default_factory=dict)
+
+    def epoch(self, rows: list[Event], marks: Watermarks) -> dict[Window, Any]:
+        """The sessions that close."""
+        for key, time, value in rows:
+            start, end, values = time, time + GAP, [value]
+            for other in [w for w in self.open if w[0] == key and w[1] <= end and start <= w[2]]:
+                start, end = min(start, other[1]), max(end, other[2])
+                values += self.open.pop(other)
+            self.open[key, start, end] = values
+        closing = [window for window in self.open if window[2] + self.lateness <= marks.fire]
+        return {window: summary(self.open.pop(window)) for window in closing}
+
+
+def partials(rows: list[Event]) -> list[dict[str, Any]]:
+    by_time: dict[Any, list[int]] = {}
+    for key, at, value in rows:
+        by_time.setdefault((key, at), []).append(value)
+    return [
+        {
+            "route": key[0],
+            "number": key[1],
+            "window_start": timestamps(np.array([at]))[0].as_py(),
+            **dict(zip(VALUE, summary(values), strict=True)),
+        }
+        for (key, at), values in by_time.items()
+    ]
+
+
+def operator(make_operator: Any, lateness: int, rows: int = 8, **more: Any) -> Any:
+    declared = replace(windowing(session("20 minutes"), "0 seconds", "final"), allowed_lateness=lateness)
+    tables = session_tables(TABLE, declared)
+    row = pa.schema([column.to_arrow() for column in (*KEY, WINDOW[0], *PARTIALS)])
+    output = pa.schema([column.to_arrow() for column in (*KEY, *WINDOW, *PARTIALS)])
+    work = SessionAggregateWork(PLAN, *tables, GAP, lateness, rows)
+    return make_operator(work, KEY, row, output, tables=tables, **more)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(make_operator: Any, number: int, run_seed: int) -> None:
+    choose = random.Random(f"{number} {run_seed}")
+    lateness, kind = choose.choice([0, 7 * MINUTE]), choose.choice(["heap", "lmdb"])
+    run = operator(make_operator, lateness, choose.choice([1, 8, 1000]), kind=kind, parallelism=2)
+    loop = Loop(lateness)
+    for rows, marks in epochs(choose, events(choose, MINUTE), delay=40 * MINUTE):
+        bound = late_before(GAP, marks.late, lateness)
+        timely = [row for row in rows if row[1] >= bound]
+        run.watermarks = marks
+        slice = partials(timely)
+        if choose.random() < 0.2:
+            run.attempt(slice)
+        assert shown(run.run(slice)) == loop.epoch(timely, marks)
+        waiting = [due.event for due in run.dues]
+        ends = [end + lateness for _, _, end in loop.open]
+        assert bool(waiting) == bool(ends)
+        # An entry may be earlier than what it is for; an epoch at its time puts it right.
+        assert not ends or marks.fire < min(waiting) <= min(ends)
+    assert not loop.open
+
+
+def test_a_row_between_two_sessions_makes_them_one(make_operator: Any) -> None:
+    run = operator(make_operator, 0, parallelism=1)
+    key = ("JFK", 1)
+    run.watermarks = Watermarks()
+    run.run(partials([(key, START, 1), (key, START + 30 * MINUTE, 2)]))
+    (sessions, _) = run.tables
+    assert len(run.state(sessions)) == 2
+    run.run(partials([(key, START + 15 * MINUTE, 4)]))
+    assert list(run.state(sessions).values()) == [(timestamps(np.array([START + 50 * MINUTE]))[0].as_py(), 3, 7, 4)]
+    run.watermarks = Watermarks(fire=START + HOUR)
+    assert shown(run.run([])) == {(key, START, START + 50 * MINUTE): (3, 7, 4)}
+    run.watermarks = Watermarks(late=START + HOUR, fire=START + 2 * HOUR)
+    assert run.run([]) == [] and run.dues == []
+
+
+def test_rows_that_make_a_session_longer_write_no_entries(make_operator: Any) -> None:
+    run = operator(make_operator, 0, parallelism=1)
+    for number in range(5):
+        run.watermarks = Watermarks()
+        run.run(partials([(("JFK", 1), START + number * 10 * MINUTE, 1)]))
+    (_, entries) = run.tables
+    assert len(run.state(entries)) == 1
+    # The entry is due; the session is not over.
+    run.watermarks = Watermarks(fire=START + 30 * MINUTE)
+    assert run.run([]) == []
+    assert len(run.state(entries)) == 2
+    assert [due.event for due in run.dues] == [START + HOUR]
