@@ -15,6 +15,7 @@ from epochal.backends.catch_up import Step, steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.identity import cache_identity
+from epochal.backends.pruning import Pruning, is_due, prunings
 from epochal.backends.sorted_keys import SortedKeys
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
@@ -60,6 +61,9 @@ class HeapBackend(DeltaBackend):
                     partition = cache.pop(group)  # a failure half-way must not leave it behind
                     partition.apply(step, group)
                     cache[group] = partition
+            for id, pruning in prunings(scope).items():
+                for group in behind:
+                    cache[group].tables[id].prune(pruning)
 
 
 class HeapView(EncodedView):
@@ -93,16 +97,20 @@ class _Rows:
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
         self._order: SortedKeys | None = None
+        self._left = 0
+        """Rows that the last look for what has expired left."""
 
     def copy(self) -> _Rows:
         other = _Rows()
         other.values = dict(self.values)
         other._order = None if self._order is None else self._order.copy()
+        other._left = self._left
         return other
 
     def clear(self) -> None:
         self.values.clear()
         self._order = None
+        self._left = 0
 
     def apply(self, keys: list[bytes], values: list[bytes | None]) -> None:
         if self._order is not None:
@@ -111,6 +119,17 @@ class _Rows:
         self.values.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # what is None goes at once
         for key in deleted:
             del self.values[key]
+
+    def prune(self, pruning: Pruning) -> None:
+        if pruning.before is not None:
+            keys = list(self.ranges([None], [pruning.before], None).keys)
+            if keys:
+                self.apply(keys, [None] * len(keys))
+        elif is_due(len(self.values), self._left):
+            expired = pruning.gone(list(self.values.values()))
+            keys = [key for key, is_gone in zip(self.values, expired, strict=True) if is_gone]
+            self.apply(keys, [None] * len(keys))
+            self._left = len(self.values)
 
     def ranges(self, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
         if self._order is None:

@@ -19,6 +19,7 @@ from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.identity import cache_identity
 from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read, throw_away
+from epochal.backends.pruning import prunings
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError
@@ -73,6 +74,10 @@ class LmdbBackend(DeltaBackend):
                 group: environment for group, environment in behind.items() if environment.apply(step, group, mark)
             }
             mark = step.key
+        by_table = prunings(scope)
+        if by_table:
+            for environment in behind.values():
+                environment.prune(by_table, mark)
 
 
 class LmdbView(EncodedView):

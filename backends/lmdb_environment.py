@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -21,13 +21,15 @@ import lmdb
 from epochal.backends.catch_up import Step
 from epochal.backends.encoded_view import Bound, FoundRows
 from epochal.backends.lmdb_long_keys import KEPT, any_long, is_long, joined, shortened, split
+from epochal.backends.pruning import Pruning, is_due
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import end_of_prefix
 from epochal.errors import SnapshotError, StorageFull
 
 FIRST_MAP_BYTES = 1 << 30
 """Of address space, not of disk or memory; doubled when it is full."""
-_MARK = b"mark"
+_MARK, _LEFT = b"mark", b"rows left in "
+_PRUNED_AT_ONCE = 16_384
 _LOCK_BYTES = 3 * 4096
 """Enough for 126 readers."""
 _DAMAGED = (
@@ -75,14 +77,14 @@ class Environment:
 
     def apply(self, step: Step, group: int, before: EpochKey | None) -> bool:
         """Take one step, unless the mark is no longer ``before``: then another worker was here, and it is ``False``."""
-        while True:
-            with self.errors():
-                try:
-                    return self._apply(step, group, before)
-                except lmdb.MapFullError:
-                    self._resize(2 * int(self._environment.info()["map_size"]))
-                except lmdb.MapResizedError:
-                    self._resize(0)
+        return self._with_room(lambda: self._apply(step, group, before))
+
+    def prune(self, by_table: Mapping[str, Pruning], at: EpochKey | None) -> bool:
+        """Delete what is gone ``at`` the mark; ``False``, and nothing is done, when that is no longer the mark."""
+        with self.errors(), self._environment.begin() as transaction:
+            if not any(self._is_due(transaction, *item) for item in by_table.items()):
+                return True
+        return self._with_room(lambda: self._prune(by_table, at))
 
     def close(self) -> None:
         """Unless it is being read: then it closes with its last view."""
@@ -118,6 +120,7 @@ class Environment:
             for table, database in self._databases.items():
                 if step.afresh:
                     transaction.drop(database, delete=False)
+                    transaction.delete(_LEFT + table.encode())
                 for keys, values in step.of_group(table, group):
                     _write(transaction, database, keys, values)
             if step.key is None:
@@ -125,6 +128,38 @@ class Environment:
             else:
                 transaction.put(_MARK, f"{step.key.epoch} {step.key.branch}".encode())
         return True
+
+    def _prune(self, by_table: Mapping[str, Pruning], at: EpochKey | None) -> bool:
+        with self._environment.begin(write=True) as transaction:
+            if _decode_mark(transaction.get(_MARK)) != at:
+                return False
+            for table, pruning in by_table.items():
+                database = self._databases[table]
+                if pruning.before is not None:
+                    _delete_before(transaction, database, pruning.before)
+                    continue
+                if self._is_due(transaction, table, pruning):
+                    _delete_gone(transaction, database, pruning)
+                    transaction.put(_LEFT + table.encode(), b"%d" % transaction.stat(database)["entries"])
+        return True
+
+    def _is_due(self, transaction: lmdb.Transaction, table: str, pruning: Pruning) -> bool:
+        database = self._databases[table]
+        if pruning.before is None:
+            rows, left = transaction.stat(database)["entries"], transaction.get(_LEFT + table.encode())
+            return is_due(rows, int(left or 0))
+        with transaction.cursor(database) as cursor:
+            return bool(cursor.first() and bytes(cursor.key()) < pruning.before)
+
+    def _with_room(self, write: Callable[[], bool]) -> bool:
+        while True:
+            with self.errors():
+                try:
+                    return write()
+                except lmdb.MapFullError:
+                    self._resize(2 * int(self._environment.info()["map_size"]))
+                except lmdb.MapResizedError:
+                    self._resize(0)
 
     def _resize(self, map_bytes: int) -> None:
         if self.open_reads:  # LMDB would move the map away under them
@@ -214,6 +249,26 @@ def _read_range(
         keys[first:], values[first:] = [key for key, _ in rows], [value for _, value in rows]
     if most is not None:
         del keys[most:], values[most:]
+
+
+def _delete_before(transaction: lmdb.Transaction, database: Any, end: bytes) -> None:
+    """Whole keys below ``end``: it is shorter than what is kept of a long one."""
+    with transaction.cursor(database) as cursor:
+        there = cursor.first()
+        while there and bytes(cursor.key()) < end:
+            there = cursor.delete()
+
+
+def _delete_gone(transaction: lmdb.Transaction, database: Any, pruning: Pruning) -> None:
+    with transaction.cursor(database) as cursor:
+        rows = iter(cursor)
+        found: list[bytes] = []
+        while chunk := list(islice(rows, _PRUNED_AT_ONCE)):
+            keys = [bytes(key) for key, _ in chunk]
+            values = [split(bytes(value))[1] if is_long(bytes(key)) else bytes(value) for key, value in chunk]
+            found += [key for key, is_gone in zip(keys, pruning.gone(values), strict=True) if is_gone]
+    for key in found:
+        transaction.delete(key, db=database)
 
 
 def throw_away(folder: Path) -> None:

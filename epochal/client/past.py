@@ -28,7 +28,8 @@ class Scan(Answer):
 
 
 class KeyChange(Answer):
-    """One change of one full key; ``old`` and ``new`` are ``None`` where there was no row. ``at``: committed then."""
+    """One change of one full key; ``old`` and ``new`` are ``None`` where there was no row. ``at``: committed then.
+    ``expired``: nobody deleted the row, its time to live is over."""
 
     branch: str
     epoch: int
@@ -37,6 +38,7 @@ class KeyChange(Answer):
     key: dict[str, Any]
     old: dict[str, Any] | None = None
     new: dict[str, Any] | None = None
+    expired: bool = False
 
 
 class KeyHistory(Answer):
@@ -104,6 +106,7 @@ class TableDiff(Answer):
     added: int | None = None
     changed: int | None = None
     deleted: int | None = None
+    expired: int | None = None
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     note: str | None = None
@@ -141,7 +144,7 @@ class SnapshotDiff(Answer):
 
 
 class DiffRow(Answer):
-    kind: Literal["added", "changed", "deleted"]
+    kind: Literal["added", "changed", "deleted", "expired"]
     key: dict[str, Any]
     old: dict[str, Any] | None = None
     new: dict[str, Any] | None = None

@@ -88,6 +88,10 @@ GROUP = Column(name="_group", type="int")
 """The key of a state table without a key of its own: the row's key group, which with the sub-key is its address."""
 
 
+TOUCHED = Column(name="_touched", type="timestamp")
+"""The value column of a state with a time to live: when the row was last refreshed, which it expires by."""
+
+
 class Quotient(BaseModel):
     """A column that look-ups show beside the kept ones: an average is kept as sum and count, people want the average.
 

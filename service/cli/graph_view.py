@@ -70,10 +70,10 @@ def _state(table: StateTable) -> Text:
 
     computed = [Column(name=column.name, type=column.type) for column in table.shown]
     kind = table.kind.value if table.scope.has_key else f"{table.scope.value} {table.kind.value}"
-    visible = [*(column for column in table.value if column.name not in table.partials), *computed]
+    visible = [*(column for column in table.visible if column.name not in table.partials), *computed]
     return Text.assemble(
         ("state ", "yellow"),
         (table.id, "bold yellow"),
         f"  {kind}: " if table.queryable else f"  {kind}, not queryable: ",
-        (f"{listed(table.full_key)} → {listed(visible)}", "dim"),
+        (f"{listed(table.address)} → {listed(visible)}", "dim"),
     )

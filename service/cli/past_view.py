@@ -14,7 +14,7 @@ from epochal.client.past import Blame, DiffRow, KeyChange, KeyHistory, Scan, Sna
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
 
-_KINDS = {"added": "green", "changed": "yellow", "deleted": "red"}
+_KINDS = {"added": "green", "changed": "yellow", "deleted": "red", "expired": "dim"}
 Values = Mapping[str, Any]
 
 
@@ -40,7 +40,7 @@ def blame_view(blame: Blame) -> RenderableType:
     rows = {
         "changed": f"epoch {change.epoch} of {change.branch}",
         "when": f"{change.at:%Y-%m-%d %H:%M:%S} UTC, {words.age(change.at)}",
-        "what": difference(change.old, change.new),
+        "what": difference(change.old, change.new, change.expired),
         "code": f"{version}{blame.filename or ''} {words.code(blame.artifact)}",
         "parameters": words.values(blame.parameters),
         "took effect": ", ".join(change.kind for change in blame.changes),
@@ -92,10 +92,16 @@ def diff_view(diff: SnapshotDiff) -> RenderableType:
         Column("added", numeric=True),
         Column("changed", numeric=True),
         Column("deleted", numeric=True),
+        Column("expired", numeric=True),
         Column("", flexible=True),
     )
     for item in diff.tables:
-        counts = (words.count(item.added), words.count(item.changed), words.count(item.deleted))
+        counts = (
+            words.count(item.added),
+            words.count(item.changed),
+            words.count(item.deleted),
+            words.count(item.expired),
+        )
         table.add(Text(item.table, style="bold"), *counts, Text(item.note or "", style="dim"))
     return Group(grid, Text(), table)
 
@@ -106,15 +112,15 @@ def diff_rows_view(rows: Sequence[DiffRow]) -> RenderableType:
     table = Listing(Column(""), Column("key"), Column("values", flexible=True, folds=True))
     for row in rows:
         key = Text(", ".join(map(text_of, row.key.values())), style="bold")
-        table.add(Text(row.kind, style=_KINDS[row.kind]), key, difference(row.old, row.new))
+        table.add(Text(row.kind, style=_KINDS[row.kind]), key, difference(row.old, row.new, row.kind == "expired"))
     return table
 
 
-def difference(old: Values | None, new: Values | None) -> str:
+def difference(old: Values | None, new: Values | None, expired: bool = False) -> str:
     """``flights 1 → 2``; all values of a row that has come or gone."""
     if old is None or new is None:
         return ", ".join(f"{name}={text_of(value)}" for name, value in (new or old or {}).items()) + (
-            "" if new is not None else " (deleted)"
+            "" if new is not None else " (expired)" if expired else " (deleted)"
         )
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name} {text_of(old.get(name))} → {text_of(new.get(name))}" for name in names)
@@ -139,7 +145,13 @@ def _changes(items: Sequence[KeyChange], names_keys: bool) -> Listing:
     for item in items:
         key = [Text(", ".join(map(text_of, item.key.values())))] if names_keys else []
         when = Text(f"{item.at:%Y-%m-%d %H:%M:%S}", style="dim")
-        table.add(Text(str(item.epoch), style="bold"), when, item.application, *key, difference(item.old, item.new))
+        table.add(
+            Text(str(item.epoch), style="bold"),
+            when,
+            item.application,
+            *key,
+            difference(item.old, item.new, item.expired),
+        )
     return table
 
 

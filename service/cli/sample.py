@@ -77,7 +77,7 @@ def sample_view(sample: Sample, rows: int) -> RenderableType:
 
 
 def _as_shown(table: StateTable, rows: pa.Table) -> pa.Table:
-    visible = rows.drop_columns([name for name in rows.column_names if name in table.partials])
+    visible = rows.drop_columns([name for name in rows.column_names if name in table.partials | table.hidden])
     for column in table.shown:
         visible = visible.append_column(column.name, column.over(rows))
     return visible

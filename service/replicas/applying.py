@@ -12,9 +12,10 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, StorageFull
 from epochal.service.replicas.changes import EncodedRows, RowEncoder, manifests_between
+from epochal.service.replicas.expiring import ExpiryIndex, row_times
 from epochal.service.replicas.replica import Replica
 from epochal.snapshots.base_reading import read_base
-from epochal.snapshots.lineage import declares, read_chains
+from epochal.snapshots.lineage import clock_of, declares, read_chains
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
@@ -52,8 +53,18 @@ class _Writer:
         self._store = store
         self._table = table
         self._encoder = RowEncoder(table)
+        times = row_times(table)
+        self._expiry = None if times is None else ExpiryIndex(replica, transaction, times)
 
     def bring(self, mark: EpochKey | None, head: ManifestReference, anew: bool) -> str:
+        how = self._apply(mark, head, anew)
+        if self._expiry is not None:
+            horizon = self._table.horizon(clock_of(self._store.read_manifest(head), self._table.id))
+            if horizon is not None:
+                self._expiry.drop_gone(horizon)
+        return how
+
+    def _apply(self, mark: EpochKey | None, head: ManifestReference, anew: bool) -> str:
         manifests = None if mark is None or anew else manifests_between(self._store, head, mark)
         if manifests is None or not all(declares(manifest, self._table.id) for manifest in manifests):
             self._build(head)
@@ -71,6 +82,8 @@ class _Writer:
     def _build(self, head: ManifestReference) -> None:
         self._transaction.drop(self._replica.rows, delete=False)
         self._transaction.drop(self._replica.long_rows, delete=False)
+        if self._expiry is not None:
+            self._expiry.clear()
         chain = read_chains(self._store, head, [self._table.id])[self._table.id]
         for base in chain.bases:
             self._write(self._encoder.rows(read_base(self._store, self._table, base)))
@@ -81,6 +94,8 @@ class _Writer:
     def _write(self, rows: EncodedRows) -> None:
         with self._transaction.cursor(self._replica.rows) as cursor:
             for chunk in rows.puts():
+                if self._expiry is not None:
+                    self._expiry.note(chunk)
                 if any_long(key for key, _ in chunk):
                     self._put_long([(key, value) for key, value in chunk if is_long(key)])
                     chunk = [(key, value) for key, value in chunk if not is_long(key)]

@@ -78,7 +78,7 @@ class RowEncoder:
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
-        self._keys = KeyCodec(table.key_schema)
+        self._keys = KeyCodec(table.address_schema)
         self._values = RowCodec(table.value_schema)
 
     def delta(self, store: SnapshotStore, delta: DeltaFile) -> EncodedRows:

@@ -52,6 +52,7 @@ class Replica:
         self.about = environment.open_db(b"about")
         self.rows = environment.open_db(b"rows")
         self.long_rows = environment.open_db(b"long")
+        self.times = environment.open_db(b"times")
         self._mark: tuple[bytes, EpochKey] = (b"", EpochKey("", 0))
 
     @classmethod
@@ -69,7 +70,7 @@ class Replica:
     @classmethod
     def _checked(cls, directory: Path) -> Replica:
         # No sync: a replica is a copy, and one that a power failure broke is built again.
-        environment = lmdb.open(str(directory), map_size=_MAP_BYTES, max_dbs=3, sync=False, max_readers=1024)
+        environment = lmdb.open(str(directory), map_size=_MAP_BYTES, max_dbs=4, sync=False, max_readers=1024)
         try:
             _check_length(directory, environment)
             replica = cls(directory, environment)

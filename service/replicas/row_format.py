@@ -29,17 +29,17 @@ class RowFormat:
 
     def __init__(self, table: StateTable) -> None:
         self.table = table
-        self._keys = KeyCodec(table.key_schema)
+        self._keys = KeyCodec(table.address_schema)
         self._implied = table.implied
         self._values = RowCodec(table.value_schema)
-        self._key_names = [column.name for column in table.full_key]
-        self._value_names = [column.name for column in table.value]
-        self._converted = [(column.name, column.type) for column in table.value if column.type not in _AS_JSON]
-        self._plain_text = all(column.type == "string" for column in table.full_key)
-        self._takes_fast_keys = all(column.type in _AS_JSON for column in table.full_key)
+        self._key_names = [column.name for column in table.address]
+        self._value_names = [column.name for column in table.visible]
+        self._converted = [(column.name, column.type) for column in table.visible if column.type not in _AS_JSON]
+        self._plain_text = all(column.type == "string" for column in table.address)
+        self._takes_fast_keys = all(column.type in _AS_JSON for column in table.address)
 
     def path_key(self, path: str) -> tuple[Any, ...]:
-        """The key in a URL path, percent-encoded: the full key, or of list and map state the operator's key alone.
+        """The key in a URL path, percent-encoded: the address, or, where a key has several rows, the operator's alone.
 
         Of broadcast state, the sub-key alone.
         """
@@ -47,10 +47,10 @@ class RowFormat:
             parts = path.split(",")
             if len(parts) == len(self._key_names):
                 return tuple(parts)
-        columns = self.table.full_key
+        columns = self.table.address
         if self._implied and path.count(",") + 1 == len(self.table.sub_key):
             return (*self._implied.values(), *key_from_path(path, self.table.sub_key))
-        if self.table.sub_key and path.count(",") + 1 == len(self.table.key):
+        if self.table.entry_key and path.count(",") + 1 == len(self.table.key):
             columns = self.table.key
         return key_from_path(path, columns)
 
@@ -65,7 +65,7 @@ class RowFormat:
     def key_json(self, key: Sequence[Any]) -> bytes:
         if self._plain_text:
             return orjson.dumps(dict(zip(self._key_names, key, strict=False)))
-        return orjson.dumps(_json_object(zip(self.table.full_key, key, strict=False)))
+        return orjson.dumps(_json_object(zip(self.table.address, key, strict=False)))
 
     def value_json(self, row: bytes) -> bytes:
         """A value as a JSON object."""
@@ -76,14 +76,16 @@ class RowFormat:
         shown = {column.name: to_json(value, column.type) for column, value in self.table.shown_of(values)}
         for name, type in self._converted:
             values[name] = to_json(values[name], type)
+        for name in self.table.hidden:
+            del values[name]
         return values | shown
 
     def entries_json(self, rows: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Rows of one operator's key, each as an object of its sub-key's and its value's columns."""
-        sub_key = self.table.sub_key
-        keys = self._keys.decode([key for key, _ in rows]).select([column.name for column in sub_key])
+        """Rows of one operator's key, each as an object of its time, its sub-key's and its value's columns."""
+        entry_key = self.table.entry_key
+        keys = self._keys.decode([key for key, _ in rows]).select([column.name for column in entry_key])
         objects = [
-            _json_object((column, key[column.name]) for column in sub_key) | self.value_object(value)
+            _json_object((column, key[column.name]) for column in entry_key) | self.value_object(value)
             for key, (_, value) in zip(keys.to_pylist(), rows, strict=True)
         ]
         return orjson.dumps(objects)
@@ -93,7 +95,7 @@ class RowFormat:
         keys = self._keys.decode([key for key, _ in rows]).to_pylist()
         return [
             {
-                "key": _json_object((column, key[column.name]) for column in self.table.full_key),
+                "key": _json_object((column, key[column.name]) for column in self.table.address),
                 "value": self.value_object(value),
             }
             for key, (_, value) in zip(keys, rows, strict=True)
@@ -108,7 +110,7 @@ class RowFormat:
         if not text:
             return b"", 0
         implied = tuple(self._implied.values())
-        leading = self.table.full_key[len(implied) :][: text.count(",") + 1]
+        leading = self.table.address[len(implied) :][: text.count(",") + 1]
         if not text.endswith("*"):
             return self._keys.encode_one((*implied, *key_from_path(text, leading))), len(implied) + len(leading)
         if leading[-1].type != "string":
@@ -132,7 +134,7 @@ class RowFormat:
             table = self._key_columns(keys)
             if table is not None:
                 return self._keys.encode(table)
-        return [self._keys.encode_one(key_from_json(_object(key), self.table.full_key)) for key in keys]
+        return [self._keys.encode_one(key_from_json(_object(key), self.table.address)) for key in keys]
 
     def values_json(self, rows: Sequence[bytes | None]) -> bytes:
         """Many values as a JSON array of objects, ``null`` where there is no row."""
@@ -140,7 +142,7 @@ class RowFormat:
         if not present:
             return orjson.dumps([None] * len(rows))
         decoded = self._values.decode(present)
-        columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.value]
+        columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.visible]
         names = self._value_names
         for shown in self.table.shown:
             columns.append(_json_column(shown.over(decoded), shown.type))
@@ -158,14 +160,14 @@ class RowFormat:
         try:
             if any(len(key) != width for key in keys):
                 return None
-            for column, field in zip(self.table.full_key, self.table.key_schema, strict=True):
+            for column, field in zip(self.table.address, self.table.address_schema, strict=True):
                 values = [key[column.name] for key in keys]
                 if not set(map(type, values)) <= {_python_type(column.type), NoneType}:
                     return None
                 arrays.append(pa.array(values, field.type))
         except (KeyError, TypeError, pa.ArrowException, OverflowError, UnicodeError):
             return None
-        return pa.table(arrays, schema=self.table.key_schema)
+        return pa.table(arrays, schema=self.table.address_schema)
 
 
 def _python_type(type: str) -> Callable[..., Any]:

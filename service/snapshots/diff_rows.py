@@ -19,12 +19,13 @@ def rows_of(found: TableDifference, first: int, end: int) -> list[DiffRow]:
     """Those from place ``first`` up to ``end``, in key order."""
     table = found.after or found.before
     assert table is not None  # one of the two snapshots has declared it
-    keys = KeyCodec(table.key_schema).decode(found.keys[first:end]).to_pylist()
+    keys = KeyCodec(table.address_schema).decode(found.keys[first:end]).to_pylist()
     old = _values(found.before, found.old.slice(first, end - first), found.had[first:end].tolist())
     new = _values(found.after, found.new.slice(first, end - first), found.has[first:end].tolist())
+    expired = found.expired[first:end].tolist()
     return [
-        DiffRow(kind=_kind(was, now), key=key_object(table, key), old=was, new=now)
-        for key, was, now in zip(keys, old, new, strict=True)
+        DiffRow(kind="expired" if is_gone else _kind(was, now), key=key_object(table, key), old=was, new=now)
+        for key, was, now, is_gone in zip(keys, old, new, expired, strict=True)
     ]
 
 

@@ -39,7 +39,8 @@ class ParameterDiff(_FromTo):
 
 
 class TableDiff(Answer):
-    """Keys of a state table that are there only after (``added``), only before (``deleted``), or with other values.
+    """Keys of a state table that are there only after (``added``), only before (``deleted``; ``expired`` where nobody
+    deleted them, but their time is over), or with other values.
 
     ``compared``: the value columns that both snapshots have; ``not_compared``: those that only one has. ``note`` says
     what else there is to know. The counts are null where the rows cannot be compared.
@@ -49,6 +50,7 @@ class TableDiff(Answer):
     added: int | None
     changed: int | None
     deleted: int | None
+    expired: int | None
     compared: list[str]
     not_compared: list[str]
     note: str | None
@@ -102,7 +104,7 @@ class SnapshotDiff(_FromTo):
 class DiffRow(Answer):
     """``old`` and ``new`` have the value columns of their snapshots; null where there is no row."""
 
-    kind: Literal["added", "changed", "deleted"]
+    kind: Literal["added", "changed", "deleted", "expired"]
     key: dict[str, Any]
     old: dict[str, Any] | None
     new: dict[str, Any] | None

@@ -167,9 +167,16 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
         found = _difference(pair, id)
     except SchemaError as error:
         return TableDiff(
-            table=id, added=None, changed=None, deleted=None, compared=[], not_compared=[], note=error.message
+            table=id,
+            added=None,
+            changed=None,
+            deleted=None,
+            expired=None,
+            compared=[],
+            not_compared=[],
+            note=error.message,
         )
-    columns = [{column.name for column in side.value} for side in (found.before, found.after) if side is not None]
+    columns = [{column.name for column in side.visible} for side in (found.before, found.after) if side is not None]
     one_sided = set.symmetric_difference(*columns) if len(columns) == 2 else set()
     note = f"compared by the columns that both have; not by {', '.join(sorted(one_sided))}" if one_sided else None
     if found.before is None or found.after is None:
@@ -180,6 +187,7 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
         added=found.added,
         changed=found.changed,
         deleted=found.deleted,
+        expired=found.gone,
         compared=list(found.compared),
         not_compared=sorted(one_sided),
         note=note,

@@ -152,6 +152,7 @@ def _item(change: KeyChange, making: Making | None) -> HistoryItem:
         key=key_object(after.table, after.key),
         old=None if before is None else value_object(before.table, before.values),
         new=value_object(after.table, after.values),
+        expired=change.expired,
     )
 
 

@@ -32,7 +32,7 @@ class Scan(Answer):
 
 class HistoryItem(Answer):
     """One change of one full key. ``old``, ``new``: null where there was no row. ``at``: when the epoch was committed;
-    of one that is only prepared, when it was made."""
+    of one that is only prepared, when it was made. ``expired``: nobody deleted the row, its time to live is over."""
 
     branch: str
     epoch: int
@@ -41,6 +41,7 @@ class HistoryItem(Answer):
     key: dict[str, Any]
     old: dict[str, Any] | None
     new: dict[str, Any] | None
+    expired: bool
 
 
 class KeyHistory(Answer):

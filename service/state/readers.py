@@ -10,10 +10,13 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotYetCommitted
 from epochal.service.replicas.changes import manifests_between
+from epochal.service.replicas.expiring import row_times
 from epochal.service.replicas.follower import FollowedTable
 from epochal.service.replicas.overlay import Overlays, scan_of, value_of
 from epochal.service.replicas.replica import Found
+from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,17 @@ class UncommittedReader(Reader):
     def get_many(self, keys: Sequence[bytes]) -> Found:
         found = self._committed.get_many(keys)
         at, changes = self._over(found.at)
-        return Found(at, [value_of(key, value, changes) for key, value in zip(keys, found.values, strict=True)])
+        values = [value_of(key, value, changes) for key, value in zip(keys, found.values, strict=True)]
+        if self._followed.table.expires is not None:
+            there = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+            shown = dict(self._shown(there))
+            values = [shown.get(key) for key in keys]
+        return Found(at, values)
 
     def scan(self, prefix: bytes) -> Scanned:
         found = self._committed.scan(prefix)
         at, changes = self._over(found.at)
-        return Scanned(at, list(scan_of(prefix, found.rows, changes)))
+        return Scanned(at, self._shown(list(scan_of(prefix, found.rows, changes))))
 
     def page(self, section: Section) -> Scanned:
         # Rows that are committed may be deleted above: so many more have to be read.
@@ -117,10 +125,20 @@ class UncommittedReader(Reader):
                 {key: row for key, row in change.items() if key >= start and (end is None or key <= end)}
                 for change in changes
             ]
-            rows = list(scan_of(section.prefix, committed.rows, above))
+            rows = self._shown(list(scan_of(section.prefix, committed.rows, above)))
             if whole or len(rows) >= section.limit:
                 return Scanned(at, rows[: section.limit])
             most *= 2
+
+    def _shown(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Without those that are gone at the latest epoch: the replica has only dropped what the committed one has."""
+        table = self._followed.table
+        times = row_times(table)
+        horizon = table.horizon(clock_of(self._store.read_manifest(self._latest), table.id)) if times else None
+        if times is None or horizon is None or not rows:
+            return rows
+        expired = gone(times.of([key for key, _ in rows], [value for _, value in rows]), horizon)
+        return [row for row, is_gone in zip(rows, expired.tolist(), strict=True) if not is_gone]
 
     def _over(self, mark: EpochKey) -> tuple[EpochKey, list[dict[bytes, bytes | None]]]:
         manifests = manifests_between(self._store, self._latest, mark)

@@ -38,8 +38,8 @@ Key = Annotated[
     Query(
         max_length=20_000,
         description="As in the path of a look-up: the key columns' values in order, separated by commas, each "
-        "percent-encoded (once more than the query itself); null is `%00`. Of list and map state, the operator's key "
-        "alone means all entries.",
+        "percent-encoded (once more than the query itself); null is `%00`. Of list and map state, and of windows, "
+        "the operator's key alone means all entries.",
         examples=["JFK,LAX"],
     ),
 ]

@@ -37,7 +37,9 @@ class StateTableView(Answer):
         "`_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out."
     )
     key: list[Column]
-    sub_key: list[Column]
+    sub_key: list[Column] = Field(
+        description="What tells the rows of one key apart: a window's time, a map's own key, a list's `_index`."
+    )
     value: list[ValueColumn]
     queryable: bool
     rows: int | None
@@ -53,9 +55,9 @@ class StateTableView(Answer):
             kind=table.kind,
             scope=table.scope,
             key=list(table.key),
-            sub_key=list(table.sub_key),
+            sub_key=list(table.entry_key),
             value=[
-                *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.value),
+                *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
                 *(ValueColumn(name=column.name, type=column.type) for column in table.shown),
             ],
             queryable=table.queryable,
@@ -67,7 +69,8 @@ class StateTableView(Answer):
 
 class PointLookup(Answer):
     """``value`` for a whole key; ``entries`` (sub-key and value columns together) for the operator's key of list and
-    map state. Dates, times, decimals, binaries and special floating-point values are strings."""
+    map state, and of windows, in the order of time. Dates, times, decimals, binaries and special floating-point values
+    are strings."""
 
     table: str
     key: dict[str, Any]

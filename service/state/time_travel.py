@@ -31,7 +31,7 @@ class PastReader(Reader):
         return self._snapshot.reference.key
 
     def get_many(self, keys: Sequence[bytes]) -> Found:
-        decoded = _decoded(keys, self._table.key_schema)
+        decoded = _decoded(keys, self._table.address_schema)
         with expiring(self._snapshots, self._at):
             rows = self._snapshot.get(self._table.id, decoded)
         values = iter(self._encoded_values([row for row in rows if row is not None]))
@@ -43,8 +43,8 @@ class PastReader(Reader):
         with expiring(self._snapshots, self._at):
             (rows,) = self._snapshot.entries(self._table.id, [owner])
         owned = dict(zip(names, owner, strict=True))
-        full = pa.Table.from_pylist([owned | row for row in rows], schema=self._table.key_schema)
-        keys = KeyCodec(self._table.key_schema).encode(full)
+        full = pa.Table.from_pylist([owned | row for row in rows], schema=self._table.address_schema)
+        keys = KeyCodec(self._table.address_schema).encode(full)
         return Scanned(self._at, list(zip(keys, self._encoded_values(rows), strict=True)))
 
     def page(self, section: Section) -> Scanned:

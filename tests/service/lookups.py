@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from epochal.contracts.catalog import EpochCounts, ManifestReference
+from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
 from epochal.snapshots.delta import sort_changes, write_delta
@@ -67,6 +68,8 @@ class StateDriver:
     tables: tuple[StateTable, ...] = (DELAYS, VISITS, HIDDEN)
     head: ManifestReference | None = None
     pending: list[int] = field(default_factory=list)
+    conditions: EpochConditions | None = None
+    """Of the next epochs."""
 
     def __post_init__(self) -> None:
         self.driver = self.plane.driver(self.application)
@@ -94,6 +97,7 @@ class StateDriver:
             slices={"flights": _slice(number)},
             tables=self.tables,
             deltas=tuple(delta for change in changes for delta in self._deltas(key, *change)),
+            conditions=self.conditions,
             created_at=datetime.now(UTC),
         )
         reference = self.store.write_manifest(manifest)
