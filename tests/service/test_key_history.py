@@ -59,6 +59,7 @@ def test_every_change_of_a_key_with_its_time_and_both_values(plane: Plane, drive
             "key": {"origin": "JFK", "destination": "LAX"},
             "old": old,
             "new": new,
+            "expired": False,
         }
         for epoch, old, new in ((5, values[1], None), (3, values[0], values[1]), (1, None, values[0]))
     ]
