@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.aggregates.merging import Merge, greater, merge_columns
+from epochal.aggregates.merging import Merge, above, greater, merge_columns
 from epochal.declarations.expressions import Expression, call
 from epochal.errors import PipelineError
 from epochal.state.quotients import average_type, quotients
 from epochal.state.table import Column, Quotient, Shown
 from epochal.state.type_names import nested_type
+from epochal.state.types import arrow_type, is_variant
 
 TypeOf = Callable[[Expression], str]
 """The Spark type of an expression over the operator's input."""
@@ -152,19 +153,24 @@ class Extreme(MergeableAggregate):
     """``max_by(value, order)`` and ``min_by``: kept as both.
 
     Of several rows with the extreme order, ``max_by`` takes the largest value and ``min_by`` the smallest, null below
-    all: the answer depends on nothing but the rows. Values that Arrow cannot compare are compared by a hash.
+    all: the answer depends on nothing but the rows. Structs are compared field by field, as Spark does; values with
+    arrays, maps or variants, which Arrow cannot compare, by a hash.
     """
 
     value: Expression
     order: Expression
     largest: bool
     tie: Expression | None = None
+    """The hash. It is kept of every nested value: state from before structs were compared has it."""
+    by_hash: bool = False
 
     def resolved(self, type_of: TypeOf) -> Extreme:
         _check_ordered(type_of(self.order))
-        if not type_of(self.value).startswith(_NESTED):
+        type = type_of(self.value)
+        if not type.startswith(_NESTED):
             return self
-        return replace(self, tie=call("xxhash64", call("to_json", call("struct", self.value.alias("value")))))
+        hashed = call("xxhash64", call("to_json", call("struct", self.value.alias("value"))))
+        return replace(self, tie=hashed, by_hash=not _has_order(arrow_type(type)))
 
     def partials(self) -> tuple[Partial, ...]:
         by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
@@ -174,7 +180,7 @@ class Extreme(MergeableAggregate):
         return kept if self.tie is None else (*kept, Partial("tie", call(by, self.tie, ordered)))
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
-        tie = "value" if self.tie is None else "tie"
+        tie = "tie" if self.by_hash else "value"
         ahead = self._ahead(old["order"], new["order"])
         behind = self._ahead(new["order"], old["order"])
         wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), self._breaks(old[tie], new[tie])))
@@ -186,21 +192,27 @@ class Extreme(MergeableAggregate):
 
     @property
     def _decides(self) -> Expression:
-        return self.value if self.tie is None else self.tie
+        return self.tie if self.by_hash and self.tie is not None else self.value
 
     def _ahead(self, old: Any, new: Any) -> Any:
         return greater(new, old) if self.largest else greater(old, new)
 
     def _breaks(self, old: Any, new: Any) -> Any:
         """Whether the new value wins between equal orders."""
-        lower, higher = (old, new) if self.largest else (new, old)
-        return pc.if_else(pc.is_null(lower), pc.is_valid(higher), pc.fill_null(greater(higher, lower), False))
+        return above(new, old) if self.largest else above(old, new)
 
     def final(self, partials: Sequence[Expression]) -> Expression:
         return partials[0]
 
 
 _NESTED = ("array", "map", "struct", "variant")
+
+
+def _has_order(type: pa.DataType) -> bool:
+    """Whether Arrow can compare all that a struct holds."""
+    if pa.types.is_struct(type):
+        return not is_variant(type) and all(_has_order(field.type) for field in type)
+    return not pa.types.is_nested(type)
 
 
 def _check_ordered(type: str) -> None:

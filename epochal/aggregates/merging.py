@@ -43,6 +43,19 @@ def greater(left: AnyArray, right: AnyArray) -> AnyArray:
     return pc.or_(pc.greater(left, right), above)
 
 
+def above(left: AnyArray, right: AnyArray) -> AnyArray:
+    """Whether ``left`` comes after ``right`` in Spark's order, null first; structs field by field. Never null."""
+    if not pa.types.is_struct(left.type):
+        return pc.if_else(pc.is_null(right), pc.is_valid(left), pc.fill_null(greater(left, right), False))
+    after, undecided = pc.is_null(pc.is_valid(left)), pc.is_valid(pc.is_valid(left))  # none; all
+    for field in range(left.type.num_fields):
+        one, other = pc.struct_field(left, [field]), pc.struct_field(right, [field])
+        ahead = above(one, other)
+        after = pc.or_(after, pc.and_(undecided, ahead))
+        undecided = pc.and_(undecided, pc.invert(pc.or_(ahead, above(other, one))))
+    return pc.if_else(pc.is_null(right), pc.is_valid(left), pc.and_(pc.is_valid(left), after))
+
+
 def _or_either(both: AnyArray, old: AnyArray, new: AnyArray) -> AnyArray:
     return pc.coalesce(both, old, new)
 

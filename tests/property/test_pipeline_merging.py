@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from epochal.aggregates.mergeable import Extreme
 from epochal.aggregates.merging import Merge, merge_columns
 from epochal.declarations.expressions import column
+from epochal.state.types import arrow_type
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "bigint": (pa.int64(), st.integers(-(2**40), 2**40)),
@@ -116,6 +117,39 @@ def test_between_equal_orders_the_value_decides(rows: list[tuple[float | None, s
     places = [(order(rank), text is not None, order(text or ""), text) for rank, text in rows if rank is not None]
     expected = (max if highest else min)(places)[-1] if places else None
     assert state["value"].to_pylist() == [expected]
+
+
+@given(
+    st.lists(
+        st.none()
+        | st.tuples(
+            st.none() | st.integers(-1, 1),
+            st.none() | st.tuples(st.none() | st.sampled_from([0.5, math.nan]), st.none() | st.sampled_from("ab")),
+        ),
+        min_size=1,
+    ),
+    st.booleans(),
+)
+def test_between_equal_orders_a_struct_decides_field_by_field(values: list[Any], highest: bool) -> None:
+    type = "struct<number:int,inner:struct<share:double,text:string>>"
+    types = {"value": type, "order": "int"}
+    aggregate = Extreme(column("value"), column("order"), largest=highest).resolved(lambda e: types[str(e).strip("`")])
+    kept = pa.schema([("value", arrow_type(type)), ("order", pa.int32()), ("tie", pa.int64())])
+    state = pa.Table.from_pylist([dict.fromkeys(kept.names)], schema=kept)
+    for tie, value in enumerate(values):
+        number, inner = value or (None, None)
+        nested = None if inner is None else dict(zip(("share", "text"), inner, strict=True))
+        row = {"value": None if value is None else {"number": number, "inner": nested}, "order": 7, "tie": -tie}
+        state = aggregate.merge(state, pa.Table.from_pylist([row], schema=kept))
+
+    got = state["value"].to_pylist()[0]
+    found = got and (got["number"], got["inner"] and (got["inner"]["share"], got["inner"]["text"]))
+    assert place(found) == (max if highest else min)(map(place, values))
+
+
+def place(value: Any) -> Any:
+    """Where a struct stands: null first, then field by field."""
+    return (value is not None, tuple(map(place, value)) if isinstance(value, tuple) else value and order(value))
 
 
 @pytest.mark.parametrize(
