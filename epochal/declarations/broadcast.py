@@ -9,6 +9,7 @@ from epochal.declarations.author_classes import check_class, check_order_by, che
 from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.sides import check_sides
 from epochal.declarations.state import declared_states
+from epochal.errors import PipelineError
 from epochal.state.table import StateScope
 
 
@@ -53,6 +54,12 @@ def check_broadcast(process: Any) -> None:
     check_sides(process)
     check_order_by(process)
     check_states(process, SCOPES, _FIX)
+    for name in ("on_timer", "hold"):
+        if getattr(process, name) != getattr(KeyedProcess, name):
+            raise PipelineError(
+                f"{process.__name__} has {name}: beside a control stream there are no timers, and no event time. "
+                "Set timers in a KeyedProcess over what this operator yields."
+            )
 
 
 def broadcast_states(process: type[BroadcastProcess]) -> tuple[str, ...]:

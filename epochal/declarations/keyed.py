@@ -6,12 +6,12 @@ import sys
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from epochal.declarations.author_classes import Ordered, check_class, check_order_by, check_output, check_states
+from epochal.declarations.context import Context as Context
 from epochal.declarations.names import closest, listed
 from epochal.declarations.sides import check_sides
 from epochal.declarations.state import declared_states
@@ -19,6 +19,8 @@ from epochal.errors import PipelineError
 from epochal.state.table import StateScope
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -27,15 +29,6 @@ if TYPE_CHECKING:
     from epochal.declarations.sides import To
 
 Process = TypeVar("Process")
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What an author's function may know besides its rows and its state."""
-
-    epoch: int
-    operator: str
-    subtask: int
 
 
 class KeyedProcess(Ordered):
@@ -53,16 +46,23 @@ class KeyedProcess(Ordered):
                 self.current.set(streak)
                 yield key.tail, streak
 
-    Only keys that have rows in an epoch are called. The function must be deterministic in (state, key, rows): an epoch
-    may be computed again. Other class attributes are settings: ``process(LateStreaks, minutes=30)`` replaces them.
+    Only keys that have rows in an epoch are called, and ``on_timer`` for those that a timer is due for. The functions
+    must be deterministic in (state, key, rows) and what ``ctx`` says: an epoch may be computed again. Other class
+    attributes are settings: ``process(LateStreaks, minutes=30)`` replaces them.
     """
 
     output: ClassVar[str | StructType]
     """The columns of what ``process`` yields, as Spark spells schemas; key columns only if they are named here."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
-    """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is any."""
+    """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is any.
+
+    Where there are timers, and the first column is the one with the event time, rows and timers come in the order of
+    time: ``process`` is called once for each time that the watermark has reached, and once for all rows after it.
+    """
     sides: ClassVar[Mapping[str, str | StructType]] = {}
     """The columns of each side output, by its name: rows come to it by ``yield To("alerts", row)``."""
+    hold: ClassVar[str] = "0 seconds"
+    """So far behind the watermark what it yields may have happened: the watermark of its output is that much behind."""
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
@@ -71,6 +71,19 @@ class KeyedProcess(Ordered):
         tuples of all columns of the input.
         """
         raise NotImplementedError
+
+    def on_timer(self, key: Any, at: datetime, ctx: Context) -> Iterable[Any] | None:
+        """A timer of this key is due, which was set for ``at`` (UTC) by ``ctx.timer`` or ``ctx.processing_timer``.
+
+        Yields output rows as ``process`` does. Of a key the rows come first, then the timers that are due: those in
+        event time, then those in processing time, each by time and name. ``ctx.timer_name`` says which one it is.
+        """
+        raise NotImplementedError
+
+
+def has_timers(process: type[KeyedProcess]) -> bool:
+    """Whether a class says what to do when a timer is due."""
+    return process.on_timer is not KeyedProcess.on_timer
 
 
 class BatchState(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from epochal.declarations.spark_errors import at
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
 from epochal.state.table import Column, StateTable
-from epochal.state.type_names import quoted
+from epochal.state.type_names import quoted, split_outside_brackets
 from epochal.state.types import nullable_within
 from epochal.tasks.reporting import author_error
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Author = TypeVar("Author")
+
+_FIRST_NAME = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>\w+))")
 
 
 def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame: DataFrame) -> tuple[StateTable, ...]:
@@ -82,6 +85,19 @@ def _given(declared: str | StructType) -> pa.Schema:
         seen.add(name.casefold())
     carried = carried_schema(schema)
     return pa.schema([field.with_type(nullable_within(field.type)) for field in carried])
+
+
+def output_names(declared: str | StructType) -> list[str]:
+    """The names of an ``output``, without Spark; of one that Spark would not take, whatever looks like names."""
+    if not isinstance(declared, str):
+        return list(declared.names)
+    found = (_FIRST_NAME.match(part) for part in split_outside_brackets(declared))
+    return [(name["quoted"] or name["plain"]).replace("``", "`") for name in found if name]
+
+
+def named(name: str | None, columns: Iterable[str]) -> str | None:
+    """The one of ``columns`` that Spark finds by ``name``, as it is spelled there; ``None`` where there is none."""
+    return None if name is None else next((each for each in columns if each.casefold() == name.casefold()), None)
 
 
 def author_object(operator: str, author: type[Author]) -> Author:

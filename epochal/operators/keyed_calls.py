@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import declared_states
 from epochal.errors import SchemaError
 from epochal.operators.declared import author_object
 from epochal.state.table import StateKind
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import Chunk
+from epochal.tasks.contexts import context_of
 from epochal.tasks.keyed_state import Cursor
 from epochal.tasks.keys import KeyChunk, named_rows
 from epochal.tasks.list_state import KeyedList
@@ -37,7 +38,7 @@ class KeyedCalls:
     def __init__(self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask) -> None:
         self._columns = columns
         self._subtask = subtask
-        self._context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
+        self._context = context_of(subtask)
         self._cursor = Cursor()
         self._output = OutputRows(subtask.operator, subtask.output, subtask.sides)
         tables = {table.id: table for table in subtask.tables}
@@ -55,11 +56,14 @@ class KeyedCalls:
         for state in self.keyed.values():
             state.begin(keys)
         self._call_each(keys, chunk)
+        self._stage_states()
+        return self._output.take()
+
+    def _stage_states(self) -> None:
         for state in self.keyed.values():
             changes = state.changes()
             if changes is not None:
                 self._subtask.transaction.stage(state.table.id, changes)
-        return self._output.take()
 
     def _call_each(self, keys: KeyChunk, chunk: Chunk) -> None:
         rows = named_rows("Row", chunk.rows, self._columns)

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.keyed import KeyedProcess
+from epochal.declarations.keyed import KeyedProcess, has_timers
 from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables, side_outputs
+from epochal.operators.declared import check_order, declared_output, declared_tables, named, output_names, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
+from epochal.operators.timed_calls import TimedCalls
 from epochal.state.type_names import quoted
-from epochal.tasks.chunks import CHUNK_ROWS, whole_keys
+from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.chunks import CHUNK_ROWS, Chunk, whole_keys
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
 from epochal.tasks.sides import Given
+from epochal.tasks.stored_timers import timer_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,10 +40,17 @@ class ProcessOperator(Operator):
     name: str
     keys: tuple[str, ...]
     process: type[KeyedProcess]
+    event_time: str | None = None
+    """The column of its input that says when a row happened."""
+    hold: int = 0
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input("rows", Distribution.BY_KEY, self.keys),)
+        return (Input("rows", Distribution.BY_KEY, self.keys, event_time=self.event_time),)
+
+    @property
+    def event_time_of_output(self) -> str | None:
+        return named(self.event_time, output_names(self.process.output))
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -51,14 +61,22 @@ class ProcessOperator(Operator):
         key = key_columns(self.name, self.keys, frame.schema)
         tables = declared_tables(self.name, self.process, key, frame)
         output = declared_output(self.name, self.process.output)
-        work, order_by = ProcessWork(self.process, tuple(frame.columns)), self.process.order_columns()
+        work = ProcessWork(self.process, tuple(frame.columns), named(self.event_time, frame.columns))
+        order_by = self.process.order_columns()
         sides = side_outputs(self.name, self.process)
+        if work.has_timers:
+            tables += timer_tables(self.name, key, self.event_time is not None)
         return ProcessPlan(self.name, self.inputs, key, tables, work, output, order_by, sides=sides)
 
     def details(self) -> dict[str, Any]:
         states = list(declared_states(self.process))
         details = {"keys": list(self.keys), "class": self.process.__name__, "states": states}
+        if has_timers(self.process):
+            details["timers"] = self._timers()
         return {**details, "sides": list(self.sides)} if self.sides else details
+
+    def _timers(self) -> str:
+        return "processing time" if self.event_time is None else f"event time ({self.event_time}), processing time"
 
     def check(self, frames: Sequence[DataFrame]) -> None:
         check_order(self.name, self.process.order_columns(), frames[0])
@@ -66,12 +84,15 @@ class ProcessOperator(Operator):
 
 @dataclass(frozen=True)
 class ProcessPlan(OperatorPlan):
-    """Rows come sorted by key, and of a key by ``order_by``."""
+    """Rows come sorted by key, and of a key by ``order_by``. Where there are timers, those of a key group lie together:
+    in this order timers are merged with them."""
 
     order_by: tuple[str, ...]
+    work: ProcessWork
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        columns = map(quoted, (*self.inputs[0].keys, *self.order_by))
+        first = (KEY_GROUP,) if self.work.has_timers else ()
+        columns = map(quoted, (*first, *self.inputs[0].keys, *self.order_by))
         return sorted_by_subtask(super().distributed(frames, subtasks), *columns)
 
 
@@ -85,13 +106,29 @@ class ProcessWork:
 
     process: type[KeyedProcess]
     columns: tuple[str, ...]
+    event_time: str | None = None
     chunk_rows: int = CHUNK_ROWS
     """About how many rows are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
+    @property
+    def has_timers(self) -> bool:
+        return has_timers(self.process)
+
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+        chunks = whole_keys(rows, subtask.key_names, self.chunk_rows)
+        if self.has_timers:
+            yield from self._run_with_timers(subtask, chunks)
+            return
         calls = KeyedCalls(self.process, self.columns, subtask)
         bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
-            for chunk in whole_keys(rows, subtask.key_names, self.chunk_rows):
+            for chunk in chunks:
                 yield from calls.process(chunk)
+
+    def _run_with_timers(self, subtask: Subtask, chunks: Iterator[Chunk]) -> Iterator[Given]:
+        interleaved = named(self.event_time, self.process.order_columns()[:1]) is not None
+        calls = TimedCalls(self.process, self.columns, subtask, self.event_time, interleaved)
+        bind(calls.author, calls.keyed)
+        with read_only(calls.author, f"Operator {subtask.operator!r}"):
+            yield from calls.run(chunks, self.chunk_rows)

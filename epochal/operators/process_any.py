@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.keyed import Context
 from epochal.declarations.keys import check_input_names
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
@@ -20,6 +19,7 @@ from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import author_object, check_order, declared_output, declared_tables, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.tasks.chunks import CHUNK_ROWS
+from epochal.tasks.contexts import context_of
 from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
@@ -90,7 +90,7 @@ class ProcessAnyWork:
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
         author, states = self._author(subtask)
-        context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
+        context = context_of(subtask)
         output = OutputRows(subtask.operator, subtask.output, subtask.sides)
         named = self._named(rows)
         where = f"Operator {subtask.operator!r}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.keyed import BatchFunction, Context
+from epochal.declarations.keyed import BatchFunction
 from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
@@ -18,6 +18,7 @@ from epochal.operators.declared import declared_output, declared_tables, side_ou
 from epochal.operators.distribution import Distribution, Input
 from epochal.state.access import TableAccess
 from epochal.tasks.batch_state import SubtaskBatchState
+from epochal.tasks.contexts import context_of
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import checked_tables
 from epochal.tasks.read_only import read_only
@@ -75,7 +76,7 @@ class ProcessBatchWork:
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
         batch = pa.Table.from_batches(list(rows)).select(self.columns).combine_chunks()
         states = self._states(subtask)
-        context = Context(subtask.epoch.epoch, subtask.operator, subtask.subtask)
+        context = context_of(subtask)
         where = f"Operator {subtask.operator!r}"
         with AuthorCall(lambda: where), read_only(self.function, where):
             result = self.function.process_batch(batch, states, context)

@@ -16,8 +16,16 @@ from epochal.aggregates.plan import Aggregation
 from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression, as_expression
-from epochal.declarations.keyed import BatchFunction, KeyedProcess, check_batch_function, check_process, with_settings
+from epochal.declarations.keyed import (
+    BatchFunction,
+    KeyedProcess,
+    check_batch_function,
+    check_process,
+    has_timers,
+    with_settings,
+)
 from epochal.declarations.names import check_name, closest, listed, name_of_class
+from epochal.declarations.timers import checked_hold
 from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
@@ -301,15 +309,18 @@ class KeyedStream:
         return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable))
 
     def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
-        """Call ``process`` once per key and epoch. State tables: ``name.state``; the name is the class's, if not given.
+        """Call ``process`` once per key and epoch, and ``on_timer`` for each timer that is due.
 
-        ``settings`` replace class attributes: ``process(LateStreaks, minutes=30)``.
+        State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes:
+        ``process(LateStreaks, minutes=30)``.
         """
         operator = _operator_name(name, process)
         with _of_operator(operator):
             check_process(process)
             configured = with_settings(process, settings)
-        return self._operator(ProcessOperator(operator, self._keys, configured))
+            event_time = Stream(self._builder, self._node).event_time
+            hold = checked_hold(configured, has_timers(configured), event_time)
+        return self._operator(ProcessOperator(operator, self._keys, configured, event_time, hold))
 
     def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
         """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""

@@ -87,6 +87,12 @@ class TableAccess:
             last = found.keys.take(pa.array(np.cumsum(counts)[more] - 1))
             asked, lows = asked[more], pc.binary_join_element_wise(last, b"\0", b"")
 
+    def groups_with(self, groups: Sequence[int] | Groups, low: int, high: int) -> Groups:
+        """Which of these key groups of a time-ordered table have rows with ``low <= time < high`` (microseconds)."""
+        asked: Groups = np.asarray(groups, np.int32)
+        lows, highs = (pa.array([_time_key(time)] * len(asked), pa.binary()) for time in (low, high))
+        return asked[np.unique(self._view.ranges(asked, lows, highs, 1).owner)]
+
     def earliest(self, groups: Sequence[int] | Groups, low: int = BEGINNING) -> int | None:
         """The least time that is not before ``low`` in these key groups of a time-ordered table, in microseconds.
 

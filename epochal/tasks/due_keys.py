@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from epochal.tasks.values import column_of, run_starts
 
 DOMAIN, TIME, NAME, DUE = "_domain", "_at", "_name", "_due"
 TIMER_SCHEMA = pa.schema([(DOMAIN, pa.int8()), (TIME, pa.int64()), (NAME, pa.string()), (DUE, pa.int64())])
-_KEY, _ROW = "_key", "_row"
+KEY, ROW = "_key", "_row"
 
 DueTables = Iterable[pa.Table]
 """Timers that are due: the key columns, ``_kg`` int32 and ``TIMER_SCHEMA``; key groups ascend."""
@@ -115,9 +116,9 @@ class _Waiting:
         mine = row.is_valid()
         if pc.any(mine).as_py():
             self._tables = [waiting.filter(pc.invert(mine))]
-        found = waiting.select(TIMER_SCHEMA.names).append_column(_ROW, row).filter(mine)
-        found = _in_order_of(_ROW, found)
-        bounds = np.searchsorted(found[_ROW].to_numpy(), np.arange(len(keys)), "right")
+        found = waiting.select(TIMER_SCHEMA.names).append_column(ROW, row).filter(mine)
+        found = _in_order_of(ROW, found)
+        bounds = np.searchsorted(found[ROW].to_numpy(), np.arange(len(keys)), "right")
         return found.select(TIMER_SCHEMA.names), bounds.tolist()
 
     def others(self, open_group: int | None, target: int) -> Iterator[DueKeys]:
@@ -133,8 +134,8 @@ class _Waiting:
                 timers = timers.filter(pc.invert(still_open))
         if not timers.num_rows:
             return
-        timers = _in_order_of(_KEY, timers.append_column(_KEY, self._encoded(timers)))
-        starts = run_starts(timers, (_KEY,))
+        timers = _in_order_of(KEY, timers.append_column(KEY, self._encoded(timers)))
+        starts = run_starts(timers, (KEY,))
         for first, last in _cuts(starts, target):
             end = int(starts[last]) if last < len(starts) else timers.num_rows
             yield self._without_rows(timers, starts[first:last], end)
@@ -163,10 +164,9 @@ def _checked_order(keys: KeyChunk, before: int) -> int:
 
 def _by_group(tables: DueTables) -> Iterator[tuple[int, pa.Table]]:
     for table in tables:
-        starts = run_starts(table, (KEY_GROUP,))
-        groups = column_of(table, KEY_GROUP).take(pa.array(starts)).to_pylist()
-        for group, start, end in zip(groups, starts, [*starts[1:], table.num_rows], strict=True):
-            yield group, table.slice(int(start), int(end - start))
+        starts = run_starts(table, (KEY_GROUP,)).tolist()
+        for start, end in pairwise([*starts, table.num_rows]):
+            yield table[KEY_GROUP][start].as_py(), table.slice(start, end - start)
 
 
 def _in_order_of(name: str, timers: pa.Table) -> pa.Table:

@@ -31,6 +31,10 @@ class OutputRows:
         self._rows: list[Any] = []
         self._sides = {name: OutputRows(operator, columns, what=f"side {name!r}") for name, columns in sides.items()}
 
+    def __len__(self) -> int:
+        """How many rows were not taken yet, those of the sides too."""
+        return len(self._rows) + sum(map(len, self._sides.values()))
+
     def add(self, result: Iterable[Any] | None) -> None:
         """Take what one call of the author's function gave: rows, or nothing. Runs the author's generator."""
         if isinstance(result, (GeneratorType, list)):

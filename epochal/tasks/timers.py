@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from epochal.state.watermarks import END
+from epochal.contracts.conditions import END
+from epochal.declarations.context import TimeDomain
 
 EVENT, PROCESSING = 0, 1
-DOMAINS: Final = ("event", "processing")
+DOMAINS: Final[tuple[TimeDomain, TimeDomain]] = ("event", "processing")
 
 Timer = tuple[int, int, str]
 """Time domain, time, name: in this order timers of a key fire."""
@@ -43,6 +44,7 @@ class Timers:
         self.dropped = 0
         self.firing = False
         """Whether it is ``on_timer`` that sets timers now, not ``process``."""
+        self.fired: Timer | None = None
         self._clocks = (fire, epoch_time)
         self._draining = draining
         self._position = 0
@@ -69,7 +71,7 @@ class Timers:
         while waiting:
             timer = heappop(waiting)
             if self._is_to_fire(timer):
-                self._last[timer[0]] = timer
+                self.fired = self._last[timer[0]] = timer
                 return timer
         return None
 

@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
-from epochal.contracts.conditions import NO_WATERMARKS, Clock, Due, EpochConditions, Watermarks, microseconds
+from epochal.contracts.conditions import BEGINNING, NO_WATERMARKS, Clock, Due, EpochConditions, Watermarks, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend
@@ -54,6 +54,8 @@ class Operator:
     links: dict[str, list[Link]] = field(default_factory=dict)
     watermarks: Watermarks = NO_WATERMARKS
     """What the next epoch runs with."""
+    epoch_time: int | None = None
+    """Of the next epoch, in microseconds; without it, the clock's."""
     clock: StateClock | None = None
     """The clock of the last one, by which its state has expired."""
     dues: list[Due] = field(default_factory=list)
@@ -63,6 +65,15 @@ class Operator:
     def scope(self) -> EpochScope:
         return EpochScope("application", EpochKey("main", self.epoch + 1), 1, self.parent)
 
+    def at(self, fire: int, epoch_time: int) -> None:
+        """The next epoch runs with these clocks, in microseconds."""
+        late = BEGINNING if self.clock is None else self.clock.event
+        self.watermarks, self.epoch_time = Watermarks(late=late, fire=fire), epoch_time
+
+    @property
+    def now(self) -> int:
+        return microseconds(datetime.now(UTC)) if self.epoch_time is None else self.epoch_time
+
     def task(self) -> OperatorTask:
         chains = {table.id: Chain(None, (), tuple(self.links.get(table.id, ())), self.clock) for table in self.tables}
         places = {self.name: self.watermarks}
@@ -71,7 +82,7 @@ class Operator:
             work=self.work,
             backend=self.backend,
             epoch=self.scope,
-            conditions=EpochConditions(clock=Clock(epoch_time=microseconds(datetime.now(UTC)), places=places)),
+            conditions=EpochConditions(clock=Clock(epoch_time=self.now, places=places)),
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             tables=self.tables,
@@ -93,7 +104,7 @@ class Operator:
         marks = {"_mark": numbers, "_subtask": numbers, "_kg": pa.nulls(self.parallelism, pa.int32())}
         nulls = {each.name: pa.nulls(self.parallelism, each.type) for each in self.row}
         both = pa.concat_tables([pa.table(columns), pa.table({**marks, **nulls})])
-        order = ["_subtask", "_mark", *key.names, *self.order_by]
+        order = ["_subtask", "_mark", "_kg", *key.names, *self.order_by]
         return both.sort_by([(name, "ascending") for name in order])
 
     def batches(self, rows: Sequence[Row]) -> list[list[pa.RecordBatch]]:
@@ -126,7 +137,7 @@ class Operator:
         """E4: these handles, and no others, are in the manifest."""
         assert sorted(handle.subtask for handle in handles) == list(range(self.parallelism))
         self.epoch += 1
-        self.clock = StateClock(self.watermarks.fire, microseconds(datetime.now(UTC)))
+        self.clock = StateClock(self.watermarks.fire, self.now)
         self.dues = [handle.due for handle in handles if handle.due is not None]
         self.parent = EpochKey("main", self.epoch)
         deltas = [delta for handle in handles for delta in self.backend.deltas(handle)]

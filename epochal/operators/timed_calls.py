@@ -1,0 +1,115 @@
+"""The calls of an author's keyed function that has timers: for keys with rows, and for keys that a timer is due for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from epochal.declarations.keyed import KeyedProcess
+from epochal.errors import InvalidInput
+from epochal.operators.keyed_calls import KeyedCalls
+from epochal.state.expiry import microseconds
+from epochal.tasks.chunks import CHUNK_ROWS, Chunk
+from epochal.tasks.contexts import timer_contexts
+from epochal.tasks.due_keys import DueKeys, due_keys
+from epochal.tasks.keys import named_rows
+from epochal.tasks.operator import Subtask
+from epochal.tasks.reporting import AuthorCall
+from epochal.tasks.sides import Given
+from epochal.tasks.stored_timers import StoredTimers
+from epochal.tasks.timers import Timer, Timers
+from epochal.tasks.values import column_of
+
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TimedCalls(KeyedCalls):
+    """``event_time``: the column that says when a row happened, where there is one.
+
+    ``interleaved``: rows are in its order, so that rows and timers come in the order of time.
+    """
+
+    def __init__(
+        self,
+        process: type[KeyedProcess],
+        columns: Sequence[str],
+        subtask: Subtask,
+        event_time: str | None,
+        interleaved: bool,
+    ) -> None:
+        super().__init__(process, columns, subtask)
+        self._fire = subtask.watermarks.fire
+        self._timers = Timers(self._fire, subtask.epoch_time)
+        self._contexts = timer_contexts(subtask, self._timers, event_time is not None)
+        self._stored = StoredTimers(subtask)
+        self._event_time = event_time if interleaved else None
+
+    def run(self, chunks: Iterator[Chunk], target: int = CHUNK_ROWS) -> Iterator[Given]:
+        """All keys of the subtask. ``target``: about so many rows, timers and rows of output at a time."""
+        for due in due_keys(chunks, self._keys, self._subtask.key, self._stored.due(), target):
+            for state in self.keyed.values():
+                state.begin(due.keys)
+            self._timers.begin_chunk()
+            with AuthorCall(lambda keys=due.keys: self._where(keys), InvalidInput):  # type: ignore[misc]
+                for _ in self._calls(due):
+                    if len(self._output) >= target:
+                        yield from self._output.take()
+            self._stage_states()
+            self._stored.stage(due, self._timers.writes)
+            yield from self._output.take()
+        self._stored.finish()
+
+    def _calls(self, due: DueKeys) -> Iterator[None]:
+        """Call the author for one key after the other; gives the turn to whoever takes the output."""
+        cursor, timers, add, process = self._cursor, self._timers, self._output.add, self.author.process
+        rows = [] if due.rows is None else named_rows("Row", due.rows, self._columns)
+        times = self._times(due)
+        waiting = due.timer_list()
+        start = first = 0
+        context = self._contexts[0]
+        for position, (key, end, last) in enumerate(zip(due.keys.names, due.ends, due.bounds, strict=True)):
+            cursor.position = position
+            timers.begin(position, waiting[first:last])
+            first = last
+            if times is not None:
+                yield from self._in_order_of_time(key, rows[start:end], times[start:end])
+            elif end > start:
+                add(process(key, rows[start:end], context))
+            start = end
+            timers.firing = True
+            while (timer := timers.next()) is not None:
+                self._fire_timer(key, timer)
+                yield
+            yield
+
+    def _in_order_of_time(self, key: Any, rows: list[Any], times: list[int]) -> Iterator[None]:
+        """The rows of a key, and the timers before each of them.
+
+        A timer at the time of a row comes before it: when the watermark has reached a time, rows before it have come.
+        """
+        timers, add, process, context = self._timers, self._output.add, self.author.process, self._contexts[0]
+        start = 0
+        while start < len(rows):
+            time = times[start]
+            at = timers.next_in_event_time()
+            if at is not None and at <= time and (timer := timers.next()) is not None:
+                timers.firing = True
+                self._fire_timer(key, timer)
+                yield
+                continue
+            end = start + 1
+            while end < len(rows) and (time > self._fire or times[end] == time):
+                end += 1
+            timers.firing = False
+            add(process(key, rows[start:end], context))
+            start = end
+            yield
+
+    def _fire_timer(self, key: Any, timer: Timer) -> None:
+        self._output.add(self.author.on_timer(key, _UNIX_EPOCH + timedelta(microseconds=timer[1]), self._contexts[1]))
+
+    def _times(self, due: DueKeys) -> list[int] | None:
+        if self._event_time is None or due.rows is None:
+            return None
+        return microseconds(column_of(due.rows, self._event_time)).to_pylist()  # type: ignore[no-any-return]
