@@ -31,11 +31,12 @@ from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
 from epochal.operators.contract import Operator
 from epochal.operators.distinct import DistinctOperator
+from epochal.operators.interval_join import IntervalJoinKind
 from epochal.operators.process import ProcessOperator
 from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.operators.process_broadcast import ProcessBroadcastOperator
-from epochal.pipeline import verb_kinds, verbs
+from epochal.pipeline import stream_joins, verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.event_times import timed_streams
 from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
@@ -107,25 +108,23 @@ class Relation:
                 )
         return self._transformed("union", verbs.union, verb_kinds.united, *(other._node for other in others))
 
-    def join(self, table: StaticTable, on: str | Sequence[str], how: JoinKind = "inner") -> Self:
-        """Join each row with the rows of ``table`` that are equal in the columns ``on``, which both sides have.
+    def join(self, other: StaticTable, on: str | Sequence[str], how: JoinKind = "inner") -> Self:
+        """Join each row with the rows of the table ``other`` that are equal in the columns ``on``, which both have.
 
-        New values of keys (what ``aggregate`` gives) stay so in a left join: for them ``table`` should have at most one
+        New values of keys (what ``aggregate`` gives) stay so in a left join: for them the table should have at most one
         row for each row of the stream.
         """
-        columns = (on,) if isinstance(on, str) else tuple(on)
-        if not isinstance(table, StaticTable):
+        columns = stream_joins.key_columns(on)
+        if not isinstance(other, StaticTable):
             raise PipelineError(
-                f"join() takes a table of this pipeline (pipeline.table(..)), not {type(table).__name__}: rows of two "
-                "streams that belong together may come in different epochs. Keep one side in the state of process()."
+                f"join() of a table takes a table of this pipeline (pipeline.table(..)), not {type(other).__name__}: "
+                "join the stream with the table."
             )
-        self._check_same_pipeline(table, "join")
+        self._check_same_pipeline(other, "join")
         if how not in _JOINS:
             raise PipelineError(f"join() cannot be {how!r}: how is one of {listed(_JOINS)}.")
-        if not columns or not all(isinstance(name, str) for name in columns):
-            raise PipelineError("join() needs the names of the columns that are equal on both sides: on='origin'.")
         function, kind_of = partial(verbs.join, columns, how), verb_kinds.joined(how)
-        return self._transformed(f"join({', '.join(columns)})", function, kind_of, table._node)
+        return self._transformed(f"join({', '.join(columns)})", function, kind_of, other._node)
 
     def _transformed(
         self,
@@ -187,6 +186,36 @@ class Stream(Relation):
         chosen = check_name("a watermark (name=..)", name or name_of_class(column))
         self._builder.claim("watermark", chosen)
         return Stream(self._builder, self._builder.add(lambda id: EventTimeNode(id, chosen, self._node, declared)))
+
+    def join(
+        self,
+        other: StaticTable | Stream,
+        on: str | Sequence[str],
+        how: IntervalJoinKind = "inner",
+        *,
+        within: tuple[str, str] | None = None,
+        name: str | None = None,
+        queryable: bool = True,
+    ) -> Stream:
+        """Join with a table, or with another stream, on columns that both have.
+
+        With a table (``pipeline.table(..)``) each row is joined as it comes, ``how`` being inner, left, left_semi or
+        left_anti. With a stream, each row finds the rows that are so near in event time, whichever comes first::
+
+            impressions.join(clicks, on="ad", within=("0 seconds", "1 hour"), how="left")
+
+        is, in SQL, ``clicks.ts BETWEEN impressions.ts AND impressions.ts + INTERVAL 1 HOUR``: ``within`` says, both
+        bounds included, how much later the other row is; a negative bound, that it is earlier. Rows wait in state
+        tables, ``name.left`` and ``name.right`` (``join.left``, if no name is given), until none can come for them;
+        rows without a partner come out then. ``how`` may be right and full as well. Both streams need an event time.
+        """
+        if not isinstance(other, Stream):
+            if within is not None or name is not None:
+                raise PipelineError("join() with a table keeps no state: leave within= and name= out.")
+            return super().join(other, on, how)  # type: ignore[arg-type]  # which it checks
+        self._check_same_pipeline(other, "join")
+        operator = stream_joins.interval_join(self, other, stream_joins.key_columns(on), how, within, name, queryable)
+        return _operator(self._builder, (self._node, other._node), operator)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Group by these columns, for state. A key column cannot be floating point, an array, a map or a struct.

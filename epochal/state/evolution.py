@@ -104,6 +104,13 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             "open lie by them. Keep the windows, or give the operator a new name, under which it begins anew."
         )
         return
+    if old.joined != new.joined:
+        yield (
+            f"State table {new.id!r}: its rows cannot be joined by {_joined(new)} that were joined by {_joined(old)}: "
+            "some are gone that would have a partner now, some have come out without one. Keep the join as it was, or "
+            "give it a new name, under which it begins anew."
+        )
+        return
     if (old.key, old.sub_key) != (new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
@@ -126,6 +133,11 @@ def _windows(table: StateTable) -> str:
     window = dict(said.pop("window"))
     kind, lengths = window.pop("kind"), ", ".join(f"{name} {value}" for name, value in window.items())
     return ", ".join([f"{kind} ({lengths})", *(f"{name} {value}" for name, value in said.items())])
+
+
+def _joined(table: StateTable) -> str:
+    """``how left, within -5 minutes to 10 minutes``."""
+    return ", ".join(f"{name} {value}" for name, value in (table.joined or {"nothing": ""}).items()).strip()
 
 
 def _lost(what: str, consent: str) -> str:

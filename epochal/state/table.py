@@ -169,13 +169,15 @@ class StateTable(BaseModel):
     expires: Expiry | None = None
     windows: dict[str, Any] | None = None
     """Of which windows its rows are, as JSON: those that are open lie by them."""
+    joined: dict[str, str] | None = None
+    """How rows of a stream that is joined find partners, as JSON: what waits, and what has come out, is by that."""
     queryable: bool = True
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        usual = {"scope": StateScope.KEYED, "time": None, "expires": None, "windows": None}
+        usual = {"scope": StateScope.KEYED, "time": None, "expires": None, "windows": None, "joined": None}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     @model_validator(mode="after")

@@ -57,6 +57,12 @@ def test_operators(reader_folder: Path, spark: SparkSession) -> None:
     assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
 
 
+@pytest.mark.slow
+def test_joins_of_streams(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs the page's joins, with its assertions."""
+    execute(blocks_of("docs/time.md", "python"), {"__name__": "time"})
+
+
 def test_sources_and_sinks(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
     assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")

@@ -138,6 +138,19 @@ def divided(rows: Stream) -> Stream:
     return even.union(even.side("odd").with_columns(seen="CAST(NULL AS bigint)"))
 
 
+def near_in_time(rows: Stream) -> Stream:
+    """Rows with others of their key up to 20 seconds later: some in the same epoch, some in another."""
+    timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
+    others = rows.select("key", "number AS other", "timestamp_seconds(number) AS other_at")
+    return timed.join(
+        others.with_watermark("other_at", "1 hour"),
+        on="key",
+        within=("1 second", "20 seconds"),
+        how="left",
+        name="near",
+    )
+
+
 CASES = (
     Case(
         "aggregate",
@@ -147,6 +160,7 @@ CASES = (
         upserts=("key",),
     ),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
+    Case("interval_join", near_in_time),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
     Case("process with sides", divided),
     Case("process_any", lambda rows: rows.process_any(Kept)),

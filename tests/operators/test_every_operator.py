@@ -20,7 +20,7 @@ from epochal.testing import Harness
 from tests.operators.every_operator import CASES, Case, Row, some_rows
 
 OPERATORS = Path(__file__).parents[2] / "epochal" / "operators"
-SUPPORT = {"__init__", "contract", "declared", "distribution", "windowed", "keyed_calls", "timed_calls"}
+SUPPORT = {"__init__", "contract", "declared", "distribution", "windowed", "keyed_calls", "timed_calls", "joined"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -135,7 +135,7 @@ def test_keys_are_names_of_columns() -> None:
 def test_wrong_arguments_are_answered_with_the_fix() -> None:
     assert "connectors" in refused(lambda p, s: s.write("out", "folder"))  # type: ignore[arg-type]
     assert "connectors" in refused(lambda p, s: p.read("other", "folder"))  # type: ignore[arg-type]
-    assert "pipeline.table" in refused(lambda p, s: s.join(s, on="tail"))  # type: ignore[arg-type]
+    assert "pipeline.table" in refused(lambda p, s: s.join("names", on="tail"))  # type: ignore[arg-type]
     assert "same pipeline" in refused(lambda p, s: s.union(started()[1]))
     assert "give SQL text" in refused(lambda p, s: s.where(3))  # type: ignore[arg-type]
     assert "is empty" in refused(lambda p, s: s.with_columns(x=" "))

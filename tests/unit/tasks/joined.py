@@ -1,0 +1,99 @@
+"""Drives a join of two streams as Spark would, without Spark: shuffle and marks by hand, watermarks as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from epochal.contracts.conditions import Clock, EpochConditions, Watermarks
+from epochal.operators.contract import Operator as Declared
+from epochal.operators.contract import OperatorPlan
+from epochal.state.expiry import StateClock
+from epochal.state.keygroups import key_groups
+from epochal.state.watermarks import BEGINNING
+from epochal.tasks.inputs import carried_name
+from epochal.tasks.operator import OperatorTask
+from tests.unit.tasks.conftest import MakeOperator, Operator
+
+Row = Mapping[str, Any]
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Of an input, as a plan asks for them."""
+
+    schema: StructType
+
+    @property
+    def columns(self) -> list[str]:
+        return self.schema.names
+
+
+@dataclass
+class Join(Operator):
+    """An operator with two inputs by key; ``schemas``: of their rows."""
+
+    schemas: tuple[pa.Schema, pa.Schema] = (pa.schema([]), pa.schema([]))
+    fire: int = BEGINNING
+    late: int = BEGINNING
+    epoch_time: int = 0
+    clock: StateClock | None = None
+    waits_for: list[int] = field(default_factory=list)
+
+    def take(self, left: Sequence[Row], right: Sequence[Row], fire: int | None = None) -> list[dict[str, Any]]:
+        """One epoch, which fires by ``fire``; by default it stays where it is."""
+        self.late, self.fire = self.fire, self.fire if fire is None else fire
+        assert self.fire >= self.late
+        outputs, handles = self.attempt((left, right))  # type: ignore[arg-type]
+        self.commit(handles)
+        self.clock = StateClock(self.fire, self.epoch_time)
+        self.waits_for = [h.due.event for h in handles if h.due is not None and h.due.event is not None]
+        return outputs
+
+    def task(self) -> OperatorTask:
+        clock = Clock(epoch_time=self.epoch_time, places={self.name: Watermarks(late=self.late, fire=self.fire)})
+        task = super().task()
+        chains = {id: replace(chain, clock=self.clock) for id, chain in task.chains.items()}
+        return replace(task, conditions=EpochConditions(clock=clock), chains=chains)
+
+    def table(self, rows: Any) -> pa.Table:
+        key = pa.schema([column.to_arrow() for column in self.key])
+        parts = []
+        for number, (schema, of_side) in enumerate(zip(self.schemas, rows, strict=True)):
+            data = pa.Table.from_pylist([dict(row) for row in of_side], schema)
+            groups = key_groups(data.select(key.names).cast(key), key, self.max_parallelism)
+            columns = {
+                "_mark": pa.nulls(len(of_side), pa.int32()),
+                "_subtask": pa.array(groups % self.parallelism, pa.int32()),
+                "_kg": pa.array(groups, pa.int32()),
+                "_input": pa.repeat(pa.scalar(number, pa.int8()), len(of_side)),
+            }
+            for name in schema.names:
+                columns[name if name in key.names else carried_name(number, name)] = data[name]
+            parts.append(pa.table(columns))
+        numbers = pa.array(range(self.parallelism), pa.int32())
+        return pa.concat_tables([*parts, pa.table({"_mark": numbers, "_subtask": numbers})], promote_options="default")
+
+
+def planned(declared: Declared, left: pa.Schema, right: pa.Schema) -> OperatorPlan:
+    """The plan of an operator over two inputs with these columns."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return declared.plan([Columns(from_arrow_schema(schema)) for schema in (left, right)])  # type: ignore[misc]
+
+
+def make_join(
+    make_operator: MakeOperator, declared: Declared, left: pa.Schema, right: pa.Schema, kind: str = "heap", **more: Any
+) -> Join:
+    """``left``, ``right``: the columns of the inputs."""
+    schemas, plan = (left, right), planned(declared, left, right)
+    made = make_operator(
+        plan.work, plan.key, pa.schema([]), plan.output, kind=kind, tables=plan.tables, name=declared.name
+    )
+    given = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    return Join(**{**given, "schemas": schemas, **more})

@@ -1,0 +1,141 @@
+"""Joins of streams as authors declare them: what is refused, with what fix, and what is known of them without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal import Pipeline, Stream
+from epochal.connectors import console, generator
+from epochal.errors import PipelineError, SchemaError
+from epochal.operators.interval_join import IntervalJoinOperator
+from epochal.pipeline.description import describe
+from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.kinds import check_kinds
+from epochal.state.evolution import compare
+from tests.unit.tasks.joined import TIMESTAMP, planned
+
+MINUTE = 60_000_000
+FIVE_BEFORE_TEN_AFTER = ("-5 minutes", "10 minutes")
+
+
+def streams() -> tuple[Pipeline, Stream, Stream]:
+    pipeline = Pipeline("ads")
+    shown = pipeline.read("shown", generator.source({"ad": "id", "shown_at": "timestamp_seconds(id)"}))
+    clicks = pipeline.read("clicks", generator.source({"ad": "id", "clicked_at": "timestamp_seconds(id)"}))
+    return pipeline, shown.with_watermark("shown_at", "1 minute"), clicks.with_watermark("clicked_at", "0 seconds")
+
+
+def test_an_interval_join_is_described_and_holds_its_watermark() -> None:
+    pipeline, shown, clicks = streams()
+    joined = shown.join(clicks, on="ad", within=FIVE_BEFORE_TEN_AFTER, how="left")
+    assert joined.event_time == "shown_at"
+    shown.join(clicks, on="ad", within=("-1 hour", "-1 minute"), how="right", name="before").write("b", console.sink())
+    full = shown.join(clicks, on="ad", within=("1 minute", "2 minutes"), how="full", name="full")
+    assert full.event_time is None
+    joined.write("out", console.sink())
+    graph = pipeline.graph()
+    assert {place.name: getattr(place, "hold", None) for place in time_graph(graph).places} == {
+        "shown_at": None,
+        "clicked_at": None,
+        "join": 10 * MINUTE,
+        "before": 60 * MINUTE,
+        "full": 2 * MINUTE,
+    }
+    (join,) = [node for node in describe(graph).nodes if node.name == "join"]
+    assert join.type == "interval_join" and str(join.stream) == "append"
+    assert join.description == {
+        "on": ["ad"],
+        "how": "left",
+        "within": ["-5 minutes", "10 minutes"],
+        "times": ["shown_at", "clicked_at"],
+        "hold": "10 minutes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda a, b: a.join(b, on="ad"), "within"),
+        (lambda a, b: a.join(b, on="ad", within="5 minutes"), "two intervals"),
+        (lambda a, b: a.join(b, on="ad", within=("1 hour", "-1 hour")), "Swap them"),
+        (lambda a, b: a.join(b, on="ad", within=("0 seconds", "1 month")), "no fixed length"),
+        (lambda a, b: a.join(b, on="ad", within=FIVE_BEFORE_TEN_AFTER, how="outer"), "left_anti"),
+        (lambda a, b: a.join(b, on=[], within=FIVE_BEFORE_TEN_AFTER), "names of the columns"),
+        (lambda a, b: a.join(b, on=["ad", "AD"], within=FIVE_BEFORE_TEN_AFTER), "twice"),
+        (lambda a, b: a.union(a.key_by("ad").distinct("d")).join(b, on="ad", within=FIVE_BEFORE_TEN_AFTER), "left"),
+        (lambda a, b: a.join(streams()[2], on="ad", within=FIVE_BEFORE_TEN_AFTER), "same pipeline"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_with_the_fix(build: Callable[[Stream, Stream], Any], said: str) -> None:
+    _, shown, clicks = streams()
+    with pytest.raises(PipelineError, match=said):
+        build(shown, clicks)
+
+
+def test_new_values_of_keys_are_not_joined() -> None:
+    pipeline, shown, clicks = streams()
+    newest = (
+        shown.key_by("ad")
+        .aggregate("newest", shown_at="max(shown_at)")
+        .with_watermark("shown_at", "0 seconds", name="newest_at")
+    )
+    newest.join(clicks, on="ad", within=FIVE_BEFORE_TEN_AFTER).write("out", console.sink())
+    with pytest.raises(PipelineError, match="stays joined"):
+        check_kinds(pipeline.graph())
+
+
+KEY = [("ad", pa.int64())]
+LEFT = pa.schema([*KEY, ("at", TIMESTAMP), ("price", pa.float64())])
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        ([*KEY, ("AT", TIMESTAMP)], "both streams have 'AT'"),
+        ([("ad", pa.string()), ("then", TIMESTAMP)], "bigint in the left stream and string in the right"),
+        ([("then", TIMESTAMP)], "there is no column 'ad'"),
+        ([*KEY, ("than", TIMESTAMP)], "no column 'then' any more, which is its event time. Did you mean 'than'"),
+        ([*KEY, ("then", TIMESTAMP), ("_count", pa.int64())], "'_count', a name that Epochal uses"),
+        ([*KEY, ("then", TIMESTAMP), ("_0_at", pa.int64())], "'_0_at', a name that Epochal uses"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(right: list[Any], said: str) -> None:
+    times = ("at", "AT" if ("AT", TIMESTAMP) in right else "then")
+    with pytest.raises((PipelineError, SchemaError), match=said):
+        planned(IntervalJoinOperator("join", ("ad",), 0, 1, "inner", times, True), LEFT, pa.schema(right))
+
+
+def test_the_columns_are_those_of_sparks_join() -> None:
+    """The key, the other columns of the left stream, the other columns of the right one; semi joins have only left."""
+    right = pa.schema([("then", TIMESTAMP), ("AD", pa.int64())])
+    names = {}
+    for how in ("inner", "right", "left_semi", "left_anti"):
+        operator = IntervalJoinOperator("join", ("aD",), 0, 1, how, ("at", "then"), True)  # type: ignore[arg-type]
+        names[how] = planned(operator, LEFT, right).output.names
+    assert names == {
+        "inner": ["ad", "at", "price", "then"],
+        "right": ["AD", "at", "price", "then"],
+        "left_semi": ["ad", "at", "price"],
+        "left_anti": ["ad", "at", "price"],
+    }
+    clashing = pa.schema([*KEY, ("then", TIMESTAMP), ("price", pa.int64())])
+    planned(IntervalJoinOperator("join", ("ad",), 0, 1, "left_semi", ("at", "then"), True), LEFT, clashing)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        IntervalJoinOperator("join", ("ad",), 0, 2_000_000, "left", ("at", "then"), True),
+        IntervalJoinOperator("join", ("ad",), 0, 1_000_000, "inner", ("at", "then"), True),
+    ],
+)
+def test_an_upgrade_to_another_join_is_refused_by_name(changed: IntervalJoinOperator) -> None:
+    right = pa.schema([*KEY, ("then", TIMESTAMP)])
+    before = planned(IntervalJoinOperator("join", ("ad",), 0, 1_000_000, "left", ("at", "then"), True), LEFT, right)
+    problems = [change.problems for change in compare(before.tables, planned(changed, LEFT, right).tables)]
+    assert "'join.left'" in str(problems) and "how left, within 0 seconds to 1 second" in str(problems)
+    assert not any(change.problems for change in compare(before.tables, before.tables))
