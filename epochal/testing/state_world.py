@@ -153,6 +153,11 @@ def visits(number: int, *places: bytes, touched: int | None) -> list[Change]:
     return [{**entry, "_touched": None if touched is None else instant(touched)} for entry in seen(number, *places)]
 
 
+def unvisited(number: int, *places: bytes) -> list[Change]:
+    """Deletes of the same entries."""
+    return unseen(number, *places)
+
+
 def instant(microseconds: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
 

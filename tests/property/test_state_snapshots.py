@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from epochal.backends import heap, lmdb, recent
+from epochal.backends import heap, lmdb, pruning, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.state import StateBackend
@@ -23,8 +23,9 @@ from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
     OWNER,
-    SEEN,
     TABLES,
+    VISITS,
+    WINDOWS,
     Change,
     StateHarness,
     World,
@@ -32,8 +33,15 @@ from epochal.testing.state_world import (
     seen,
     uncounted,
     unseen,
+    unvisited,
+    unwindowed,
+    visits,
+    windows,
 )
 
+STEPS = st.sampled_from([0, 0, 1, 9])
+"""By which a clock moves on."""
+EVERY_TABLE = (*TABLES, WINDOWS, VISITS)
 OWNERS = [0, 1, 2, 3, 13, 17]
 PLACES = [b"", b"\0", b"a", b"a\0", b"p" * 520, b"p" * 520 + b"q"]
 
@@ -49,7 +57,21 @@ def epochs(draw: st.DrawFn) -> dict[str, list[Change]]:
             max_size=6,
         )
     )
+    timed = draw(
+        st.dictionaries(st.tuples(st.sampled_from(OWNERS), st.integers(-2, 30)), st.integers(0, 2), max_size=6)
+    )
+    touched = draw(
+        st.dictionaries(
+            st.tuples(st.sampled_from(OWNERS), st.sampled_from(PLACES)),
+            st.one_of(st.none(), st.integers(-1, 25)),
+            max_size=6,
+        )
+    )
     return {
+        "windows": [row for at, c in timed.items() for row in (windows(at, count=c) if c else unwindowed(at))],
+        "visits": [
+            row for (n, p), at in touched.items() for row in (unvisited(n, p) if at == -1 else visits(n, p, touched=at))
+        ],
         "counts": [row for n, c in counts.items() for row in (counted(n, count=c) if c else uncounted(n))],
         "seen": [row for (n, p), t in entries.items() for row in (seen(n, p, times=t) if t else unseen(n, p))],
     }
@@ -77,7 +99,7 @@ class Harness(StateHarness):
 
 
 class Lives(RuleBasedStateMachine):
-    """Two branches of one application, run, forked, compacted, rescaled and restored in any order."""
+    """Branches of one application, run, forked, compacted, rescaled and restored in any order, while clocks move on."""
 
     @initialize(
         backend=st.sampled_from([HeapBackend, LmdbBackend]), parallelism=st.integers(1, 3), by_key_group=st.booleans()
@@ -87,19 +109,27 @@ class Lives(RuleBasedStateMachine):
         base_encoding.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
         self.folder = Path(tempfile.mkdtemp())
         self.harness = Harness(backend, self.folder)
-        self.worlds = [World(self.harness, parallelism)]
+        self.fewest_rows, pruning.FEWEST_ROWS = pruning.FEWEST_ROWS, 2
+        self.worlds = [World(self.harness, parallelism, EVERY_TABLE)]
         self.past: list[World] = []
 
-    @rule(changes=epochs(), elsewhere=st.booleans(), data=st.data())
-    def run_epoch(self, changes: dict[str, list[Change]], elsewhere: bool, data: st.DataObject) -> None:
+    @rule(
+        changes=epochs(), elsewhere=st.booleans(), steps=st.tuples(*[st.sampled_from([0, 0, 1, 9])] * 2), data=st.data()
+    )
+    def run_epoch(
+        self, changes: dict[str, list[Change]], elsewhere: bool, steps: tuple[int, int], data: st.DataObject
+    ) -> None:
         world = data.draw(st.sampled_from(self.worlds))
         self.past = [*self.past[-3:], world.fork(world.branch)]
+        event, processing = max(world.clock.event, 0) + steps[0], world.clock.processing + steps[1]
+        world.advance(event=event, processing=processing)
         (world.run_elsewhere if elsewhere else world.run)(**changes)
 
     @rule(changes=epochs(), data=st.data())
     def abort_epoch(self, changes: dict[str, list[Change]], data: st.DataObject) -> None:
         world = data.draw(st.sampled_from(self.worlds))
-        handles = world.pre_commit({COUNTS.id: changes["counts"], SEEN.id: changes["seen"]})
+        named = {table.id: changes[table.id.removeprefix("counts.")] for table in EVERY_TABLE}
+        handles = world.pre_commit(named)
         self.harness.make().sweep(world.scope(0).epoch, handles[:1])
         self.harness.make().abort(world.scope(0).epoch, handles)
         world.epoch += 1
@@ -136,14 +166,15 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def files_hold_the_rows(self) -> None:
         for world in getattr(self, "worlds", []):
-            for table in TABLES:
+            for table in EVERY_TABLE:
                 rows = merged(self.harness.store, table, world.chains[table.id], 0, GROUPS - 1)
-                assert _by_key(rows, table.key_schema.names) == world.expected[table.id]
+                assert _by_key(rows, table.key_schema.names) == world.visible(table)
                 groups = rows.column("_kg").to_pylist()
                 assert groups == sorted(groups)
 
     def teardown(self) -> None:
         base_encoding.LEAST_CHUNK_BYTES = self.least_chunk
+        pruning.FEWEST_ROWS = self.fewest_rows
         self.harness.new_worker()
         shutil.rmtree(self.folder)
 
