@@ -24,7 +24,7 @@ from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop
 from epochal.engine.position import Position
-from epochal.engine.program import CurrentProgram, Program, changes_since
+from epochal.engine.program import CurrentProgram, Program, changes_since, going_on
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
@@ -89,6 +89,10 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     catalog.heartbeat(DriverStatus(phase="recovering"))
     recovery = Recovery(program, catalog, store, queue, time.sleep, note)
     position = recovery.run()
+    continuing = going_on(program, position.snapshot)
+    if continuing is not program:
+        program = continuing
+        current.replace(program)
     changes += _first_changes(position, recovery.begun)
     if position.head is not None:
         changes += changes_since(store, position.head, program)

@@ -36,6 +36,10 @@ class EpochRunner(ABC):
         """The epochs from here on are this runner's, until another is activated: what it relies on in a session that
         they share is set now."""
 
+    def declaring(self, participants: Participants) -> EpochRunner:
+        """This runner with ``participants.tables`` in place of the declarations of the same state tables."""
+        return self
+
     @abstractmethod
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         """Run the job and return what every subtask answered. Raises ``EpochTimeout``, ``EpochAborted``."""

@@ -8,7 +8,7 @@ that failed replace one value, and nothing of the version before can stay behind
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from epochal.contracts.catalog import Change, ManifestReference
@@ -18,9 +18,10 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.continuation import continuation
+from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import compare
+from epochal.state.evolution import compare, continued
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,19 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
     found = continuation(store, reference, program.participants.tables, program.configuration.allow_dropped_state)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
+
+
+def going_on(program: Program, head: Manifest | None) -> Program:
+    """``program`` on top of a snapshot: its state tables with what the lineage knows of the expiry of their rows."""
+    participants = program.participants
+    if head is None:
+        return program
+    before = {table.id: table for table in head.tables}
+    tables = tuple(continued(table, before.get(table.id), clock_of(head, table.id)) for table in participants.tables)
+    if tables == tuple(participants.tables):
+        return program
+    participants = replace(participants, tables=tables)
+    return replace(program, participants=participants, runner=program.runner.declaring(participants))
 
 
 def changes_since(store: SnapshotStore, reference: ManifestReference, program: Program) -> list[Change]:

@@ -17,7 +17,7 @@ from epochal.engine import points
 from epochal.engine.commits import CommitQueue
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
-from epochal.engine.program import Program, changes_since, check_continues
+from epochal.engine.program import Program, changes_since, check_continues, going_on
 from epochal.engine.recovery import limit_to_available, restore_sources
 from epochal.engine.retention import Retention
 from epochal.engine.settings import ExecutionOrders
@@ -114,6 +114,7 @@ class Reconfigurations:
         store, head = self.coordinator.store, self.coordinator.position.head
         if head is not None:
             check_continues(store, head, program)
+            program = going_on(program, self.coordinator.position.snapshot)
             self.coordinator.changes += changes_since(store, head, program)
         self.coordinator.changes += configured(self.coordinator.current.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
 from pyspark import StorageLevel
@@ -72,6 +72,14 @@ class SparkRunner(EpochRunner):
     def activate(self) -> None:
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
+
+    def declaring(self, participants: Participants) -> SparkRunner:
+        tables = {table.id: table for table in participants.tables}
+        operators = {
+            name: replace(plan, tables=tuple(tables[table.id] for table in plan.tables))
+            for name, plan in self.operators.items()
+        }
+        return replace(self, participants=participants, operators=operators)
 
     @cached_property
     def subtasks(self) -> Subtasks:

@@ -29,7 +29,7 @@ from epochal.engine.comparison import TableComparison, compare_states
 from epochal.engine.conditions import conditions_after
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
-from epochal.engine.program import Program, check_continues
+from epochal.engine.program import Program, check_continues, going_on
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_outputs
 from epochal.errors import InvalidInput
@@ -108,6 +108,7 @@ class _Trial:
     def __init__(self, program: Program, branch: str, store: SnapshotStore, base: ManifestReference | None) -> None:
         if base is not None:
             check_continues(store, base, program)
+            program = going_on(program, store.read_manifest(base))
         self._program, self._branch = program, branch
         self._head = base
         self._parent = store.read_manifest(base) if base is not None else None

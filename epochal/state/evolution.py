@@ -7,13 +7,16 @@ null or its default there, a widened one is cast, a dropped one is left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Literal
+from datetime import timedelta
+from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from epochal.contracts.conditions import as_datetime
 from epochal.state.column_bytes import Columns, column
-from epochal.state.json_form import from_json
+from epochal.state.expiry import StateClock
+from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import NestedType, nested_type
 from epochal.state.types import INTEGER_BITS, arrow_type, decimal_of
@@ -33,6 +36,8 @@ class TableChange(BaseModel):
     """Column -> type before, type now."""
     dropped: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What becomes of rows that are there, and is to be known."""
 
 
 def compare(
@@ -56,12 +61,12 @@ def _compared(id: str, old: StateTable | None, new: StateTable | None, may_drop:
 
 
 def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
-    problems = [*_other_shape(old, new)]
+    problems = [*_other_shape(old, new), *_other_expiry(old, new)]
     had = {column.name: column for column in old.value}
     has = {column.name: column for column in new.value}
     widened: dict[str, tuple[str, str]] = {}
     for name in sorted(had.keys() & has.keys()):
-        if had[name].default != has[name].default:
+        if had[name].default != has[name].default and name not in new.hidden:
             problems.append(
                 f"State table {new.id!r}: the default of column {name!r} cannot change once the column is there: older "
                 f"rows are read with it. Keep {had[name].default!r}, or change the value when the state is read."
@@ -80,7 +85,8 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> Tab
         if f"{new.id}.{name}" not in may_drop:
             problems.append(_lost(f"State table {new.id!r}: column {name!r}", f"{new.id}.{name}"))
     added = tuple(column for column in new.value if column.name not in had)
-    verdict: Verdict = "evolved" if added or dropped or widened or problems else "same"
+    notes = tuple(_notes_of_expiry(old, new))
+    verdict: Verdict = "evolved" if added or dropped or widened or problems or notes else "same"
     return TableChange(
         table=new.id,
         verdict=verdict,
@@ -88,7 +94,78 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> Tab
         widened=widened,
         dropped=dropped,
         problems=tuple(problems),
+        notes=notes,
     )
+
+
+def continued(declared: StateTable, before: StateTable | None, clock: StateClock | None) -> StateTable:
+    """A declaration as it goes on from a snapshot, where it was ``before``: with what the lineage knows of expiry.
+
+    Rows that were gone under another time to live stay gone; rows from before there was any count from the snapshot's
+    ``clock``. Manifests keep this, so that it holds for everyone who reads them, and for all that follow.
+    """
+    if declared.expires is None or before is None:
+        return declared
+    update: dict[str, Any] = {}
+    floor = before.horizon(clock) if _length(before) != _length(declared) else before.expires and before.expires.floor
+    if floor is not None:
+        update["expires"] = declared.expires.model_copy(update={"floor": floor})
+    known = {column.name: column for column in before.value}
+    if declared.hidden - known.keys():
+        now = None if clock is None else clock.event if declared.expires.clock == "event" else clock.processing
+        known |= {column.name: _since(column, now) for column in declared.value if column.name in declared.hidden}
+    if any(known[name].default is not None for name in declared.hidden):
+        update["value"] = tuple(
+            column.model_copy(update={"default": known[column.name].default})
+            if column.name in declared.hidden
+            else column
+            for column in declared.value
+        )
+    return declared.model_copy(update=update) if update else declared
+
+
+def _since(column: Column, now: int | None) -> Column:
+    instant = None if now is None else as_datetime(now)
+    if instant is None:
+        return column
+    value = now if column.type == "bigint" else to_json(instant, column.type)
+    return column.model_copy(update={"default": value})
+
+
+def _length(table: StateTable) -> int | None:
+    return None if table.expires is None else table.expires.after
+
+
+def _other_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
+    if old.expires is None:
+        return
+    if new.expires is None:
+        yield (
+            f"State table {new.id!r}: its time to live cannot be taken away: rows that have expired, and are still in "
+            "files, would be there again. Give it a longer one, or the state a new name."
+        )
+    elif (old.expires.clock, old.expires.column) != (new.expires.clock, new.expires.column):
+        yield (
+            f"State table {new.id!r}: its rows cannot expire by {new.expires.column!r} in {new.expires.clock} time; "
+            f"those that are there do by {old.expires.column!r} in {old.expires.clock} time. Keep that, or give the "
+            "state a new name."
+        )
+
+
+def _notes_of_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
+    before, after = _length(old), _length(new)
+    if after is None or before == after or not new.hidden:
+        return
+    if before is None:
+        yield (
+            f"State table {new.id!r} gets a time to live of {timedelta(microseconds=after)}: the rows that are there "
+            "count from the epoch that is gone on from."
+        )
+    else:
+        yield (
+            f"State table {new.id!r}: the time to live becomes {timedelta(microseconds=after)} from "
+            f"{timedelta(microseconds=before)}, also of the rows that are there; what has expired stays gone."
+        )
 
 
 def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
@@ -111,7 +188,7 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             "give it a new name, under which it begins anew."
         )
         return
-    if (old.key, old.sub_key) != (new.key, new.sub_key):
+    if (old.time, old.key, old.sub_key) != (new.time, new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
         yield (

@@ -9,12 +9,12 @@ reads from there on can miss it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import BEGINNING
 from epochal.state.column_bytes import Mask
@@ -36,7 +36,8 @@ class Expiry(BaseModel):
     """A row is gone from a snapshot whose ``clock`` has reached ``column + after`` (microseconds).
 
     ``column``: the table's ``time``, or a value column; a row in which it is null never goes. ``clock``: ``event``, the
-    operator's watermark *fire*; ``processing``, the epoch time.
+    operator's watermark *fire*; ``processing``, the epoch time. ``floor``: rows with times up to it were gone when
+    ``after`` was changed, and stay gone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,12 +45,19 @@ class Expiry(BaseModel):
     clock: Literal["event", "processing"]
     column: str
     after: int = Field(ge=0)
+    floor: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_floor(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "floor" or value is not None}
 
     def horizon(self, clock: StateClock | None) -> int | None:
         """The last time of rows that are gone, of ``column``; ``None``: no row is."""
         if clock is None:
             return None
         at = behind(clock.event if self.clock == "event" else clock.processing, self.after)
+        at = at if self.floor is None else max(at, self.floor)
         return None if at == BEGINNING else at
 
 

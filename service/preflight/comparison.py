@@ -91,6 +91,7 @@ def _warnings(
         for change in tables
         if change.verdict == "evolved" and change.dropped and not change.problems
     ]
+    said += [note for change in tables if not change.problems for note in change.notes]
     said += [f"Source {part.name!r} is new and begins where it is told to." for part in _of(sources, "added")]
     said += [f"Source {part.name!r} is not read any more." for part in _of(sources, "removed")]
     said += [f"Sink {part.name!r} is new: it will show later epochs only." for part in _of(sinks, "added")]

@@ -1,0 +1,133 @@
+"""A time to live that comes with an upgrade, or becomes another one: what it means for rows that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.engine.job import EpochRunner, Participants
+from epochal.engine.program import Program, going_on
+from epochal.pipeline.description import GraphDescription
+from epochal.service.preflight.comparison import compared
+from epochal.snapshots.continuation import Continuation, continuation
+from epochal.snapshots.lineage import clock_of
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.evolution import compare, continued
+from epochal.state.expiry import Expiry, StateClock
+from epochal.state.table import StateTable
+from tests.unit.snapshot_tree import SESSIONS, Branch
+
+PLAIN = SESSIONS.model_copy(update={"value": SESSIONS.value[:1], "expires": None})
+
+
+@pytest.fixture
+def branch(tmp_path: Path) -> Branch:
+    return Branch(SnapshotStore(f"memory://{tmp_path}"), tables=(PLAIN,), clock=StateClock(event=0, processing=0))
+
+
+def living(after: int, **changes: Any) -> StateTable:
+    expiry = Expiry(clock="processing", column="_touched", after=after).model_copy(update=changes)
+    return StateTable.model_validate(SESSIONS.model_dump() | {"expires": expiry})
+
+
+def upgraded(branch: Branch, table: StateTable) -> None:
+    assert branch.head is not None
+    head = branch.store.read_manifest(branch.head)
+    assert not continuation(branch.store, branch.head, [table], ()).problems
+    branch.tables = (continued(table, head.tables[0], clock_of(head, table.id)),)
+
+
+def seen(branch: Branch, processing: int, *rows: tuple[str, int]) -> set[str]:
+    """The airports of the rows that are there at the next epoch, which touches these."""
+    branch.clock = StateClock(event=0, processing=processing)
+    table = branch.tables[0]
+    touched = "_touched" in table.value_schema.names
+    changes = [(table, ("N1", place), {"late": 1} | ({"_touched": at} if touched else {})) for place, at in rows]
+    branch.state.clear()  # what must be there is said by each test itself
+    head = branch.epoch(*changes)
+    return {row["airport"] for row in SnapshotReader(branch.store, head).read(table.id).to_pylist()}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_rows_without_a_time_count_from_the_upgrade(branch: Branch, compacted: bool) -> None:
+    seen(branch, 7, ("old", 0), ("older", 0))
+    seen(branch, 50)
+    upgraded(branch, living(5))
+    assert seen(branch, 54, ("new", 52)) == {"old", "older", "new"}
+    if compacted:
+        branch.compact()
+    assert seen(branch, 54, ("old", 54)) == {"old", "older", "new"}
+    upgraded(branch, living(5))  # as with every attempt: what was declared comes without what the lineage knows
+    assert seen(branch, 55) == {"old", "new"}
+    assert seen(branch, 57) == {"old"}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_has_expired_stays_gone_when_the_time_to_live_becomes_longer(branch: Branch, compacted: bool) -> None:
+    branch.tables = (living(5),)
+    seen(branch, 10, ("gone", 5), ("alive", 8), ("never", 5))
+    if compacted:
+        branch.compact()
+    upgraded(branch, living(20))
+    assert seen(branch, 11) == {"alive"}
+    upgraded(branch, living(20))
+    assert seen(branch, 27, ("never", 27)) == {"alive", "never"}
+    assert seen(branch, 28) == {"never"}
+    upgraded(branch, living(1))
+    assert seen(branch, 28) == set()
+    upgraded(branch, living(100))
+    assert seen(branch, 28, ("anew", 28)) == {"anew"}
+
+
+def test_preflight_tells_what_becomes_of_the_rows() -> None:
+    for before, after, said in ((PLAIN, living(5), "count from the epoch"), (living(5), living(9), "stays gone")):
+        (change,) = compare([before], [after])
+        assert (change.verdict, change.problems) == ("evolved", ())
+        empty = GraphDescription(name="flights", nodes=(), sinks={})
+        found = compared(empty, empty, Continuation((change,), ()))
+        assert [said in warning for warning in found.warnings] == [True]
+    (same,) = compare([living(5, floor=3)], [living(5)])
+    assert same.verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        (PLAIN, "cannot be taken away"),
+        (living(5, clock="event"), "cannot expire by '_touched' in event time"),
+    ],
+)
+def test_what_cannot_become_of_a_time_to_live(after: StateTable, why: str) -> None:
+    (change,) = compare([living(5)], [after], [f"{SESSIONS.id}._touched"])
+    assert [why in problem for problem in change.problems] == [True]
+
+
+def test_a_program_runs_with_the_declarations_of_its_lineage(branch: Branch) -> None:
+    class Runner(EpochRunner):
+        declared: tuple[StateTable, ...] = ()
+
+        def declaring(self, participants: Participants) -> EpochRunner:
+            other = Runner()
+            other.declared = participants.tables
+            return other
+
+        def run(self, plan: Any, timeout_seconds: float) -> Any: ...
+
+        def deltas(self, handle: Any) -> Any: ...
+
+    nothing: Any = None
+    program = Program(nothing, nothing, nothing, Participants(tables=(living(9),)), Runner())
+    assert going_on(program, None) is program
+    branch.tables = (living(9),)
+    seen(branch, 3)
+    assert branch.head is not None
+    assert going_on(program, branch.store.read_manifest(branch.head)) is program
+    branch.tables = (living(2),)
+    seen(branch, 10)
+    found = going_on(program, branch.store.read_manifest(branch.head))
+    assert found.participants.tables == (living(9, floor=8),)
+    assert isinstance(found.runner, Runner)
+    assert found.runner.declared == found.participants.tables
