@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -189,6 +189,13 @@ class StateTable(BaseModel):
             if not expiring or expiring[0].type not in TIME_TYPES:
                 raise ValueError(f"state {self.id!r} expires by {self.expires.column!r}, which is no time of its rows")
         return self
+
+    def __copy__(self) -> Self:
+        """``model_copy(update=..)`` is a copy that is changed: what was computed of this one may not hold for it."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
     @cached_property
     def full_key(self) -> tuple[Column, ...]:

@@ -1,0 +1,55 @@
+"""Declarations of state tables: what is computed of them, and what cannot be declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.state.expiry import Expiry, StateClock
+from epochal.state.table import GROUP, Column, StateScope, StateTable
+from tests.unit.snapshot_tree import SESSIONS, TOTALS, WINDOWS
+
+
+def test_a_changed_copy_has_its_own_columns() -> None:
+    assert SESSIONS.delta_schema.names == ["_kg", "_op", "tail", "airport", "late", "_touched"]
+    assert SESSIONS.hidden == {"_touched"}
+    plain = SESSIONS.model_copy(update={"value": SESSIONS.value[:1], "expires": None})
+    assert plain.delta_schema.names == ["_kg", "_op", "tail", "airport", "late"]
+    assert (plain.hidden, SESSIONS.hidden) == (frozenset(), {"_touched"})
+
+
+def test_a_time_comes_first_in_the_full_key_and_after_the_key_for_people() -> None:
+    assert WINDOWS.key_schema.names == ["at", "city"]
+    assert WINDOWS.address_schema.names == ["city", "at"]
+    assert [field.nullable for field in WINDOWS.key_schema] == [False, True]
+    assert SESSIONS.address_schema == SESSIONS.key_schema
+
+
+def test_manifests_of_tables_without_time_are_as_they_were() -> None:
+    assert not {"time", "expires", "scope"} & TOTALS.model_dump().keys()
+    for table in (WINDOWS, SESSIONS):
+        assert StateTable.model_validate_json(table.model_dump_json()) == table
+
+
+def test_the_horizon_is_the_last_time_that_is_gone() -> None:
+    expiry = Expiry(clock="event", column="at", after=3)
+    end = 2**63 - 1
+    assert [expiry.horizon(StateClock(event, 99)) for event in (-(2**63), 3, 10, end)] == [None, 0, 7, end]
+    assert expiry.horizon(None) is None
+    floored = expiry.model_copy(update={"floor": 5})
+    assert [floored.horizon(StateClock(event, 99)) for event in (-(2**63), 3, 10)] == [5, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("table", "changes"),
+    [
+        (WINDOWS, {"time": Column(name="at", type="string")}),
+        (WINDOWS, {"scope": StateScope.OPERATOR, "key": (GROUP,)}),
+        (SESSIONS, {"expires": Expiry(clock="event", column="late_", after=1)}),
+        (SESSIONS, {"expires": Expiry(clock="event", column="airport", after=1)}),
+    ],
+)
+def test_times_that_are_none_are_refused(table: StateTable, changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=table.id):
+        StateTable.model_validate(table.model_dump() | changes)
