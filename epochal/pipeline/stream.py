@@ -40,6 +40,7 @@ from epochal.pipeline import stream_joins, verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.event_times import timed_streams
 from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
+from epochal.pipeline.stream_joins import LatestVersions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -189,11 +190,12 @@ class Stream(Relation):
 
     def join(
         self,
-        other: StaticTable | Stream,
+        other: StaticTable | Stream | LatestVersions,
         on: str | Sequence[str],
         how: IntervalJoinKind = "inner",
         *,
         within: tuple[str, str] | None = None,
+        as_of: str | None = None,
         name: str | None = None,
         queryable: bool = True,
     ) -> Stream:
@@ -208,14 +210,36 @@ class Stream(Relation):
         bounds included, how much later the other row is; a negative bound, that it is earlier. Rows wait in state
         tables, ``name.left`` and ``name.right`` (``join.left``, if no name is given), until none can come for them;
         rows without a partner come out then. ``how`` may be right and full as well. Both streams need an event time.
+
+        With :meth:`latest` of a stream, each row gets the version that held at its event time ``as_of``; ``how`` is
+        inner or left. State tables: ``name.rows``, which wait for the watermark, and ``name.versions``.
         """
-        if not isinstance(other, Stream):
-            if within is not None or name is not None:
-                raise PipelineError("join() with a table keeps no state: leave within= and name= out.")
-            return super().join(other, on, how)  # type: ignore[arg-type]  # which it checks
-        self._check_same_pipeline(other, "join")
-        operator = stream_joins.interval_join(self, other, stream_joins.key_columns(on), how, within, name, queryable)
-        return _operator(self._builder, (self._node, other._node), operator)
+        columns = stream_joins.key_columns(on)
+        operator: Operator
+        match other:
+            case Stream():
+                stream = other
+                stream_joins.check_unused("a stream", as_of=as_of)
+                operator = stream_joins.interval_join(self, other, columns, how, within, name, queryable)
+            case LatestVersions():
+                stream = other.stream
+                stream_joins.check_unused("latest(..)", within=within)
+                operator = stream_joins.temporal_join(self, other, columns, how, as_of, name, queryable)
+            case _:
+                stream_joins.check_unused("a table", within=within, as_of=as_of, name=name)
+                return super().join(other, on, how)  # type: ignore[arg-type]  # which it checks
+        self._check_same_pipeline(stream, "join")
+        return _operator(self._builder, (self._node, stream._node), operator)
+
+    def latest(self, *keys: str, order_by: str, deleted: str | Expression | None = None) -> LatestVersions:
+        """The rows of this stream as versions of their keys, to :meth:`join` with::
+
+            orders.join(rates.latest("currency", order_by="at"), on="currency", as_of="ordered_at")
+
+        Of a key that version holds which is newest by ``order_by``. A version for which ``deleted``, a condition, is
+        true says that from there on there is none. ``order_by`` itself is not in the output of the join.
+        """
+        return stream_joins.latest(self, keys, order_by, deleted)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Group by these columns, for state. A key column cannot be floating point, an array, a map or a struct.

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
+from epochal.contracts.stream_kind import same_columns
+from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.intervals import LONGEST, fixed_interval
 from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError
 from epochal.operators.interval_join import IntervalJoinKind, IntervalJoinOperator
+from epochal.operators.temporal_join import TemporalJoinKind, TemporalJoinOperator
+from epochal.tasks.temporal_join import DELETED
 
 if TYPE_CHECKING:
     from epochal.pipeline.stream import Stream
@@ -16,14 +21,89 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "join"
 
 
-def key_columns(on: object) -> tuple[str, ...]:
-    """The columns that are equal on both sides. Raises ``PipelineError``."""
+def key_columns(on: object, otherwise: str = "") -> tuple[str, ...]:
+    """The columns that are equal on both sides. Raises ``PipelineError``: ``otherwise``, where there are none."""
     columns = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
     if not columns or not all(isinstance(name, str) and name for name in columns):
-        raise PipelineError("join() needs the names of the columns that are equal on both sides: on='origin'.")
+        raise PipelineError(
+            otherwise or "join() needs the names of the columns that are equal on both sides: on='origin'."
+        )
     if len({name.casefold() for name in columns}) < len(columns):
         raise PipelineError(f"join() on {listed(columns)} names a column twice.")
     return columns
+
+
+def check_unused(what: str, **arguments: object) -> None:
+    """Raises ``PipelineError`` for an argument of :meth:`Stream.join` that means nothing with ``what``."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise PipelineError(f"join() with {what} takes no {name}=. Leave it out.")
+
+
+@dataclass(frozen=True)
+class LatestVersions:
+    """``stream.latest(..)``: the rows of a stream as versions of their keys. They can only be joined with."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+    order_by: str
+    deleted: bool
+
+
+def latest(
+    stream: Stream, keys: Sequence[object], order_by: object, deleted: str | Expression | None
+) -> LatestVersions:
+    """Raises ``PipelineError`` that names the argument."""
+    names = key_columns(keys, "latest() needs the columns of the key that rows are versions of: latest('id', ..).")
+    if not isinstance(order_by, str) or not order_by:
+        raise PipelineError(
+            f"latest(): order_by is {order_by!r}: name the column that says which of two versions is newer."
+        )
+    if deleted is not None:
+        stream = stream.with_columns(**{DELETED: as_expression("latest: deleted", deleted)})
+    return LatestVersions(stream, names, order_by, deleted is not None)
+
+
+def temporal_join(
+    left: Stream,
+    versions: LatestVersions,
+    on: Sequence[str],
+    how: object,
+    as_of: object,
+    name: str | None,
+    queryable: bool,
+) -> TemporalJoinOperator:
+    """Raises ``PipelineError`` that names the argument, or the stream without event time, with the fix."""
+    if not same_columns(on, versions.keys):
+        raise PipelineError(
+            f"join() with latest({listed(versions.keys)}) is on {listed(on)}: versions are of other keys. "
+            "Join on the columns that latest() names."
+        )
+    for kind in get_args(TemporalJoinKind):
+        if how == kind:
+            times = _as_of(left, versions, as_of)
+            chosen = check_name("an operator", name or DEFAULT_NAME)
+            return TemporalJoinOperator(chosen, tuple(on), kind, *times, versions.deleted, queryable)
+    raise PipelineError(
+        f"join() with latest(..) cannot be {how!r}: how is one of {listed(get_args(TemporalJoinKind))}."
+    )
+
+
+def _as_of(left: Stream, versions: LatestVersions, as_of: object) -> tuple[str, str]:
+    """The event times of both: only of these it is known when all that is as old has come."""
+    of_rows = event_time_of(left, "the stream that is joined")
+    of_versions = event_time_of(versions.stream, "the stream of latest(..)")
+    if not isinstance(as_of, str) or as_of.casefold() != of_rows.casefold():
+        raise PipelineError(
+            f"join() with latest(..): as_of is {as_of!r}, and the event time of the rows is {of_rows!r}: of no other "
+            f"column it is known when all versions that are as old have come. Say as_of={of_rows!r}."
+        )
+    if versions.order_by.casefold() != of_versions.casefold():
+        raise PipelineError(
+            f"latest(): order_by is {versions.order_by!r}, and the event time of its stream is {of_versions!r}: as of "
+            f"a time, versions go by event time. Say order_by={of_versions!r}."
+        )
+    return of_rows, of_versions
 
 
 def interval_join(
@@ -53,8 +133,8 @@ def event_time_of(stream: Stream, which: str) -> str:
 def _bounds(within: object) -> tuple[int, int]:
     if isinstance(within, str) or not isinstance(within, Sequence) or len(within) != 2:
         raise PipelineError(
-            f"join(): within is {within!r}: give two intervals, the least and the greatest time of the right row less "
-            'that of the left row, such as within=("-5 minutes", "10 minutes").'
+            f"join() of two streams: within is {within!r}: give two intervals, the least and the greatest time of the "
+            'right row less that of the left row, such as within=("-5 minutes", "10 minutes").'
         )
     low, high = (fixed_interval("join(): within", bound, least=-LONGEST) for bound in within)
     if low > high:

@@ -110,7 +110,7 @@ class NewRows:
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         codes = ranks[encoded.indices.to_numpy()]
-        by_code = keys.take(pa.array(_first_of_each(codes, len(encoded.dictionary))))
+        by_code = keys.take(pa.array(first_of_each(codes, len(encoded.dictionary))))
         bounds = np.cumsum([0, *(rows.num_rows for rows in keyed)])
         return [
             cls(side, rows, alone, codes[first:end], by_code)
@@ -268,12 +268,7 @@ class StoredRows:
             self._changes(waiting, bag.groups[~matched], "put", [*key.columns, yes])
 
     def _changes(self, table: StateTable, groups: Groups, operation: str, columns: Sequence[pa.ChunkedArray]) -> None:
-        count = len(groups)
-        absent = table.delta_schema.names[2 + len(columns) :]
-        nulls = [pa.nulls(count, table.delta_schema.field(name).type) for name in absent]
-        control = [pa.array(groups, pa.int32()), pa.repeat(pa.scalar(operation), count)]
-        changes = pa.Table.from_arrays([*control, *columns, *nulls], schema=table.delta_schema)
-        self._subtask.transaction.stage(table.id, changes)
+        self._subtask.transaction.stage(table.id, delta_rows(table, groups, operation, columns))
 
     def _say_due(self, new: NewRows, fire: int) -> None:
         """When the first of those that wait now is gone. Of them all: the loop asks nobody else."""
@@ -319,7 +314,7 @@ class _Bag:
         encoded = codec.encode_array(rows).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         count = len(encoded.dictionary)
-        first = _first_of_each(codes, count)
+        first = first_of_each(codes, count)
         groups = new.groups[new.codes[positions[first]]]
         counts = np.bincount(codes, minlength=count)
         return cls(positions[first], counts, groups, encoded.dictionary, rows.take(pa.array(first)))
@@ -328,6 +323,15 @@ class _Bag:
         chosen = pa.array(mask)
         keys, rows = self.keys.filter(chosen), self.rows.filter(chosen)
         return _Bag(self.first[mask], self.counts[mask], self.groups[mask], keys, rows)
+
+
+def delta_rows(table: StateTable, groups: Groups, operation: str, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
+    """Changes to be staged: the columns of the full key and, but for ``delete``, the value columns."""
+    count = len(groups)
+    absent = table.delta_schema.names[2 + len(columns) :]
+    nulls = [pa.nulls(count, table.delta_schema.field(name).type) for name in absent]
+    control = [pa.array(groups, pa.int32()), pa.repeat(pa.scalar(operation), count)]
+    return pa.Table.from_arrays([*control, *columns, *nulls], schema=table.delta_schema)
 
 
 def _own(slice: pa.Table, side: Side) -> pa.Table:
@@ -349,7 +353,7 @@ def _has_null(rows: pa.Table, names: Sequence[str]) -> pa.Array | None:
     return found
 
 
-def _first_of_each(codes: Integers, count: int) -> Integers:
+def first_of_each(codes: Integers, count: int) -> Integers:
     """For each code the position where it is first."""
     first = np.zeros(count, np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)

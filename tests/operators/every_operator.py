@@ -151,6 +151,14 @@ def near_in_time(rows: Stream) -> Stream:
     )
 
 
+def as_of_their_time(rows: Stream) -> Stream:
+    """Rows with the newest of some others of their key. The watermark is far behind: rows wait until the end."""
+    timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
+    versions = rows.where("number % 4 = 0").select("key", "number AS version", "timestamp_seconds(number) AS since")
+    latest = versions.with_watermark("since", "1 hour").latest("key", order_by="since", deleted="version % 3 = 0")
+    return timed.join(latest, on="key", as_of="at", how="left", name="versioned")
+
+
 CASES = (
     Case(
         "aggregate",
@@ -161,6 +169,7 @@ CASES = (
     ),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("interval_join", near_in_time),
+    Case("temporal_join", as_of_their_time),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
     Case("process with sides", divided),
     Case("process_any", lambda rows: rows.process_any(Kept)),

@@ -76,6 +76,45 @@ def test_what_cannot_be_joined_is_refused_with_the_fix(build: Callable[[Stream, 
         build(shown, clicks)
 
 
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad"), "as_of is None.*Say as_of='shown_at'"),
+        (lambda a, b: a.join(b.latest("ad", order_by="ad"), on="ad", as_of="shown_at"), "Say order_by='clicked_at'"),
+        (lambda a, b: a.join(b.latest("x", order_by="clicked_at"), on="ad", as_of="shown_at"), "other keys"),
+        (lambda a, b: b.latest(order_by="clicked_at"), "columns of the key"),
+        (lambda a, b: b.latest("ad", order_by=""), "which of two versions is newer"),
+        (
+            lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="shown_at", how="full"),
+            "cannot be 'full'",
+        ),
+        (
+            lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", within=FIVE_BEFORE_TEN_AFTER),
+            "takes no within=",
+        ),
+        (lambda a, b: a.join(b, on="ad", within=FIVE_BEFORE_TEN_AFTER, as_of="shown_at"), "takes no as_of="),
+    ],
+)
+def test_what_cannot_be_joined_as_of_a_time_is_refused_with_the_fix(
+    build: Callable[[Stream, Stream], Any], said: str
+) -> None:
+    _, shown, clicks = streams()
+    with pytest.raises(PipelineError, match=said):
+        build(shown, clicks)
+
+
+def test_a_temporal_join_is_described_and_holds_nothing_back() -> None:
+    pipeline, shown, clicks = streams()
+    latest = clicks.latest("ad", order_by="clicked_at", deleted="ad % 2 = 0")
+    joined = shown.join(latest, on="ad", as_of="shown_at", how="left", name="seen")
+    assert joined.event_time == "shown_at"
+    joined.write("out", console.sink())
+    (seen,) = [node for node in describe(pipeline.graph()).nodes if node.name == "seen"]
+    assert seen.type == "temporal_join" and str(seen.stream) == "append"
+    assert seen.description == {"on": ["ad"], "how": "left", "as of": "shown_at", "order by": "clicked_at"}
+    assert [place.hold for place in time_graph(pipeline.graph()).places if place.name == "seen"] == [0]  # type: ignore[union-attr]
+
+
 def test_new_values_of_keys_are_not_joined() -> None:
     pipeline, shown, clicks = streams()
     newest = (

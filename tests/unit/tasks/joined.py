@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from epochal.contracts.conditions import Clock, EpochConditions, Watermarks
 from epochal.operators.contract import Operator as Declared
 from epochal.operators.contract import OperatorPlan
-from epochal.state.expiry import StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.watermarks import BEGINNING
 from epochal.tasks.inputs import carried_name
-from epochal.tasks.operator import OperatorTask
 from tests.unit.tasks.conftest import MakeOperator, Operator
 
 Row = Mapping[str, Any]
@@ -39,27 +36,18 @@ class Join(Operator):
     """An operator with two inputs by key; ``schemas``: of their rows."""
 
     schemas: tuple[pa.Schema, pa.Schema] = (pa.schema([]), pa.schema([]))
-    fire: int = BEGINNING
-    late: int = BEGINNING
-    epoch_time: int = 0
-    clock: StateClock | None = None
-    waits_for: list[int] = field(default_factory=list)
+
+    @property
+    def waits_for(self) -> list[int]:
+        """The event times that the subtasks named after the last epoch."""
+        return [due.event for due in self.dues if due.event is not None]
 
     def take(self, left: Sequence[Row], right: Sequence[Row], fire: int | None = None) -> list[dict[str, Any]]:
         """One epoch, which fires by ``fire``; by default it stays where it is."""
-        self.late, self.fire = self.fire, self.fire if fire is None else fire
-        assert self.fire >= self.late
-        outputs, handles = self.attempt((left, right))  # type: ignore[arg-type]
-        self.commit(handles)
-        self.clock = StateClock(self.fire, self.epoch_time)
-        self.waits_for = [h.due.event for h in handles if h.due is not None and h.due.event is not None]
-        return outputs
-
-    def task(self) -> OperatorTask:
-        clock = Clock(epoch_time=self.epoch_time, places={self.name: Watermarks(late=self.late, fire=self.fire)})
-        task = super().task()
-        chains = {id: replace(chain, clock=self.clock) for id, chain in task.chains.items()}
-        return replace(task, conditions=EpochConditions(clock=clock), chains=chains)
+        before = BEGINNING if self.clock is None else self.clock.event
+        assert fire is None or fire >= before
+        self.at(before if fire is None else fire, epoch_time=0)
+        return self.run((left, right))  # type: ignore[arg-type]
 
     def table(self, rows: Any) -> pa.Table:
         key = pa.schema([column.to_arrow() for column in self.key])

@@ -1,0 +1,148 @@
+"""The join of a stream with the newest versions of another one's rows, as of the time of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from epochal.contracts.stream_kind import Accepted, Kind, StreamKind
+from epochal.errors import PipelineError
+from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.interval_join import ROWS_THAT_STAY
+from epochal.operators.joined import JoinedColumns, joined_columns, rows_table
+from epochal.state.expiry import Expiry
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.tasks.inputs import InputColumns
+from epochal.tasks.join_rows import ROW, TIME, WAITING, Side, gone_after
+from epochal.tasks.temporal_join import DELETED, TemporalJoinWork
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TemporalJoinKind = Literal["inner", "left"]
+ROWS, VERSIONS = 0, 1
+
+
+def _fix(stream: StreamKind) -> str:
+    return "What stopped matching is not told, so that old versions would go on holding. Filter after the join."
+
+
+VERSIONS_OF_KEYS = Accepted(frozenset({Kind.APPEND, Kind.UPSERT}), _fix)
+
+
+@dataclass(frozen=True)
+class TemporalJoinOperator(Operator):
+    """Each row with the newest version of its key at or before ``as_of``, the row's event time.
+
+    ``order_by``: the event time of versions. ``deleted``: they have a column :data:`DELETED`. State tables:
+    ``name.rows``, those that wait until no version can come for them; ``name.versions``; ``name.passing``, the versions
+    after the watermark by time.
+    """
+
+    kind: ClassVar[str] = "temporal_join"
+    name: str
+    on: tuple[str, ...]
+    how: TemporalJoinKind
+    as_of: str
+    order_by: str
+    deleted: bool
+    queryable: bool
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (
+            Input("rows", Distribution.BY_KEY, self.on, ROWS_THAT_STAY, event_time=self.as_of),
+            Input("versions", Distribution.BY_KEY, self.on, VERSIONS_OF_KEYS, event_time=self.order_by),
+        )
+
+    @property
+    def event_time_of_output(self) -> str | None:
+        return self.as_of
+
+    def late_before(self, input: int, late: int) -> int | None:
+        return late
+
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        columns = joined_columns(self.name, self.on, frames)
+        columns.check_times((self.as_of, self.order_by))
+        shown = tuple(
+            column
+            for column in columns.beside_key(VERSIONS)
+            if column.name.casefold() not in (self.order_by.casefold(), DELETED)
+        )
+        JoinedColumns(self.name, columns.key, (columns.beside_key(ROWS), shown)).check_clash()
+        self._check_deleted(columns)
+        rows, versions = self._rows(columns), self._versions(columns, shown)
+        passing = self._passing(columns.key)
+        fields = [*rows.table.owner_schema]
+        for side in (rows, versions):
+            fields += [side.table.value_schema.field(name) for name in side.shown]
+        work = TemporalJoinWork(rows, versions, passing, self.how == "left", self.deleted)
+        tables = (rows.table, versions.table, passing)
+        return OperatorPlan(self.name, self.inputs, columns.key, tables, work, pa.schema(fields))
+
+    def details(self) -> dict[str, Any]:
+        return {"on": list(self.on), "how": self.how, "as of": self.as_of, "order by": self.order_by}
+
+    def _check_deleted(self, columns: JoinedColumns) -> None:
+        for column in columns.only(VERSIONS, DELETED):
+            if column.type != "boolean":
+                raise PipelineError(
+                    f"Operator {self.name!r}: deleted= of latest(..) is {column.type}. Give a condition or a boolean "
+                    "column, which is true in versions that say that there is none."
+                )
+
+    def _rows(self, columns: JoinedColumns) -> Side:
+        kept = columns.beside_key(ROWS)
+        table = rows_table(self.name, f"{self.name}.rows", columns.key, kept, (), self.queryable)
+        waiting = {
+            "time": Column(name=TIME, type="timestamp"),
+            "sub_key": (Column(name=ROW, type="binary"),),
+            "expires": Expiry(clock="event", column=TIME, after=gone_after(0)),
+        }
+        return self._side(ROWS, columns, kept, self.as_of, StateTable(**{**dict(table), **waiting}), kept)
+
+    def _versions(self, columns: JoinedColumns, shown: tuple[Column, ...]) -> Side:
+        kept = columns.beside_key(VERSIONS)
+        table = StateTable(
+            id=f"{self.name}.versions",
+            operator=self.name,
+            kind=StateKind.MAP,
+            key=columns.key,
+            sub_key=(Column(name=TIME, type="timestamp"),),
+            value=(*kept, Column(name=ROW, type="binary")),
+            queryable=self.queryable,
+        )
+        return self._side(VERSIONS, columns, kept, self.order_by, table, shown)
+
+    def _passing(self, key: tuple[Column, ...]) -> StateTable:
+        return StateTable(
+            id=f"{self.name}.passing",
+            operator=self.name,
+            kind=StateKind.VALUE,
+            key=key,
+            time=Column(name=TIME, type="timestamp"),
+            value=(Column(name=WAITING, type="boolean"),),
+            expires=Expiry(clock="event", column=TIME, after=0),
+            queryable=False,
+        )
+
+    def _side(
+        self,
+        number: int,
+        columns: JoinedColumns,
+        kept: tuple[Column, ...],
+        time: str,
+        table: StateTable,
+        shown: tuple[Column, ...],
+    ) -> Side:
+        names = tuple(column.name for column in kept)
+        key_names = tuple(column.name for column in columns.key)
+        carried = InputColumns.of(number, (*self.on, *names), self.on, key_names)
+        spelled = next(name for name in names if name.casefold() == time.casefold())
+        return Side(
+            number, carried, key_names, names, tuple(column.name for column in shown), spelled, 0, 0, table, None
+        )

@@ -1,0 +1,103 @@
+"""T2 of the temporal join, against nested loops over all rows and versions."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.contracts.conditions import END, microseconds
+from epochal.operators.temporal_join import TemporalJoinOperator
+from tests.unit.tasks.joined import TIMESTAMP, make_join
+
+LEFT = pa.schema([("id", pa.string()), ("ts", TIMESTAMP), ("a", pa.float64())])
+RIGHT = pa.schema([("rate", pa.int32()), ("id", pa.string()), ("ts", TIMESTAMP), ("_deleted", pa.bool_())])
+KEYS = (None, "x", "y", "z")
+
+
+def micros(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(microseconds(value) if isinstance(value, datetime) else value for value in row.values())
+
+
+def by_loops(how: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Counter[Any]:
+    """Versions of one key and time are equal here, but for those that differ in nothing."""
+    found: Counter[Any] = Counter()
+    for row in left:
+        before = [v for v in right if row["id"] is not None and v["id"] == row["id"] and v["ts"] <= row["ts"]]
+        newest = max(before, key=lambda version: version["ts"], default=None)
+        if newest is None or newest["_deleted"]:
+            if how == "left":
+                found[(row["id"], row["ts"], row["a"], None)] += 1
+        else:
+            found[(row["id"], row["ts"], row["a"], newest["rate"])] += 1
+    return found
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("number", range(4))
+def test_any_cut_into_epochs_gives_what_nested_loops_give(
+    make_operator: Any, how: str, number: int, run_seed: int
+) -> None:
+    choose = random.Random(f"{run_seed} {how} {number}")
+    declared = TemporalJoinOperator("rated", ("id",), how, "ts", "ts", True, True)  # type: ignore[arg-type]
+    join = make_join(make_operator, declared, LEFT, RIGHT, choose.choice(["heap", "lmdb"]), parallelism=2)
+    every_left, every_right, found, fire = [], [], Counter(), 0
+    for _ in range(7):
+        left = [
+            {"id": choose.choice(KEYS), "ts": fire + choose.randrange(4), "a": choose.choice([None, 1.5])}
+            for _ in range(choose.randrange(12))
+        ]
+        right = [(choose.choice(KEYS), fire + choose.randrange(4)) for _ in range(choose.randrange(5))]
+        versions = [
+            {"rate": time * 7 % 5, "id": key, "ts": time, "_deleted": None if time % 2 else time % 3 == 0}
+            for key, time in right
+        ]
+        late, fire = fire, fire + choose.randrange(3)
+        out = join.take(left, versions, fire)
+        every_left += left
+        every_right += versions
+        found.update(map(micros, out))
+        assert all(late <= microseconds(row["ts"]) < fire or row["id"] is None for row in out)
+        assert all(at > fire for at in join.waits_for)
+        _check_versions(join, every_right, fire)
+    found.update(map(micros, join.take([], [], END)))
+    assert found == by_loops(how, every_left, every_right)
+    assert join.waits_for == [] and join.take([], []) == []
+
+
+def _check_versions(join: Any, every: list[dict[str, Any]], fire: int) -> None:
+    """State has those after the watermark and, of each key, the newest at or before it, unless that says none is."""
+    expected = set()
+    for key in KEYS[1:]:
+        versions = [version for version in every if version["id"] == key]
+        old = max((version["ts"] for version in versions if version["ts"] <= fire), default=None)
+        expected |= {(key, v["ts"]) for v in versions if v["ts"] > fire or (v["ts"] == old and not v["_deleted"])}
+    stored = join.state(join.tables[1])
+    assert {(key, microseconds(time)) for key, time in stored} == expected
+
+
+def test_of_versions_of_one_time_the_same_one_counts_in_any_order(make_operator: Any) -> None:
+    declared = TemporalJoinOperator("rated", ("id",), "inner", "ts", "ts", False, True)
+    schema = pa.schema([field for field in RIGHT if field.name != "_deleted"])
+    outputs = []
+    versions = [{"rate": rate, "id": "x", "ts": 5} for rate in range(4)]
+    for first in (versions, versions[::-1]):
+        for cut in (0, 2, 4):
+            join = make_join(make_operator, declared, LEFT, schema)
+            join.take([{"id": "x", "ts": 6, "a": None}], first[:cut], 4)
+            outputs += [row["rate"] for row in join.take([], first[cut:], 5) + join.take([], [], END)]
+    assert len(outputs) == 6 and len(set(outputs)) == 1
+
+
+def test_a_row_waits_until_the_watermark_is_past_it(make_operator: Any) -> None:
+    """At exactly the watermark a version may still come."""
+    declared = TemporalJoinOperator("rated", ("id",), "left", "ts", "ts", True, True)
+    join = make_join(make_operator, declared, LEFT, RIGHT)
+    assert join.take([{"id": "x", "ts": 5, "a": None}], [], 5) == [] and join.waits_for == [6]
+    assert join.take([], [{"rate": 9, "id": "x", "ts": 5, "_deleted": False}], 5) == []
+    (row,) = join.take([], [], 6)
+    assert row["rate"] == 9 and list(row) == ["id", "ts", "a", "rate"] and join.waits_for == []
