@@ -68,13 +68,7 @@ class TemporalJoinOperator(Operator):
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         columns = joined_columns(self.name, self.on, frames)
         columns.check_times((self.as_of, self.order_by))
-        shown = tuple(
-            column
-            for column in columns.beside_key(VERSIONS)
-            if column.name.casefold() not in (self.order_by.casefold(), DELETED)
-        )
-        JoinedColumns(self.name, columns.key, (columns.beside_key(ROWS), shown)).check_clash()
-        self._check_deleted(columns)
+        shown = shown_of_versions(columns, self.order_by)
         rows, versions = self._rows(columns), self._versions(columns, shown)
         passing = self._passing(columns.key)
         fields = [*rows.table.owner_schema]
@@ -87,14 +81,6 @@ class TemporalJoinOperator(Operator):
     def details(self) -> dict[str, Any]:
         return {"on": list(self.on), "how": self.how, "as of": self.as_of, "order by": self.order_by}
 
-    def _check_deleted(self, columns: JoinedColumns) -> None:
-        for column in columns.only(VERSIONS, DELETED):
-            if column.type != "boolean":
-                raise PipelineError(
-                    f"Operator {self.name!r}: deleted= of latest(..) is {column.type}. Give a condition or a boolean "
-                    "column, which is true in versions that say that there is none."
-                )
-
     def _rows(self, columns: JoinedColumns) -> Side:
         kept = columns.beside_key(ROWS)
         table = rows_table(self.name, f"{self.name}.rows", columns.key, kept, (), self.queryable)
@@ -103,7 +89,7 @@ class TemporalJoinOperator(Operator):
             "sub_key": (Column(name=ROW, type="binary"),),
             "expires": Expiry(clock="event", column=TIME, after=gone_after(0)),
         }
-        return self._side(ROWS, columns, kept, self.as_of, StateTable(**{**dict(table), **waiting}), kept)
+        return side_of(ROWS, self.on, columns.key, kept, self.as_of, StateTable(**{**dict(table), **waiting}), kept)
 
     def _versions(self, columns: JoinedColumns, shown: tuple[Column, ...]) -> Side:
         kept = columns.beside_key(VERSIONS)
@@ -116,7 +102,7 @@ class TemporalJoinOperator(Operator):
             value=(*kept, Column(name=ROW, type="binary")),
             queryable=self.queryable,
         )
-        return self._side(VERSIONS, columns, kept, self.order_by, table, shown)
+        return side_of(VERSIONS, self.on, columns.key, kept, self.order_by, table, shown)
 
     def _passing(self, key: tuple[Column, ...]) -> StateTable:
         return StateTable(
@@ -130,19 +116,32 @@ class TemporalJoinOperator(Operator):
             queryable=False,
         )
 
-    def _side(
-        self,
-        number: int,
-        columns: JoinedColumns,
-        kept: tuple[Column, ...],
-        time: str,
-        table: StateTable,
-        shown: tuple[Column, ...],
-    ) -> Side:
-        names = tuple(column.name for column in kept)
-        key_names = tuple(column.name for column in columns.key)
-        carried = InputColumns.of(number, (*self.on, *names), self.on, key_names)
-        spelled = next(name for name in names if name.casefold() == time.casefold())
-        return Side(
-            number, carried, key_names, names, tuple(column.name for column in shown), spelled, 0, 0, table, None
-        )
+
+def shown_of_versions(columns: JoinedColumns, order_by: str) -> tuple[Column, ...]:
+    """The columns of versions that come out. Raises ``PipelineError`` for names of both sides."""
+    for column in columns.only(VERSIONS, DELETED):
+        if column.type != "boolean":
+            raise PipelineError(
+                f"Operator {columns.operator!r}: deleted= of latest(..) is {column.type}. Give a condition or a "
+                "boolean column, which is true in versions that say that there is none."
+            )
+    hidden = (order_by.casefold(), DELETED)
+    shown = tuple(column for column in columns.beside_key(VERSIONS) if column.name.casefold() not in hidden)
+    JoinedColumns(columns.operator, columns.key, (columns.beside_key(ROWS), shown)).check_clash()
+    return shown
+
+
+def side_of(
+    number: int,
+    on: tuple[str, ...],
+    key: tuple[Column, ...],
+    kept: tuple[Column, ...],
+    time: str,
+    table: StateTable,
+    shown: tuple[Column, ...],
+) -> Side:
+    """A side of a join with versions. ``time``: in any spelling."""
+    names, key_names = tuple(column.name for column in kept), tuple(column.name for column in key)
+    carried = InputColumns.of(number, (*on, *names), on, key_names)
+    spelled = next((name for name in names if name.casefold() == time.casefold()), time)
+    return Side(number, carried, key_names, names, tuple(column.name for column in shown), spelled, 0, 0, table, None)

@@ -212,7 +212,8 @@ class Stream(Relation):
         rows without a partner come out then. ``how`` may be right and full as well. Both streams need an event time.
 
         With :meth:`latest` of a stream, each row gets the version that held at its event time ``as_of``; ``how`` is
-        inner or left. State tables: ``name.rows``, which wait for the watermark, and ``name.versions``.
+        inner or left. State tables: ``name.rows``, which wait for the watermark, and ``name.versions``. Without
+        ``as_of`` a row gets the newest version that there is when it is processed, those of its epoch included.
         """
         columns = stream_joins.key_columns(on)
         operator: Operator

@@ -12,6 +12,7 @@ from epochal.declarations.intervals import LONGEST, fixed_interval
 from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError
 from epochal.operators.interval_join import IntervalJoinKind, IntervalJoinOperator
+from epochal.operators.latest_join import LatestJoinOperator
 from epochal.operators.temporal_join import TemporalJoinKind, TemporalJoinOperator
 from epochal.tasks.temporal_join import DELETED
 
@@ -72,7 +73,7 @@ def temporal_join(
     as_of: object,
     name: str | None,
     queryable: bool,
-) -> TemporalJoinOperator:
+) -> TemporalJoinOperator | LatestJoinOperator:
     """Raises ``PipelineError`` that names the argument, or the stream without event time, with the fix."""
     if not same_columns(on, versions.keys):
         raise PipelineError(
@@ -81,8 +82,11 @@ def temporal_join(
         )
     for kind in get_args(TemporalJoinKind):
         if how == kind:
-            times = _as_of(left, versions, as_of)
             chosen = check_name("an operator", name or DEFAULT_NAME)
+            if as_of is None:
+                by, deleted, time = versions.order_by, versions.deleted, left.event_time
+                return LatestJoinOperator(chosen, tuple(on), kind, by, deleted, time, queryable)
+            times = _as_of(left, versions, as_of)
             return TemporalJoinOperator(chosen, tuple(on), kind, *times, versions.deleted, queryable)
     raise PipelineError(
         f"join() with latest(..) cannot be {how!r}: how is one of {listed(get_args(TemporalJoinKind))}."

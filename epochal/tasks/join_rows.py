@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,9 @@ _RANGES_AT_A_TIME: Final = 1 << 13
 class Side:
     """One input of a join.
 
-    ``kept``: its columns beside the key that state has; ``time``: of them, when a row happened; ``shown``: those that
-    the output has. A partner's time less the own is in ``[low, high]``, microseconds. ``table``: its rows; ``waiting``:
-    those without a partner by time, where it matters when nobody can come for them any more.
+    ``kept``: its columns beside the key that state has; ``shown``: those that the output has. ``time``: when a row
+    happened, or what orders versions. A partner's time less the own is in ``[low, high]``, microseconds. ``table``: its
+    rows; ``waiting``: those without a partner by time, where it matters when nobody can come for them any more.
     """
 
     number: int
@@ -73,10 +73,11 @@ def gone_after(high: int) -> int:
     return max(high + 1, 0)
 
 
-class NewRows:
+class KeyedRows:
     """The rows of one side that came in this epoch. ``keyless``: those with null in the key.
 
-    ``codes``: a number for the key of each of ``rows``, the same on both sides; ``keys`` and ``groups``: by code.
+    ``codes``: a number for the key of each of ``rows``, the same on both sides and in the order of the keys; ``keys``
+    and ``groups``: by code.
     """
 
     def __init__(self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table) -> None:
@@ -86,15 +87,12 @@ class NewRows:
         self.codes = codes
         self.keys = keys.select(list(side.key_names))
         self.groups: Groups = column_of(keys, KEY_GROUP).to_numpy()
-        self.times = times_of(column_of(rows, side.time))
-        self.by_time = TimesByCode(codes, self.times, keys.num_rows)
-        self.matched: Mask = np.zeros(rows.num_rows, np.bool_)
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
     @classmethod
-    def of(cls, slice: pa.Table, sides: Sequence[Side]) -> list[NewRows]:
+    def of(cls, slice: pa.Table, sides: Sequence[Side]) -> list[Self]:
         """The rows of each side in the united rows of a subtask."""
         keyed, keyless = [], []
         for side in sides:
@@ -105,7 +103,7 @@ class NewRows:
         names = [*sides[0].key_names, KEY_GROUP]
         keys = pa.concat_tables([rows.select(names) for rows in keyed]).combine_chunks()
         encoded = KeyCodec(sides[0].table.owner_schema).encode_array(keys).dictionary_encode()
-        # Codes in the order of the keys: state is then asked for ranges in the order in which it lies.
+        # State is then asked for ranges in the order in which it lies.
         order = pc.array_sort_indices(encoded.dictionary).to_numpy()
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
@@ -116,6 +114,16 @@ class NewRows:
             cls(side, rows, alone, codes[first:end], by_code)
             for side, rows, alone, first, end in zip(sides, keyed, keyless, bounds[:-1], bounds[1:], strict=True)
         ]
+
+
+class NewRows(KeyedRows):
+    """Rows with times. ``matched``: which of them have had a partner in this epoch."""
+
+    def __init__(self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table) -> None:
+        super().__init__(side, rows, keyless, codes, keys)
+        self.times = times_of(column_of(rows, side.time))
+        self.by_time = TimesByCode(codes, self.times, keys.num_rows)
+        self.matched: Mask = np.zeros(rows.num_rows, np.bool_)
 
 
 @dataclass(frozen=True, eq=False)

@@ -243,19 +243,9 @@ class _Epoch:
             self._subtask.transaction.stage(table.id, delta_rows(table, groups, operation, rows.columns))
 
     def _given(self, rows: pa.Table, counts: Integers, versions: pa.Table | None) -> Iterator[pa.RecordBatch]:
-        schema = self._subtask.output
-        for row, _ in Runs(np.zeros(len(counts), np.int64), counts).pairs(self._work.output_rows):
-            places = pa.array(row)
-            taken = rows.select([*self._work.rows.key_names, *self._work.rows.shown]).take(places)
-            columns = dict(zip(taken.column_names, taken.columns, strict=True))
-            if versions is not None:
-                others = versions.select(list(self._work.versions.shown)).take(places)
-                columns |= dict(zip(others.column_names, others.columns, strict=True))
-            there = pa.table(columns)
-            arrays = [
-                column(there, field) if field.name in columns else pa.nulls(len(row), field.type) for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        work = self._work
+        for row, _ in Runs(np.zeros(len(counts), np.int64), counts).pairs(work.output_rows):
+            yield with_versions(self._subtask.output, work.rows, rows, work.versions, versions, row)
 
     def _say_due(self) -> None:
         """When the first of the rows that wait now is due: a row at exactly the watermark may still get a version."""
@@ -272,6 +262,20 @@ class _Epoch:
     def _groups(self) -> range:
         ownership = self._subtask.ownership
         return groups_of(ownership.subtask, ownership.parallelism, ownership.max_parallelism)
+
+
+def with_versions(
+    schema: pa.Schema, side: Side, rows: pa.Table, of_versions: Side, versions: pa.Table | None, places: Integers
+) -> pa.RecordBatch:
+    """The rows at these places, each beside its version; ``versions``: as many as ``rows``, or ``None``: all null."""
+    taken = rows.select([*side.key_names, *side.shown]).take(pa.array(places))
+    columns = dict(zip(taken.column_names, taken.columns, strict=True))
+    if versions is not None:
+        others = versions.select(list(of_versions.shown)).take(pa.array(places))
+        columns |= dict(zip(others.column_names, others.columns, strict=True))
+    there = pa.table(columns)
+    arrays = [column(there, f) if f.name in columns else pa.nulls(len(places), f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _after(time: int) -> int:

@@ -79,7 +79,7 @@ def test_what_cannot_be_joined_is_refused_with_the_fix(build: Callable[[Stream, 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad"), "as_of is None.*Say as_of='shown_at'"),
+        (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="ad"), "Say as_of='shown_at'"),
         (lambda a, b: a.join(b.latest("ad", order_by="ad"), on="ad", as_of="shown_at"), "Say order_by='clicked_at'"),
         (lambda a, b: a.join(b.latest("x", order_by="clicked_at"), on="ad", as_of="shown_at"), "other keys"),
         (lambda a, b: b.latest(order_by="clicked_at"), "columns of the key"),
@@ -113,6 +113,15 @@ def test_a_temporal_join_is_described_and_holds_nothing_back() -> None:
     assert seen.type == "temporal_join" and str(seen.stream) == "append"
     assert seen.description == {"on": ["ad"], "how": "left", "as of": "shown_at", "order by": "clicked_at"}
     assert [place.hold for place in time_graph(pipeline.graph()).places if place.name == "seen"] == [0]  # type: ignore[union-attr]
+
+
+def test_without_a_time_the_result_depends_on_the_epochs_and_check_says_so() -> None:
+    pipeline, shown, clicks = streams()
+    joined = shown.join(clicks.latest("ad", order_by="clicked_at"), on="ad", name="now")
+    assert joined.event_time == "shown_at"
+    joined.write("out", console.sink())
+    (warning,) = describe(pipeline.graph()).warnings
+    assert "'now'" in warning and "as_of='shown_at'" in warning
 
 
 def test_new_values_of_keys_are_not_joined() -> None:
