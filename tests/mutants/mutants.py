@@ -13,6 +13,7 @@ EXPIRY = "tests/unit/test_snapshots_expiry.py"
 DBMS = "tests/contract/test_dbms_sink.py"
 KAFKA = "tests/contract/test_kafka_sink.py"
 HDFS = "tests/contract/test_hdfs_sink.py"
+TIMERS = "tests/unit/tasks/test_process_timers.py"
 
 
 @dataclass(frozen=True)
@@ -389,3 +390,24 @@ def _difference_without_expiry() -> None:
     from epochal.snapshots import difference
 
     change(difference, "_expires_between", lambda _: lambda left, right, id: False)
+
+
+@mutant("timers: those that wait are lost with the attempt", TIMERS)
+def _timers_lost() -> None:
+    from epochal.tasks.stored_timers import _Domain
+
+    change(_Domain, "due", lambda _: lambda self: iter(()))
+
+
+@mutant("timers: one that is set behind a fired one expires with the epoch", TIMERS)
+def _timers_expired() -> None:
+    from epochal.tasks.timers import Timers
+
+    change(Timers, "_put", lambda put: lambda self, timer, due: put(self, timer, min(due, max(timer[1], due - 1))))
+
+
+@mutant("timers: one that fired while the clock stood fires again", TIMERS)
+def _timers_again() -> None:
+    from epochal.tasks.stored_timers import _Domain
+
+    change(_Domain, "_unexpired", lambda _: lambda self, due: [])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from epochal.pipeline.stream import Stream
 Row = Mapping[str, Any]
 COLUMNS = {"key": "nullif(cast(id AS string), '')", "number": "id", "amount": "cast(id AS decimal(12,2))"}
 KEYS = 7
+PAST, FUTURE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,26 @@ class Divided(KeyedProcess):
             yield To("odd", (key.key, row.number)) if row.number % 2 else (key.key, row.number, self.seen.get())
         if self.seen.get() % 3 == 0:
             yield To("all", {"key": key.key, "rows": 1})
+
+
+class Reminding(KeyedProcess):
+    """Timers that fire in the epoch that sets them, that wait, and that are taken back in a later epoch."""
+
+    waiting = MapState(key="digit int", value="number bigint")
+    output = "key string, number bigint, at timestamp"
+    order_by = "number"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None:
+        for row in rows:
+            ctx.processing_timer(PAST + timedelta(seconds=row.number), name=str(row.number))
+            before = self.waiting.get(row.number % 3)
+            if before is not None:
+                ctx.delete_processing_timer(FUTURE + timedelta(seconds=before), name="later")
+            self.waiting.put(row.number % 3, row.number)
+            ctx.processing_timer(FUTURE + timedelta(seconds=row.number), name="later")
+
+    def on_timer(self, key: Any, at: datetime, ctx: Any) -> Iterator[Any]:
+        yield key.key, int(ctx.timer_name), at
 
 
 class Totals(BatchFunction):
@@ -179,6 +201,7 @@ CASES = (
     Case("latest_join", beside_the_newest),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
     Case("process with sides", divided),
+    Case("process with timers", lambda rows: rows.key_by("key").process(Reminding)),
     Case("process_any", lambda rows: rows.process_any(Kept)),
     Case("process_broadcast", weighted),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
