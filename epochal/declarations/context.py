@@ -1,4 +1,4 @@
-"""What an author's function is told beside its rows and its state: where it runs, what time it is, its key's timers."""
+"""What an author's function may know beside its rows and its state: where it runs, what time it is, its timers."""
 
 from __future__ import annotations
 
