@@ -115,7 +115,11 @@ class DeltaBackend(StateBackend):
 
     @abstractmethod
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
-        """T1. A stable view of each of the scope's tables, by id, in ``scope.groups`` and at ``scope.view_at``."""
+        """T1. A stable view of each of the scope's tables, by id, in ``scope.groups`` and at ``scope.view_at``.
+
+        It may have rows that are gone by then: the transaction hides them. :mod:`epochal.backends.pruning` says which a
+        local store need not keep.
+        """
 
     def start(self, task: TaskScope) -> DeltaTransaction:
         if not isinstance(task, StateTaskScope):

@@ -124,9 +124,9 @@ def _frame(spark: SparkSession, reader: SnapshotReader, id: str) -> DataFrame:
     deltas = [delta.file for link in chain.links for delta in link.deltas]
     frames = _read(spark, reader.store, table, [base.file for base in chain.bases], delta=False)
     frames += _read(spark, reader.store, table, deltas, delta=True)
-    keys, values = [column.name for column in table.full_key], [column.name for column in table.value]
+    keys, values = [column.name for column in table.address], [column.name for column in table.value]
     if not frames:
-        return _shown(spark.createDataFrame([], _ddl((*table.full_key, *table.value))), table)
+        return _shown(spark.createDataFrame([], _ddl((*table.address, *table.value))), table)
     rows = reduce(lambda left, right: left.unionByName(right), frames)
     newest = F.max_by(F.struct(_OPERATION, *map(quoted, values)), _EPOCH).alias(_ROW)
     state = rows.groupBy(*map(quoted, keys)).agg(newest).where(F.col(f"{_ROW}.{_OPERATION}") == "put")

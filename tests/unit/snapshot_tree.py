@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.conditions import Clock, EpochConditions, Watermarks
+from epochal.contracts.conditions import Clock, EpochConditions, Watermarks, microseconds
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
 from epochal.snapshots.compaction import compact
@@ -145,6 +145,8 @@ class Branch:
             names = [column.name for column in table.address]
             for key, values in list(self.state.get(table.id, {}).items()):
                 time = (dict(zip(names, key, strict=True)) | (values or {}))[table.expires.column]
+                if isinstance(time, datetime):
+                    time = microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
                 if time is not None and time + table.expires.after <= now:
                     del self.state[table.id][key]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import epochal
+from epochal.contracts.conditions import microseconds
 from epochal.errors import InvalidInput, NotFound
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import StateClock
 from epochal.state.table import Column, Quotient, Shown, StateTable
-from tests.unit.snapshot_tree import TOTALS, VISITS, Branch
+from tests.unit.snapshot_tree import SESSIONS, TOTALS, VISITS, WINDOWS, Branch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +87,42 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
         ("JFK", 2, 0, 1.0, None, 3, None, None, None, None),
         ("JFK", 3, 3, 6.0, None, None, Decimal("1234567883.023456789012345679"), 2.0, price, 2.0),
     ]
+
+
+def test_what_has_expired_is_left_out_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+    # Around a night in which the clocks of the session's zone are put back.
+    began, minute = datetime(2013, 11, 3, 5, 30, tzinfo=UTC), 60_000_000
+    stamped, local = (
+        StateTable.model_validate(WINDOWS.model_dump() | {"id": type, "time": {"name": "at", "type": type}})
+        for type in ("timestamp", "timestamp_ntz")
+    )
+    branch = Branch(SnapshotStore(str(tmp_path)), tables=(WINDOWS, SESSIONS, stamped, local))
+    branch.clock = StateClock(event=0, processing=0)
+    for number in range(6):
+        at = began + timedelta(minutes=30 * number)
+        branch.clock = StateClock(event=microseconds(at) + 3 - 30 * minute * (number == 5), processing=2 * number)
+        changes = [(WINDOWS, ("JFK", microseconds(at)), {"count": number})]
+        changes += [(stamped, ("JFK", at), {"count": number}), (stamped, ("LAX", at - timedelta(days=1)), None)]
+        changes += [(local, ("JFK", at.replace(tzinfo=None)), {"count": number})]
+        changes += [(stamped, ("LAX", at + timedelta(microseconds=1)), {"count": 10 + number})]
+        changes += [(SESSIONS, ("N1", f"{number}"), {"late": number, "_touched": None if number == 1 else number})]
+        branch.epoch(*changes)
+        if number == 3:
+            branch.compact()
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for epoch in (3, 6):
+            model = branch.models[branch.epochs[epoch - 1].key]
+            for table in branch.tables:
+                state = epochal.read_state(spark, branch.store.url, table.id, epoch=epoch)
+                assert state.columns == [*(column.name for column in (*table.address, *table.value))]
+                value = table.value[0].name
+                expected = sorted(row[value] for row in model[table.id].values())
+                assert sorted(row[value] for row in state.collect()) == expected
+                assert expected or epoch == 3
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
