@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
     low, high = bounds
     declared, kind = operator(how, low, high), choose.choice(["heap", "lmdb"])
     join = make_join(make_operator, declared, LEFT, RIGHT, kind, parallelism=2)
+    join.work = replace(join.work, output_rows=choose.choice([1, 3, 1 << 16]))  # type: ignore[type-var]
     every_left, every_right, found, fire = [], [], Counter(), 0
     for _ in range(6):
         # Rows are not late, and the watermark advances in steps that are as short as the bounds.
@@ -106,3 +108,12 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
     found.update(map(plain, out))
     assert found == by_loops(how, low, high, every_left, every_right)
     assert join.waits_for == [] and join.take([], []) == []
+
+
+def test_a_row_with_very_many_partners_is_given_out_and_read_in_parts(make_operator: Any) -> None:
+    join = make_join(make_operator, operator("inner", 0, 10), LEFT, RIGHT, parallelism=1, subtasks_of_task=1)
+    join.work = replace(join.work, output_rows=7)  # type: ignore[type-var]
+    join.take([], [right_row("x", time % 10, [time % 3]) for time in range(40)])
+    (batches,) = join.batches(([left_row("x", 0, None)], [right_row("x", 3, [5])] * 9))  # type: ignore[arg-type]
+    sizes = [batch.num_rows for batch in join.task()(iter(batches)) if batch.column("_handle").null_count]
+    assert sum(sizes) == 49 and max(sizes) <= 7

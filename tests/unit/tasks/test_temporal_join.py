@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +46,7 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
     choose = random.Random(f"{run_seed} {how} {number}")
     declared = TemporalJoinOperator("rated", ("id",), how, "ts", "ts", True, True)  # type: ignore[arg-type]
     join = make_join(make_operator, declared, LEFT, RIGHT, choose.choice(["heap", "lmdb"]), parallelism=2)
+    join.work = replace(join.work, output_rows=choose.choice([1, 3, 1 << 16]))  # type: ignore[type-var]
     every_left, every_right, found, fire = [], [], Counter(), 0
     for _ in range(7):
         left = [
