@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from epochal.connectors.kafka.decoding import (
 )
 from epochal.connectors.kafka.offsets import OffsetRange, grouped
 from epochal.connectors.kafka.reading import ReadRanges
+from epochal.contracts.source import PARTITION as SOURCE_PARTITION
 from epochal.errors import MalformedRecord, OptionError, SchemaError
 from epochal.pipeline.options import check_choice
 from epochal.state.type_names import quoted
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PARSED = "_epochal_parsed"
+_OF_TOPIC, _OF_PARTITION = "_epochal_of_topic", "_epochal_of_partition"
 Malformed = Literal["fail", "drop"]
 FORMATS = ("json", "string", "raw", "avro")
 
@@ -76,6 +78,15 @@ class RecordFormat:
         read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, from_arrow_schema(columns.schema))
         checked = self._checked(self._parsed(read), dropped) if columns.may_not_fit else read
         return checked.select(*map(quoted, self.schema(spark).names))
+
+    def partitioned(
+        self, spark: SparkSession, connection: Connection, ranges: Sequence[OffsetRange], dropped: Observation | None
+    ) -> DataFrame:
+        """As :meth:`frame`, with the topic and the number of each record's partition."""
+        located = replace(self, metadata=(*self.metadata, (_OF_TOPIC, "topic"), (_OF_PARTITION, "partition")))
+        frame = located.frame(spark, connection, ranges, dropped)
+        partition = f"concat_ws('/', {_OF_TOPIC}, {_OF_PARTITION}) AS {SOURCE_PARTITION}"
+        return frame.selectExpr(*map(quoted, self.schema(spark).names), partition)
 
     def _columns(self) -> Columns:
         return Columns(self.value, self.metadata, self.key_format, located=self.ddl is not None)

@@ -160,17 +160,33 @@ class KafkaSource(Source):
         self._positions = from_json(slice.end["offsets"])
         self._identities = dict(slice.detail["topics"])
 
+    @property
+    def partitioned(self) -> bool:
+        return True
+
+    def partitions(self) -> frozenset[str]:
+        return frozenset(f"{topic}/{number}" for topic, number in pairs(self._positions))
+
+    def partitions_of(self, slice: Slice) -> frozenset[str]:
+        return frozenset(f"{range.topic}/{range.partition}" for range in _ranges(slice))
+
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        return self._format.frame(spark, self._connection, *self._checked(slice))
+
+    def read_partitioned(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        return self._format.partitioned(spark, self._connection, *self._checked(slice))
+
+    def _checked(self, slice: Slice) -> tuple[list[OffsetRange], Observation | None]:
+        """What to read, when it is still the same, and where to count what is dropped of it."""
         if slice != self._planned:  # ``plan`` has looked a moment ago
             self._check_identities(self._cluster.find(self._selection), slice.detail["topics"])
-        ranges = ranges_between(from_json(slice.start["offsets"]), from_json(slice.end["offsets"]))
         dropped = None
         if self._format.malformed == "drop":
             from pyspark.sql import Observation
 
             dropped = Observation()
             self._dropped.append(dropped)
-        return self._format.frame(spark, self._connection, ranges, dropped)
+        return _ranges(slice), dropped
 
     def acknowledge(self, slice: Slice) -> None:
         observations, self._dropped = self._dropped, []
@@ -254,6 +270,10 @@ class KafkaSource(Source):
                     "start a new application or fork, which begins with what is there."
                 )
         self._beginnings_checked = True
+
+
+def _ranges(slice: Slice) -> list[OffsetRange]:
+    return ranges_between(from_json(slice.start["offsets"]), from_json(slice.end["offsets"]))
 
 
 def _numbers(topic: Topic) -> range:

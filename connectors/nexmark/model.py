@@ -117,6 +117,11 @@ class Model:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
+    def partitions_of(self, start: int, end: int) -> frozenset[int]:
+        """Those that events ``start`` to ``end - 1`` are in."""
+        groups = range(start // GROUP, -(-end // GROUP))
+        return frozenset(group % self.partitions for group in groups[: self.partitions])
+
     def _times(self, numbers: Whole, places: NDArray[np.int32], lane: Lane) -> Whole:
         times: Whole = self.first_event_at + numbers * 1_000_000 // self.events_per_second
         if self.skew:

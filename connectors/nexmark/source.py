@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from epochal.connectors.nexmark.model import SCHEMA, Model
 from epochal.connectors.numbered import NumberedSource
+from epochal.contracts.source import PARTITION, Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,19 @@ class NexmarkSource(NumberedSource):
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return from_arrow_schema(SCHEMA)
+
+    @property
+    def partitioned(self) -> bool:
+        return self._model.partitions > 1
+
+    def partitions(self) -> frozenset[str]:
+        return frozenset(map(str, range(self._model.partitions)))
+
+    def partitions_of(self, slice: Slice) -> frozenset[str]:
+        return frozenset(map(str, self._model.partitions_of(slice.start["row"], slice.end["row"])))
+
+    def read_partitioned(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        return self.read(spark, slice).selectExpr("*", f"CAST(_partition AS STRING) AS {PARTITION}")
 
     def rows(self, spark: SparkSession, start: int, end: int) -> DataFrame:
         batches = -(-(end - start) // BATCH)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import Trigger
 from epochal.contracts.identity import EpochKey
@@ -105,12 +105,23 @@ class EpochRecord(_Record):
 
 
 class EpochCounts(_Record):
-    """What an epoch read, wrote and changed, for people: rows in and out, state rows changed and their delta bytes."""
+    """What an epoch read, wrote and changed, for people: rows in and out, state rows changed and their delta bytes.
+
+    ``late_rows`` by operator and ``rejected_rows`` by declaration of event time, where there were any: rows that were
+    read and left out. JSON leaves these two out when they are empty.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
     state_rows: int = 0
     state_bytes: int = 0
+    late_rows: dict[str, int] = {}
+    rejected_rows: dict[str, int] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        counts: dict[str, Any] = serialize(self)
+        return {name: value for name, value in counts.items() if value != {}}
 
 
 class EpochRange(_Record):

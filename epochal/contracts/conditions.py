@@ -53,9 +53,14 @@ class Watermarks(_Record):
 
 class Clock(_Record):
     """The time of an epoch. ``places``: by the name of a declaration or an operator. ``partitions``: by declaration and
-    partition, with what the epoch's rows were seen to hold once it is prepared."""
+    partition, with what the epoch's rows were seen to hold once it is prepared.
+
+    ``attempt_began``: the epoch time from which its attempt counts who is idle; while no driver ran, nobody could have
+    seen a row.
+    """
 
     epoch_time: int
+    attempt_began: int = BEGINNING
     places: dict[str, Watermarks] = {}
     partitions: dict[str, dict[str, PartitionClock]] = {}
 
@@ -100,6 +105,10 @@ class EpochConditions(_Record):
     def watermarks(self, operator: str) -> Watermarks:
         """Those that an operator runs with; of one without event time nothing is late, and nothing is due."""
         return self.clock.places.get(operator, NO_WATERMARKS)
+
+    def seen(self, clock: Clock) -> EpochConditions:
+        """With the clock of the prepared epoch: what its rows were observed to hold."""
+        return self.model_copy(update={"clock": clock})
 
     def opened(self, *triggers: Trigger, commands: Sequence[Command] = ()) -> EpochConditions:
         """With what the epoch was opened for."""

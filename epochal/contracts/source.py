@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+PARTITION = "_partition_of_source"
+"""The column, beside those of the schema, that names the partition that a row is of."""
+
+
 class Slice(BaseModel):
     """What one epoch reads of one source: ``[start, end)``. JSON, in the manifest, readable by people.
 
@@ -79,6 +83,23 @@ class Source(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when that cannot be."""
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether rows come in partitions, each in an order of its own: their watermarks are kept apart then."""
+        return False
+
+    def partitions(self) -> frozenset[str]:
+        """The partitions that there are, as far as ``plan`` has seen. Of one that is not ``partitioned`` none."""
+        return frozenset()
+
+    def partitions_of(self, slice: Slice) -> frozenset[str]:
+        """The partitions that a slice may have rows of."""
+        return frozenset()
+
+    def read_partitioned(self, spark: SparkSession, slice: Slice) -> DataFrame:
+        """As :meth:`read`, with the column ``PARTITION`` at the end: text, as :meth:`partitions` has it."""
+        raise NotImplementedError
 
     @abstractmethod
     def acknowledge(self, slice: Slice) -> None:

@@ -72,6 +72,16 @@ def before(column: str, bound: int) -> Expression:
     return sql(f"({_micros(column)} < {_number(bound)})")
 
 
+def late(column: str, bound: int) -> Expression:
+    """Whether a row is late to an operator: :func:`before`, or without event time, which no operator can place."""
+    return sql(f"({_micros(column)} IS NULL OR {before(column, bound)})")
+
+
+def microseconds(column: str) -> Expression:
+    """The event time in microseconds from the Unix epoch."""
+    return sql(_micros(column))
+
+
 def pane_start(windows: GridWindows, column: str) -> Expression:
     """The start of the pane that the event time is in, a timestamp: where it aggregates with what merges.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
-from epochal.errors import AuthorError, HandlesIncomplete
+from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,18 @@ class SinkAnswer:
 
     partition: int
     handle: Handle
+
+
+@dataclass(frozen=True)
+class ObservedTime:
+    """What an epoch saw of event time. ``latest``: by declaration and partition the greatest, in microseconds.
+
+    ``rejected``: by declaration the rows without a possible event time. ``late``: by operator its late rows.
+    """
+
+    latest: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,7 @@ class Answers:
     """Partitions of the last stage that belong to no sink: they drain an operator that nobody reads."""
     partitions: int
     rows_in: int = 0
+    time: ObservedTime = ObservedTime()
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,7 @@ class Collected:
     operators: Mapping[str, tuple[Handle, ...]]
     sinks: Mapping[str, tuple[Handle, ...]]
     rows_in: int
+    time: ObservedTime = ObservedTime()
 
     @property
     def due(self) -> dict[str, Due]:
@@ -55,15 +69,24 @@ def _earliest(handles: Sequence[Handle]) -> Due:
     return reduce(Due.earliest, (handle.due for handle in handles if handle.due is not None), Due())
 
 
-def collect(answers: Answers, operators: Sequence[str], sinks: Sequence[str], parallelism: int) -> Collected:
+def collect(
+    answers: Answers,
+    operators: Sequence[str],
+    sinks: Sequence[str],
+    parallelism: int,
+    rejecting: Collection[str] = (),
+) -> Collected:
     """Check that exactly one handle per (operator or sink, subtask) is there. Raises :class:`HandlesIncomplete`.
 
-    Raises :class:`AuthorError` where subtasks differ in what they have to agree on.
+    Raises :class:`AuthorError` where subtasks differ in what they have to agree on, :class:`MalformedRecord` where rows
+    have no possible event time and their declaration, one of ``rejecting``, has none of them.
     """
+    _check_rejected(answers.time.rejected, rejecting)
     return Collected(
         operators={name: _complete(name, answers.operators.get(name, ()), parallelism) for name in operators},
         sinks=_sinks(answers, sinks),
         rows_in=answers.rows_in,
+        time=answers.time,
     )
 
 
@@ -91,6 +114,16 @@ def _check_agreement(operator: str, handles: Sequence[Handle]) -> None:
             "subtask 0. Every subtask holds the same: let it depend on the control row and on broadcast state alone, "
             "not on ctx.subtask, the clock, chance or the order of a set."
         )
+
+
+def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> None:
+    for name in sorted(rejecting):
+        if rows := rejected.get(name, 0):
+            raise MalformedRecord(
+                f"Watermark {name!r}: {rows} rows of the epoch have no event time, or one too far in the future "
+                "(max_ahead). Correct them where they come from, or let with_watermark() count and leave them out "
+                "(on_reject='count')."
+            )
 
 
 def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:

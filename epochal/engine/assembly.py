@@ -59,5 +59,5 @@ def spark_program(
         sinks=sinks,
         tables=plan.tables,
     )
-    runner = SparkRunner(spark, graph, participants, plan.operators, orders.configuration, orders.shadow)
+    runner = SparkRunner(spark, graph, participants, plan.operators, orders.configuration, orders.shadow, plan.time)
     return Program(orders, graph, plan, participants, runner)

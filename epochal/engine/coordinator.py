@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from epochal.contracts.catalog import Catalog, Change, EpochState, EpochTerms, Failure, ManifestReference
@@ -27,13 +28,12 @@ from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.manifests import manifest_of
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.triggers import until_due
+from epochal.engine.triggers import left_over, next_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots import layout
 from epochal.snapshots.internal_source import InternalSource, slices_in_flight
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
-from epochal.state.watermarks import Opening
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,12 @@ class Coordinator:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
+    _next_due: tuple[Manifest, Program, int | None] | None = field(default=None, init=False)
+
+    @cached_property
+    def attempt_began(self) -> int:
+        """Epoch time from which on it is counted which sources are idle."""
+        return microseconds(self.now())
 
     @property
     def _program(self) -> Program:
@@ -62,24 +68,39 @@ class Coordinator:
     def _participants(self) -> Participants:
         return self.current.program.participants
 
-    @property
-    def conditions(self) -> EpochConditions:
-        """Of the next epoch, were it opened now."""
-        return conditions_after(self._program.plan.time, self.position.snapshot, Opening(microseconds(self.now())))
+    def _conditions(self, slices: Mapping[str, Slice]) -> EpochConditions:
+        """Of the next epoch, opened now over these slices."""
+        program = self._program
+        opening = program.plan.time.opening(
+            program.participants.sources, slices, microseconds(self.now()), self.attempt_began
+        )
+        return conditions_after(program.plan.time.graph, self.position.snapshot, opening)
 
     @property
     def until_due(self) -> float | None:
-        """Seconds until an operator waits for a time that has come: see :func:`epochal.engine.triggers.until_due`."""
+        """Seconds until an epoch without input would have something to do; 0 when it has, ``None`` when only input can
+        bring that about."""
         snapshot = self.position.snapshot
-        return None if snapshot is None else until_due(snapshot.due, self._participants.operators, self.conditions)
+        if snapshot is None or not snapshot.due:
+            return None
+        due = self._next_due_after(snapshot)
+        now = max(microseconds(self.now()), snapshot.clock.epoch_time)
+        return None if due is None else max(0, due - now) / 1_000_000
+
+    def _next_due_after(self, snapshot: Manifest) -> int | None:
+        """Found once for a snapshot and program, as the loop asks again and again."""
+        program = self._program
+        if self._next_due is None or self._next_due[0] is not snapshot or self._next_due[1] is not program:
+            graph, operators = program.plan.time.graph, program.participants.operators
+            due = next_due(graph, snapshot.clock, snapshot.due, operators, self.attempt_began)
+            self._next_due = snapshot, program, due
+        return self._next_due[2]
 
     @property
     def left_over(self) -> bool:
         """Whether an operator waits for a time that had come in the epoch before already."""
         snapshot = self.position.snapshot
-        if snapshot is None or snapshot.conditions is None:
-            return False
-        return until_due(snapshot.due, self._participants.operators, snapshot.conditions) == 0
+        return snapshot is not None and left_over(snapshot.clock, snapshot.due, self._participants.operators)
 
     @property
     def in_flight(self) -> bool:
@@ -113,7 +134,7 @@ class Coordinator:
             attempt=self._program.orders.attempt,
             parent=self.position.parent,
         )
-        conditions = self.conditions.opened(*opened_for, commands=commands)
+        conditions = self._conditions(slices).opened(*opened_for, commands=commands)
         points.E1_SLICES_CHOSEN.hit(number)
         self.catalog.open_epoch(number, scope.parent)
         self.position.next_epoch = number + 1
@@ -156,6 +177,7 @@ class Coordinator:
             operators=list(program.participants.operators),
             sinks=list(program.participants.sinks),
             parallelism=program.configuration.parallelism,
+            rejecting=program.plan.time.failing,
         )
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)

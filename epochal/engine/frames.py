@@ -12,8 +12,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.contracts.handle import Handle
-from epochal.contracts.source import Source
+from epochal.contracts.source import PARTITION, Source
 from epochal.engine.arrow_tasks import map_in_arrow
+from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.observations import observed
 from epochal.engine.settings import Configuration
@@ -36,6 +37,7 @@ class EpochFrames:
     operators: Mapping[str, OperatorPlan]
     subtasks: Subtasks
     handle_columns: Sequence[Column]
+    time: TimedFrames
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
@@ -43,9 +45,11 @@ class EpochFrames:
         """The rows of the epoch's slice; no rows where the source has none in this epoch."""
         source: Source = self.participants.sources[node.name]
         slice = self.plan.slices.get(node.name)
+        carrying = node.id in self.time.time.partitions.carrying
         if slice is None:
-            return self.spark.createDataFrame([], source.schema(self.spark))
-        frame = source.read(self.spark, slice)
+            empty = self.spark.createDataFrame([], source.schema(self.spark))
+            return empty.selectExpr("*", f"CAST(NULL AS STRING) AS {PARTITION}") if carrying else empty
+        frame = source.read_partitioned(self.spark, slice) if carrying else source.read(self.spark, slice)
         if slice.rows is not None:
             return frame
         observation = self.rows_in.setdefault(node.name, Observation(f"rows of {node.name}"))
@@ -77,7 +81,8 @@ class EpochFrames:
             silent=None not in read,
             silent_sides=frozenset(plan.sides) - frozenset(read),
         )
-        return map_in_arrow(plan.distributed(inputs, self.subtasks), task, plan.task_schema)
+        rows = plan.distributed(self.time.on_time(node, inputs), self.subtasks)
+        return map_in_arrow(rows, task, plan.task_schema)
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""

@@ -12,6 +12,7 @@ from epochal.engine.answers import Collected
 from epochal.engine.job import EpochPlan
 from epochal.engine.program import Program
 from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles
+from epochal.state.watermarks import observed
 
 NOTHING_RAN = Collected(operators={}, sinks={}, rows_in=0)
 
@@ -32,6 +33,7 @@ def manifest_of(
 
     ``due``: of operators that did not run.
     """
+    clock = observed(program.plan.time.graph, plan.conditions.clock, collected.time.latest)
     orders, participants = program.orders, program.participants
     state_handles = [handle for handles in collected.operators.values() for handle in handles]
     sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
@@ -56,13 +58,15 @@ def manifest_of(
             for name, backend in participants.sinks.items()
         },
         changes=tuple(changes),
-        conditions=plan.conditions,
+        conditions=plan.conditions.seen(clock),
         due={**(due or {}), **collected.due},
         counts=EpochCounts(
             rows_in=collected.rows_in,
             rows_out=sum(handle.rows for handle in sink_handles),
             state_rows=sum(handle.rows for handle in state_handles),
             state_bytes=sum(handle.bytes for handle in state_handles),
+            late_rows={name: rows for name, rows in collected.time.late.items() if rows},
+            rejected_rows={name: rows for name, rows in collected.time.rejected.items() if rows},
         ),
         created_at=created_at,
     )

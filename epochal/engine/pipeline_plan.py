@@ -11,12 +11,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.source import Source
 from epochal.declarations.carried import carried_schema
+from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
 from epochal.pipeline.evaluate import empty_side, evaluate
-from epochal.pipeline.event_times import time_graph
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
 from epochal.state.table import StateTable
-from epochal.state.watermarks import WITHOUT_TIME, TimeGraph
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class PipelinePlan:
 
     operators: dict[str, OperatorPlan]
     sinks: dict[str, pa.Schema]
-    time: TimeGraph = WITHOUT_TIME
+    time: TimePlan = WITHOUT_EVENT_TIME
     """The places that have watermarks."""
 
     @property
@@ -55,4 +54,4 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
         frames=frames,
     )
     sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
-    return PipelinePlan({node.name: plans[node.id] for node in graph.operators}, sinks, time_graph(graph))
+    return PipelinePlan({node.name: plans[node.id] for node in graph.operators}, sinks, TimePlan.of(graph, sources))

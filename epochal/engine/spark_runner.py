@@ -23,6 +23,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.arrow_tasks import map_in_arrow
+from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan
 from epochal.engine.frames import EpochFrames, handle_columns
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import job_shape
@@ -67,6 +68,7 @@ class SparkRunner(EpochRunner):
     operators: Mapping[str, OperatorPlan]
     configuration: Configuration
     shadow: bool = False
+    time: TimePlan = WITHOUT_EVENT_TIME
     _statics: dict[str, DataFrame] = field(default_factory=dict)
 
     def activate(self) -> None:
@@ -84,6 +86,17 @@ class SparkRunner(EpochRunner):
     @cached_property
     def subtasks(self) -> Subtasks:
         return Subtasks.of(self.spark, self.configuration.parallelism, self.configuration.max_parallelism)
+
+    @cached_property
+    def run_nodes(self) -> frozenset[NodeId]:
+        """The nodes whose rows some job computes."""
+        operators = [node.id for node in self.graph.operators]
+        return self.graph.ancestors(operators + ([] if self.shadow else [node.id for node in self.graph.sinks]))
+
+    @cached_property
+    def read_apart(self) -> frozenset[NodeId]:
+        """The nodes whose rejected or late rows somebody reads."""
+        return frozenset(node.input for node in self.graph.nodes if isinstance(node, SideNode) and node.by_engine)
 
     @cached_property
     def handle_columns(self) -> list[Column]:
@@ -158,6 +171,14 @@ class _EpochJob:
             runner.operators,
             runner.subtasks,
             runner.handle_columns,
+            TimedFrames(
+                runner.time,
+                plan.conditions,
+                runner.participants.sources,
+                plan.slices,
+                runner.run_nodes,
+                runner.read_apart,
+            ),
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)
         self._materialised: dict[str, list[Handle]] = {}
@@ -173,9 +194,10 @@ class _EpochJob:
                 source=self._frames.source,
                 table=self._frames.table,
                 operator=self._operator,
-                event_time=lambda node, frame: frame,
+                event_time=self._frames.time.accepted,
                 side=self._side,
                 frames=frames,
+                carrying=self._runner.time.partitions.carrying,
             )
             rows = self._last_stage(frames).collect()
             return self._answers(rows)
@@ -213,9 +235,10 @@ class _EpochJob:
         return {side for id, side in {node.id: None, **readers}.items() if id not in self._shape.unread}
 
     def _side(self, node: SideNode) -> DataFrame:
+        if node.by_engine:
+            return self._frames.time.sides[node.input]
         operator = self._runner.graph.node(node.input)
-        if not isinstance(operator, OperatorNode) or node.by_engine:
-            raise NotImplementedError(f"There is no stream of {node.side} rows.")
+        assert isinstance(operator, OperatorNode)  # only operators have sides of their own
         return self._runner.operators[operator.name].side_rows(self._task_rows[operator.id], node.side)
 
     def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
@@ -250,4 +273,5 @@ class _EpochJob:
             silent_partitions=[row[PARTITION] for row in answered if not row["handle"]],
             partitions=end[PARTITION],
             rows_in=self._frames.observed_rows_in(),
+            time=self._frames.time.observed(),
         )

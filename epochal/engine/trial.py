@@ -40,7 +40,6 @@ from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
-from epochal.state.watermarks import Opening
 
 BRANCHES = "trial-"
 """How the branches of trials begin; what is found of them later was left by a trial that was killed."""
@@ -128,12 +127,14 @@ class _Trial:
         program, orders = self._program, self._program.orders
         key = EpochKey(self._branch, replayed.epoch)
         scope = EpochScope(orders.application, key, 1, self._head.key if self._head else None)
-        plan = EpochPlan(scope, self._conditions(replayed), self._slices(replayed), dict(self.chains))
+        slices = self._slices(replayed)
+        plan = EpochPlan(scope, self._conditions(replayed, slices), slices, dict(self.chains))
         collected = collect(
             program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
             operators=list(program.participants.operators),
             sinks=list(program.participants.sinks),
             parallelism=orders.configuration.parallelism,
+            rejecting=program.plan.time.failing,
         )
         for name, handles in collected.sinks.items():
             self.handles[name] += handles
@@ -142,10 +143,12 @@ class _Trial:
         self.chains = {table: extend(chain, table, self._parent) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path="", sha256="")
 
-    def _conditions(self, replayed: Manifest) -> EpochConditions:
-        """Epoch time and commands as they were; watermarks follow from this version's own state."""
-        opening = Opening(replayed.clock.epoch_time)
-        conditions = conditions_after(self._program.plan.time, self._parent, opening)
+    def _conditions(self, replayed: Manifest, slices: Mapping[str, Slice]) -> EpochConditions:
+        """Epoch time and commands as they were; watermarks follow from what this version observes."""
+        time, was = self._program.plan.time, replayed.clock
+        sources = self._program.participants.sources
+        opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions)
+        conditions = conditions_after(time.graph, self._parent, opening)
         before = replayed.conditions or conditions
         return conditions.opened(*before.opened_for, commands=before.commands)
 

@@ -17,7 +17,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from epochal.contracts.conditions import Due, EpochConditions, Trigger
+from epochal.contracts.conditions import NO_WATERMARKS, Clock, Due, Trigger
+from epochal.state.watermarks import TimeGraph, due_at
 
 LONGEST_PAUSE_SECONDS = 0.25
 """The control plane is asked for directives at least as often."""
@@ -95,16 +96,28 @@ def _triggers(situation: Situation) -> tuple[Trigger, ...]:
     return tuple(trigger for trigger, held in holds.items() if held)
 
 
-def until_due(due: Mapping[str, Due], operators: Collection[str], conditions: EpochConditions) -> float | None:
-    """Seconds until the first time comes that one of ``operators`` waits for; 0 for one that is due in an epoch of
-    these ``conditions``, ``None`` when only input can bring one."""
-    waits = [_until(due[name], name, conditions) for name in operators if name in due]
-    return min((wait for wait in waits if wait is not None), default=None)
+def next_due(
+    graph: TimeGraph, clock: Clock, due: Mapping[str, Due], operators: Collection[str], attempt_began: int
+) -> int | None:
+    """The epoch time at which an epoch without input would reach the first time that one of ``operators`` waits for.
+
+    ``clock`` and ``due``: of the last prepared epoch. That epoch's own time: at once; ``None``: only
+    input can bring one.
+    """
+    waiting = {name: due[name] for name in operators if name in due}
+    event = {name: each.event for name, each in waiting.items() if each.event is not None}
+    times = [each.processing for each in waiting.values()]
+    times.append(due_at(graph, clock, event, attempt_began))
+    return min((time for time in times if time is not None), default=None)
 
 
-def _until(due: Due, operator: str, conditions: EpochConditions) -> float | None:
-    if due.event is not None and due.event <= conditions.watermarks(operator).fire:
-        return 0.0
-    if due.processing is None:
-        return None
-    return max(0.0, (due.processing - conditions.epoch_time) / 1_000_000)
+def left_over(clock: Clock, due: Mapping[str, Due], operators: Collection[str]) -> bool:
+    """Whether one of ``operators`` waits for a time that had come in the epoch itself, which left it for the next."""
+    for name in operators:
+        waits = due.get(name, Due())
+        fire = clock.places.get(name, NO_WATERMARKS).fire
+        if (waits.event is not None and waits.event <= fire) or (
+            waits.processing is not None and waits.processing <= clock.epoch_time
+        ):
+            return True
+    return False

@@ -90,6 +90,10 @@ class Operator(ABC):
         """The names of what it gives beside its output, to streams of their own."""
         return ()
 
+    def may_be_late(self, input: int) -> bool:
+        """Whether rows of ``inputs[input]`` can come too late."""
+        return self.inputs[input].event_time is not None and self.late_before(input, 0) is not None
+
     def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
         """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
 

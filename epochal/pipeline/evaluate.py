@@ -6,9 +6,11 @@ for the engine. Transforms and what they mean are the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from epochal.contracts.source import PARTITION
 from epochal.declarations.expressions import with_spark
 from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
@@ -40,14 +42,20 @@ def evaluate(
     event_time: Callable[[EventTimeNode, DataFrame], DataFrame],
     side: Callable[[SideNode], DataFrame],
     frames: dict[NodeId, DataFrame] | None = None,
+    carrying: Collection[NodeId] = (),
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
 
     ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input; ``side`` is asked after that
-    for the sides of a node. ``frames`` is filled on the way, and returned.
+    for the sides of a node. ``frames`` is filled on the way, and returned. ``carrying``: the nodes whose frames have
+    the column ``source.PARTITION``, for those among them that carry it on to a declaration (``pipeline.partitions``).
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
     frames = {} if frames is None else frames
+
+    def read(id: NodeId) -> DataFrame:
+        return frames[id].drop(PARTITION) if id in carrying else frames[id]
+
     for node in graph.nodes:
         if node.id not in graph.needed:
             continue
@@ -57,15 +65,20 @@ def evaluate(
             case StaticNode():
                 frames[node.id] = table(node)
             case TransformNode():
-                frames[node.id] = _transformed(graph, node, [frames[id] for id in node.inputs])
+                if node.id in carrying:
+                    first, *others = node.inputs
+                    carried = [frames[first], *map(read, others)]
+                    frames[node.id] = _transformed(graph, node, node.carrying or node.function, carried)
+                else:
+                    frames[node.id] = _transformed(graph, node, node.function, list(map(read, node.inputs)))
             case EventTimeNode():
                 frames[node.id] = event_time(node, frames[node.input])
             case SideNode():
                 frames[node.id] = side(node)
             case SinkNode():
-                frames[node.id] = frames[node.input]
+                frames[node.id] = read(node.input)
             case OperatorNode():
-                frames[node.id] = operator(node, [frames[id] for id in node.inputs])
+                frames[node.id] = operator(node, list(map(read, node.inputs)))
     return frames
 
 
@@ -76,9 +89,17 @@ def empty_side(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if node.by_engine:
-        return frames[inputs(graph.node(node.input))[0]].limit(0)
+        owner = graph.node(node.input)
+        above = [frames[id].limit(0) for id in inputs(owner)]
+        return late_side(owner, above) if isinstance(owner, OperatorNode) else above[0]
     spark = frames[node.input].sparkSession
     return spark.createDataFrame([], from_arrow_schema(plans[node.input].sides[node.side]))
+
+
+def late_side(node: OperatorNode, frames: Sequence[DataFrame]) -> DataFrame:
+    """The late rows of an operator as one stream, from those of each of its inputs."""
+    late = [frame for number, frame in enumerate(frames) if node.operator.may_be_late(number)]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), late)
 
 
 def place(graph: Graph, id: NodeId) -> str:
@@ -104,11 +125,13 @@ def place(graph: Graph, id: NodeId) -> str:
             return f"operator {node.name!r}"
 
 
-def _transformed(graph: Graph, node: TransformNode, frames: list[DataFrame]) -> DataFrame:
+def _transformed(
+    graph: Graph, node: TransformNode, function: Callable[..., DataFrame], frames: list[DataFrame]
+) -> DataFrame:
     from pyspark.sql import DataFrame
 
     with at(place(graph, node.id)), with_spark():
-        frame = node.function(*frames)
+        frame = function(*frames)
         if not isinstance(frame, DataFrame):
             raise PipelineError(f"the function gave {type(frame).__name__}, not a DataFrame. Return the DataFrame.")
         return frame

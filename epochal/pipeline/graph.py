@@ -61,6 +61,8 @@ class TransformNode:
     """Over the first input, what the verb computes."""
     by_author: bool = False
     """Whether ``function`` is the author's own: what it computes is known from its plan alone."""
+    carrying: Callable[..., DataFrame] | None = None
+    """As ``function``, of a verb that gives rows of its first input, each with its column ``source.PARTITION``."""
 
 
 @dataclass(frozen=True)

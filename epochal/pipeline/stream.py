@@ -36,10 +36,9 @@ from epochal.operators.process import ProcessOperator
 from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.operators.process_broadcast import ProcessBroadcastOperator
-from epochal.pipeline import stream_joins, verb_kinds, verbs
+from epochal.pipeline import event_time_verbs, stream_joins, verb_kinds, verbs
 from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.event_times import timed_streams
-from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
+from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode, TransformNode
 from epochal.pipeline.stream_joins import LatestVersions
 
 if TYPE_CHECKING:
@@ -64,13 +63,16 @@ class Relation:
             raise PipelineError("select() needs at least one column.")
         chosen = tuple(as_expression(f"select: column {number}", column) for number, column in enumerate(columns, 1))
         label = f"select({listed(map(str, chosen))})"
-        return self._transformed(label, partial(verbs.select, chosen), verb_kinds.selected(chosen), expressions=chosen)
+        function, kind_of = partial(verbs.select, chosen), verb_kinds.selected(chosen)
+        return self._transformed(
+            label, function, kind_of, expressions=chosen, carrying=partial(verbs.select_carrying, chosen)
+        )
 
     def where(self, condition: str | Expression) -> Self:
         """The rows for which ``condition`` is true (not false, not null)."""
         chosen = as_expression("where: the condition", condition)
         function, kind_of = partial(verbs.where, chosen), verb_kinds.filtered(chosen)
-        return self._transformed(f"where({chosen})", function, kind_of, expressions=(chosen,))
+        return self._transformed(f"where({chosen})", function, kind_of, expressions=(chosen,), carrying=function)
 
     filter = where
 
@@ -81,7 +83,8 @@ class Relation:
         added = {name: as_expression(f"with_columns: {name}", column) for name, column in columns.items()}
         computed, expressions = partial(verbs.with_columns, added), tuple(added.values())
         kind_of = verb_kinds.replaced(tuple(added), expressions)
-        return self._transformed(f"with_columns({', '.join(added)})", computed, kind_of, expressions=expressions)
+        label = f"with_columns({', '.join(added)})"
+        return self._transformed(label, computed, kind_of, expressions=expressions, carrying=computed)
 
     def with_column(self, name: str, column: str | Expression) -> Self:
         """Add or replace one column."""
@@ -90,7 +93,7 @@ class Relation:
     def drop(self, *columns: str) -> Self:
         """All columns but these, which must be there."""
         function, kind_of = partial(verbs.drop, columns), verb_kinds.dropped(columns)
-        return self._transformed(f"drop({', '.join(columns)})", function, kind_of)
+        return self._transformed(f"drop({', '.join(columns)})", function, kind_of, carrying=function)
 
     def transform(self, function: Callable[[DataFrame], DataFrame], label: str | None = None) -> Self:
         """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing from before."""
@@ -125,7 +128,7 @@ class Relation:
         if how not in _JOINS:
             raise PipelineError(f"join() cannot be {how!r}: how is one of {listed(_JOINS)}.")
         function, kind_of = partial(verbs.join, columns, how), verb_kinds.joined(how)
-        return self._transformed(f"join({', '.join(columns)})", function, kind_of, other._node)
+        return self._transformed(f"join({', '.join(columns)})", function, kind_of, other._node, carrying=function)
 
     def _transformed(
         self,
@@ -135,9 +138,12 @@ class Relation:
         *others: NodeId,
         expressions: tuple[Expression, ...] = (),
         by_author: bool = False,
+        carrying: Callable[..., DataFrame] | None = None,
     ) -> Self:
         inputs = (self._node, *others)
-        node = self._builder.add(lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author))
+        node = self._builder.add(
+            lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author, carrying)
+        )
         return type(self)(self._builder, node)
 
     def _check_same_pipeline(self, other: Any, verb: str) -> None:
@@ -157,8 +163,7 @@ class Stream(Relation):
     @property
     def event_time(self) -> str | None:
         """The column that says when a row happened; ``None`` where no :meth:`with_watermark` says so."""
-        timed = timed_streams(self._builder.nodes).get(self._node)
-        return None if timed is None else timed.column
+        return event_time_verbs.column_of(self._builder, self._node)
 
     def with_watermark(
         self,
@@ -180,13 +185,17 @@ class Stream(Relation):
         fails the epoch. ``name``: of the declaration, in every snapshot; the column's, if not given.
         """
         declared = event_time(column, delay, idle_after=idle_after, max_ahead=max_ahead, on_reject=on_reject)
-        if isinstance(self._builder.nodes[self._node], EventTimeNode):
-            raise PipelineError(
-                f"with_watermark({column!r}): the stream was just given a watermark. Declare it once: remove one."
-            )
-        chosen = check_name("a watermark (name=..)", name or name_of_class(column))
-        self._builder.claim("watermark", chosen)
-        return Stream(self._builder, self._builder.add(lambda id: EventTimeNode(id, chosen, self._node, declared)))
+        return Stream(self._builder, event_time_verbs.declare(self._builder, self._node, declared, name))
+
+    @property
+    def rejected(self) -> Stream:
+        """Right after :meth:`with_watermark`: the rows without a possible event time, with all their columns."""
+        return Stream(self._builder, event_time_verbs.rejected(self._builder, self._node))
+
+    @property
+    def late(self) -> Stream:
+        """Of what an operator over event time gives: the rows that came too late for it, as they came to it."""
+        return Stream(self._builder, event_time_verbs.late(self._builder, self._node))
 
     def join(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from epochal.contracts.source import PARTITION
 from epochal.declarations.expressions import Expression, to_column
 from epochal.declarations.names import require_columns
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
 def select(columns: tuple[Expression, ...], frame: DataFrame) -> DataFrame:
     return frame.select(*map(to_column, columns))
+
+
+def select_carrying(columns: tuple[Expression, ...], frame: DataFrame) -> DataFrame:
+    """Each row with its partition, which stars bring already."""
+    selected = select(columns, frame)
+    if PARTITION in selected.columns:
+        return selected
+    return frame.select(*map(to_column, columns), PARTITION)
 
 
 def where(condition: Expression, frame: DataFrame) -> DataFrame:

@@ -88,14 +88,14 @@ WITHOUT_TIME: Final = TimeGraph(())
 class Opening:
     """What an epoch opens with, all of it known at E1.
 
-    ``now``: the driver's clock. ``first_of_attempt``: what is idle is counted anew. ``slices``: for each declaration
+    ``now``: the driver's clock. ``attempt_began``: its attempt's, by the same clock. ``slices``: for each declaration
     the partitions that this epoch may have rows of (``{WHOLE}`` where there are none). ``known``: for each declaration
     the partitions that its source has now; where it does not say, those that rows came from. ``ended``: declarations
     whose sources are all bounded and have been read to their ends, by earlier epochs.
     """
 
     now: int
-    first_of_attempt: bool = False
+    attempt_began: int = BEGINNING
     slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     known: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
@@ -108,16 +108,17 @@ def opened(graph: TimeGraph, parent: Clock | None, opening: Opening) -> Clock:
     """
     before = parent or Clock(epoch_time=opening.now)
     epoch_time = max(opening.now, before.epoch_time)
+    began = max(opening.attempt_began, before.attempt_began)
     places: dict[str, Watermarks] = {}
     partitions: dict[str, dict[str, PartitionClock]] = {}
     for place in graph.places:
         if isinstance(place, Declaration):
-            partitions[place.name] = _partitions(place, before, opening, epoch_time)
+            partitions[place.name] = _partitions(place, before, opening, epoch_time, began)
             inputs = _inputs_of_declaration(place, partitions[place.name], opening)
         else:
             inputs = [_output(places[name], _hold(graph, name)) for name in place.inputs]
         places[place.name] = _advanced(before.places.get(place.name), inputs)
-    return Clock(epoch_time=epoch_time, places=places, partitions=partitions)
+    return Clock(epoch_time=epoch_time, attempt_began=began, places=places, partitions=partitions)
 
 
 def observed(graph: TimeGraph, clock: Clock, latest: Mapping[str, Mapping[str, int | None]]) -> Clock:
@@ -147,31 +148,43 @@ def output_of(graph: TimeGraph, clock: Clock, name: str) -> Watermarks:
     return _output(clock.places[name], _hold(graph, name))
 
 
-def idle_at(graph: TimeGraph, clock: Clock, ended: frozenset[str] = frozenset()) -> tuple[int, ...]:
+def idle_at(
+    graph: TimeGraph, clock: Clock, attempt_began: int = BEGINNING, ended: frozenset[str] = frozenset()
+) -> tuple[int, ...]:
     """The epoch times, ascending, at which partitions that are not idle will be if nothing comes: dues of the loop.
 
-    None is before the clock's own epoch time. What is idle already, or ended, has none.
+    None is before the clock's own epoch time. What is idle already, or ended, has none. A new attempt, which began
+    after that of the clock, waits for all again.
     """
+    began = max(attempt_began, clock.attempt_began)
     times = {
-        max(partition.active_at + declaration.idle_after, clock.epoch_time)
+        max(max(partition.active_at, began) + declaration.idle_after, clock.epoch_time)
         for declaration in graph.declarations
         if declaration.idle_after is not None and declaration.name not in ended
         for partition in clock.partitions.get(declaration.name, {}).values()
-        if not partition.idle
+        if not partition.idle or began > clock.attempt_began
     }
     return tuple(sorted(times))
 
 
 def due_at(
-    graph: TimeGraph, clock: Clock, waiting: Mapping[str, int], ended: frozenset[str] = frozenset()
+    graph: TimeGraph,
+    clock: Clock,
+    waiting: Mapping[str, int],
+    attempt_began: int = BEGINNING,
+    ended: frozenset[str] = frozenset(),
 ) -> int | None:
     """The earliest epoch time at which an epoch without input would reach what some operator waits for.
 
     ``clock``: of the last prepared epoch. ``waiting``: for each operator the earliest event time that its state waits
-    for. It is the clock's own epoch time where what was observed is enough: the loop opens an epoch at once.
+    for; those that are no places of the graph wait for ever. It is the clock's own epoch time where what was observed
+    is enough: the loop opens an epoch at once.
     """
-    for time in (clock.epoch_time, *idle_at(graph, clock, ended)):
-        opening = Opening(now=time, ended=ended)
+    waiting = {place.name: waiting[place.name] for place in graph.places if place.name in waiting}
+    if not waiting:
+        return None
+    for time in (clock.epoch_time, *idle_at(graph, clock, attempt_began, ended)):
+        opening = Opening(now=time, attempt_began=attempt_began, ended=ended)
         first = opened(graph, clock, opening)
         # What the last epoch observed counts in the first; a partition that it observed can be idle only in the second.
         for places in (first.places, opened(graph, first, opening).places):
@@ -218,7 +231,7 @@ def _inputs_of_declaration(
 
 
 def _partitions(
-    declaration: Declaration, before: Clock, opening: Opening, epoch_time: int
+    declaration: Declaration, before: Clock, opening: Opening, epoch_time: int, attempt_began: int
 ) -> dict[str, PartitionClock]:
     """The partitions that the declaration waits for in this epoch, and which of them are idle."""
     clocks = before.partitions.get(declaration.name, {})
@@ -230,8 +243,7 @@ def _partitions(
     for name in sorted(names or {WHOLE}):
         clock = clocks.get(name)
         watermark = BEGINNING if clock is None else clock.watermark
-        # While no driver ran, nobody could have seen a row: a new attempt waits again for those that were quiet.
-        active_at = epoch_time if clock is None or opening.first_of_attempt else clock.active_at
+        active_at = epoch_time if clock is None else max(clock.active_at, attempt_began)
         quiet = declaration.idle_after is not None and epoch_time - active_at >= declaration.idle_after
         # However long the parent took: what it observed has to count once.
         quiet &= clock is None or not clock.fresh

@@ -23,6 +23,8 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from epochal.contracts.catalog import EpochCounts
+from epochal.contracts.conditions import NO_WATERMARKS, as_datetime, microseconds
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.source import SliceLimits
 from epochal.engine.assembly import spark_program
@@ -43,6 +45,7 @@ from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.base import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from epochal.state.watermarks import observed
 from epochal.testing.in_memory import CapturingSink, InMemorySource
 from epochal.testing.local_engine import CLOCK, situation_of
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
@@ -112,19 +115,62 @@ class Harness:
         recovery = Recovery(program, catalog, self._store, self._commits, _no_pause, lambda waiting: None)
         position = recovery.run()
         bases = PendingBases()
-        self._coordinator = Coordinator(current, catalog, self._store, self._commits, position, bases, now=self._now)
+        self._coordinator = Coordinator(
+            current, catalog, self._store, self._commits, position, bases, now=lambda: self._now()
+        )
         compaction = Compaction(self._store, position, bases, current)
         self._commits.retain = Retention(self._store, current, compaction, self._coordinator.aborted)
 
-    def epoch(self, **inputs: InputRows) -> dict[str, pa.Table]:
+    def epoch(self, *, at: datetime | None = None, **inputs: InputRows) -> dict[str, pa.Table]:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.
 
-        Rows are a DataFrame, dicts, or tuples in the order of the source's columns. Raises what aborted the epoch.
+        Rows are a DataFrame, dicts, or tuples in the order of the source's columns. ``at``, with a time zone: the epoch
+        time, at which the clock then stands still until another is given. Raises what aborted the epoch.
         """
+        if at is not None:
+            self._now = lambda: at
         for name, rows in inputs.items():
             if name not in self._sources:
                 raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(self._sources)}.")
             self._sources[name].give(self._frame(name, rows))
+        return self._run()
+
+    def advance(self, *, watermark: datetime) -> dict[str, pa.Table]:
+        """Run an epoch without rows whose watermarks have reached this time, with a time zone, in every declaration.
+
+        As if rows so late had been seen that all earlier ones have come; what waits for it fires. Operators are so much
+        behind as others hold their rows back. Watermarks never fall.
+        """
+        position, graph = self._coordinator.position, self._plan.time.graph
+        if position.snapshot is None or position.snapshot.conditions is None:
+            self._run()
+        snapshot, time = position.snapshot, microseconds(watermark)
+        if snapshot is None or snapshot.conditions is None:
+            raise InvalidInput("There is no snapshot whose watermarks could advance.")
+        latest = {
+            declaration.name: dict.fromkeys(snapshot.clock.partitions[declaration.name], time + declaration.delay)
+            for declaration in graph.declarations
+        }
+        seen = snapshot.conditions.seen(observed(graph, snapshot.clock, latest))
+        position.snapshot = snapshot.model_copy(update={"conditions": seen})
+        return self._run()
+
+    def watermark(self, name: str) -> datetime | None:
+        """How far an operator or a declaration of event time (by its name) was in the last epoch: all that waited for
+        this time or an earlier one has fired. UTC; ``None``: it had seen nothing yet, or is past all times."""
+        places = [place.name for place in self._plan.time.graph.places]
+        if name not in places:
+            raise InvalidInput(f"{name!r} has no watermark; those that have: {', '.join(places) or 'none'}.")
+        snapshot = self._coordinator.position.snapshot
+        return None if snapshot is None else as_datetime(snapshot.clock.places.get(name, NO_WATERMARKS).fire)
+
+    @property
+    def counts(self) -> EpochCounts:
+        """What the last epoch read, wrote, rejected and found late."""
+        snapshot = self._coordinator.position.snapshot
+        return EpochCounts() if snapshot is None else snapshot.counts
+
+    def _run(self) -> dict[str, pa.Table]:
         slices = self._coordinator.plan_slices(SliceLimits(None))
         situation = situation_of(self._coordinator, slices)
         decision = decide(situation)

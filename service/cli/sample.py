@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -40,7 +41,8 @@ def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Con
     """At most ``rows`` of each source. Raises what the pipeline, a source or the epoch is wrong with."""
     check_kinds(graph)
     with Harness(graph, spark, configuration) as harness:
-        inputs, without = {}, []
+        inputs: dict[str, Any] = {}
+        without = []
         for node in graph.sources:
             source = node.make()
             source.restore(None, [])

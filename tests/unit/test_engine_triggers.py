@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from epochal.contracts.conditions import Clock, Due, EpochConditions, Trigger, Watermarks
-from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide, until_due
+from epochal.contracts.conditions import BEGINNING, Clock, Due, PartitionClock, Trigger, Watermarks
+from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide, left_over, next_due
+from epochal.state.watermarks import WHOLE, Declaration, TimedOperator, TimeGraph
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
@@ -68,34 +69,46 @@ def due(name: str = "late", **times: int) -> dict[str, Due]:
     return {name: Due(**times)}
 
 
+GRAPH = TimeGraph((Declaration("ts", delay=0, idle_after=MINUTE), TimedOperator("late", ("ts",))))
+
+
+def prepared(fire: int, seen: int = BEGINNING, active_at: int = NOON) -> Clock:
+    """Of an epoch at noon that fired up to ``fire``, and saw the source's watermark at ``seen``."""
+    partition = PartitionClock(watermark=seen, active_at=active_at)
+    return Clock(epoch_time=NOON, places={"late": Watermarks(fire=fire)}, partitions={"ts": {WHOLE: partition}})
+
+
 @pytest.mark.parametrize(
-    ("times", "seconds"),
+    ("times", "at", "left"),
     [
-        ({}, None),
-        ({"processing": NOON + 90 * SECOND}, 90.0),
-        ({"processing": NOON}, 0.0),
-        ({"processing": NOON - DAY}, 0.0),
-        ({"event": NOON - HOUR}, 0.0),
-        ({"event": NOON - 59 * MINUTE}, None),
-        ({"event": NOON - HOUR, "processing": NOON + 5 * SECOND}, 0.0),
-        ({"event": NOON, "processing": NOON + 5 * SECOND}, 5.0),
+        ({}, None, False),
+        ({"processing": NOON + 90 * SECOND}, NOON + 90 * SECOND, False),
+        ({"processing": NOON}, NOON, True),
+        ({"event": NOON - HOUR}, NOON, True),
+        ({"event": NOON - 59 * MINUTE}, NOON, False),
+        ({"event": NOON - 29 * MINUTE}, None, False),
+        ({"event": NOON - HOUR, "processing": NOON + 5 * SECOND}, NOON, True),
+        ({"event": NOON, "processing": NOON + 5 * SECOND}, NOON + 5 * SECOND, False),
     ],
     ids=str,
 )
-def test_event_times_are_due_by_the_watermark_and_processing_times_by_the_clock(
-    times: dict[str, int], seconds: float | None
+def test_event_times_are_due_by_what_was_observed_and_processing_times_by_the_clock(
+    times: dict[str, int], at: int | None, left: bool
 ) -> None:
-    conditions = EpochConditions(clock=Clock(epoch_time=NOON, places={"late": Watermarks(fire=NOON - HOUR)}))
-    assert until_due(due(**times), ["late"], conditions) == seconds
+    clock = prepared(fire=NOON - HOUR, seen=NOON - 30 * MINUTE)
+    assert next_due(GRAPH, clock, due(**times), ["late"], BEGINNING) == at
+    assert left_over(clock, due(**times), ["late"]) is left
 
 
 def test_the_first_time_of_all_operators_counts_and_those_that_are_gone_do_not() -> None:
-    conditions = EpochConditions(clock=Clock(epoch_time=NOON))
+    clock = prepared(fire=NOON - HOUR)
     waiting = {
         **due("dropped", processing=NOON),
         **due("first", processing=NOON + 2 * SECOND),
         **due("second", processing=NOON + SECOND),
-        **due("without watermark", event=NOON),
+        **due("without watermark", event=NOON - DAY),
     }
-    assert until_due(waiting, ["first", "second", "without watermark", "new"], conditions) == 1.0
-    assert until_due(waiting, ["without watermark"], conditions) is None
+    every = ["first", "second", "without watermark", "new"]
+    assert next_due(GRAPH, clock, waiting, every, BEGINNING) == NOON + SECOND
+    assert next_due(GRAPH, clock, waiting, ["without watermark"], BEGINNING) is None
+    assert not left_over(clock, waiting, every)

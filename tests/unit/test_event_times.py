@@ -124,3 +124,12 @@ def test_names_are_one_place_each(pipeline: Pipeline) -> None:
     with pytest.raises(PipelineError, match="both named 'ts'"):
         timed.key_by("id").distinct("ts")
     assert rows.with_watermark("eventAt", "2 seconds").where("id > 0")._builder.nodes[-2].name == "event_at"  # type: ignore[union-attr]
+
+
+def test_rows_that_are_kept_out_are_streams_of_their_own(pipeline: Pipeline) -> None:
+    timed = read(pipeline, "rows").with_watermark("ts", "1 second")
+    assert timed.rejected.event_time is None
+    with pytest.raises(PipelineError, match="Only the stream that with_watermark"):
+        timed.where("id > 0").rejected  # noqa: B018
+    with pytest.raises(PipelineError, match="No row is late to this stream"):
+        held("never_late", timed).late  # noqa: B018

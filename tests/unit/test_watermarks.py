@@ -40,6 +40,7 @@ class Application:
         self.graph = graph
         self.clock: Clock | None = None
         self.now = 0
+        self.attempt_began = BEGINNING
 
     def epoch(
         self,
@@ -52,7 +53,8 @@ class Application:
     ) -> Clock:
         self.now = self.now if now is None else now
         slices = {name: frozenset(partitions) for name, partitions in (rows or {}).items()}
-        opening = Opening(self.now, first, slices, known or {}, ended)
+        self.attempt_began = self.now if first else self.attempt_began
+        opening = Opening(self.now, self.attempt_began, slices, known or {}, ended)
         self.clock = observed(self.graph, opened(self.graph, self.clock, opening), rows or {})
         return self.clock
 
@@ -211,6 +213,20 @@ def test_when_idleness_is_due() -> None:
     clock = application.epoch(now=65)
     assert idle_at(TWO, clock) == (80,)
     assert idle_at(TWO, application.epoch(now=80)) == ()
+
+
+def test_a_new_attempt_waits_again_for_what_was_quiet_and_no_longer_than_once() -> None:
+    application = Application(TWO)
+    application.epoch({"a": {WHOLE: 200}, "b": {WHOLE: 50}}, now=5)
+    application.epoch(now=6)
+    clock = application.epoch({"a": {WHOLE: 300}}, now=65)
+    assert clock.places["b"].idle
+    # The driver comes back a day later, and nothing comes. What the last epoch saw of a counts in the first one.
+    assert idle_at(TWO, clock, attempt_began=86_400) == (86_460,)
+    assert due_at(TWO, clock, {"both": 250}, attempt_began=86_400) == 86_460
+    clock = opened(TWO, clock, Opening(86_460, attempt_began=86_400))
+    assert clock.places["b"].idle and clock.places["both"].fire == 300
+    assert opened(TWO, clock, Opening(86_460, attempt_began=86_400)).places["both"].idle
 
 
 def test_when_what_is_waited_for_is_due() -> None:

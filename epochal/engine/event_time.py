@@ -1,0 +1,152 @@
+"""Event time in the driver: with what an epoch opens, and what is observed of it on Spark's frames.
+
+Rows without a possible event time are cut off where it is declared, whatever reads them; late rows before the operator
+to which they are late. Both are counted where they are cut off, and no job is run for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from epochal.contracts.conditions import EpochConditions
+from epochal.contracts.source import PARTITION, Slice, Source
+from epochal.declarations import event_time as expressions
+from epochal.engine.answers import ObservedTime
+from epochal.engine.observations import observed
+from epochal.pipeline.evaluate import late_side
+from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.graph import EventTimeNode, Graph, NodeId, OperatorNode
+from epochal.pipeline.partitions import NO_PARTITIONS, Partitions, partitions_in
+from epochal.state.watermarks import WHOLE, WITHOUT_TIME, Opening, TimeGraph, latest_accepted
+
+NOBODY: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """What of a program has watermarks, where their rows come from, and the declarations that take no bad time."""
+
+    graph: TimeGraph = WITHOUT_TIME
+    partitions: Partitions = NO_PARTITIONS
+    failing: frozenset[str] = NOBODY
+
+    @classmethod
+    def of(cls, graph: Graph, sources: Mapping[str, Source]) -> TimePlan:
+        failing = frozenset(node.name for node in graph.declarations if node.event_time.on_reject == "fail")
+        return cls(time_graph(graph), partitions_in(graph, sources), failing)
+
+    def opening(
+        self,
+        sources: Mapping[str, Source],
+        slices: Mapping[str, Slice],
+        now: int,
+        attempt_began: int,
+        known: Mapping[str, Collection[str]] | None = None,
+    ) -> Opening:
+        """Of an epoch over these slices. ``known``: by declaration its partitions, when the sources are not to say."""
+        partitioned = self.partitions.partitioned
+        of_epoch: dict[str, frozenset[str]] = {}
+        there = {name: frozenset(partitions) for name, partitions in (known or {}).items() if name in partitioned}
+        for declaration, above in self.partitions.sources.items():
+            source = partitioned.get(declaration)
+            if source is None:
+                of_epoch[declaration] = frozenset({WHOLE}) if above & slices.keys() else NOBODY
+                continue
+            of_epoch[declaration] = sources[source].partitions_of(slices[source]) if source in slices else NOBODY
+            if known is None:
+                there[declaration] = sources[source].partitions()
+        return Opening(now, attempt_began, of_epoch, there)
+
+
+WITHOUT_EVENT_TIME: Final = TimePlan()
+
+
+@dataclass
+class TimedFrames:
+    """Cuts off rejected and late rows of one epoch, and remembers what has to be read back from Spark afterwards.
+
+    ``run``: the nodes whose frames are part of some job; of others nothing will ever be observed. ``read_apart``: those
+    whose rejected or late rows somebody reads, from ``sides``.
+    """
+
+    time: TimePlan
+    conditions: EpochConditions
+    sources: Mapping[str, Source]
+    slices: Mapping[str, Slice]
+    run: Collection[NodeId]
+    read_apart: Collection[NodeId] = ()
+    sides: dict[NodeId, DataFrame] = field(default_factory=dict)
+    declared: dict[str, tuple[Observation, tuple[str, ...]]] = field(default_factory=dict)
+    late: dict[str, list[Observation]] = field(default_factory=dict)
+
+    def accepted(self, node: EventTimeNode, frame: DataFrame) -> DataFrame:
+        """The rows of a declaration that have a possible event time; the latest of them is observed."""
+        column = node.event_time.column
+        latest = latest_accepted(self.conditions.epoch_time, node.event_time.max_ahead)
+        rejected = str(expressions.rejected(column, latest))
+        time = str(expressions.microseconds(column))
+        if node.id in self.run:
+            partitions = self._partitions(node)
+            observation = Observation(f"event time of {node.name}")
+            self.declared[node.name] = observation, partitions
+            metrics = [F.expr(f"count_if({rejected}) AS rejected")]
+            for number, partition in enumerate(partitions):
+                mine = "" if partition == WHOLE else f" AND {PARTITION} = '{_escaped(partition)}'"
+                metrics.append(F.expr(f"max(IF(NOT {rejected}{mine}, {time}, NULL)) AS latest_{number}"))
+            frame = frame.observe(observation, *metrics)
+        known = node.name in self.time.partitions.partitioned
+        if node.id in self.read_apart:
+            apart = frame.where(rejected)
+            self.sides[node.id] = apart.drop(PARTITION) if known else apart
+        kept = frame.where(f"NOT {rejected}")
+        return kept.drop(PARTITION) if known else kept
+
+    def on_time(self, node: OperatorNode, frames: Sequence[DataFrame]) -> list[DataFrame]:
+        """The rows of an operator's inputs that are not late to it."""
+        late = self.conditions.watermarks(node.name).late
+        kept, apart = [], []
+        for number, (input, frame) in enumerate(zip(node.operator.inputs, frames, strict=True)):
+            bound = node.operator.late_before(number, late) if input.event_time is not None else None
+            if input.event_time is None or bound is None:
+                kept.append(frame)
+                apart.append(frame)
+                continue
+            is_late = str(expressions.late(input.event_time, bound))
+            observation = Observation(f"late rows of {node.name}, input {number}")
+            self.late.setdefault(node.name, []).append(observation)
+            frame = frame.observe(observation, F.expr(f"count_if({is_late}) AS late"))
+            kept.append(frame.where(f"NOT {is_late}"))
+            apart.append(frame.where(is_late))
+        if node.id in self.read_apart:
+            self.sides[node.id] = late_side(node, apart)
+        return kept
+
+    def observed(self) -> ObservedTime:
+        """After the jobs. What was not observed is left out, or 0."""
+        latest: dict[str, dict[str, int | None]] = {}
+        rejected: dict[str, int] = {}
+        for name, (observation, partitions) in self.declared.items():
+            metrics = observed(observation)
+            latest[name] = {partition: metrics.get(f"latest_{n}") for n, partition in enumerate(partitions)}
+            rejected[name] = int(metrics.get("rejected", 0))
+        late = {
+            name: sum(int(observed(observation).get("late", 0)) for observation in observations)
+            for name, observations in self.late.items()
+        }
+        return ObservedTime(latest, rejected, late)
+
+    def _partitions(self, node: EventTimeNode) -> tuple[str, ...]:
+        source = self.time.partitions.partitioned.get(node.name)
+        if source is None:
+            return (WHOLE,)
+        slice = self.slices.get(source)
+        return () if slice is None else tuple(sorted(self.sources[source].partitions_of(slice)))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,136 @@
+"""Event time through the engine on Spark: watermarks, what is rejected where it is declared, what is late where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal import Pipeline
+from epochal.connectors import console, generator, nexmark
+from epochal.engine.execution import run
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import EpochAborted
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.watermarks import WHOLE
+from epochal.testing import Harness
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.delaying import delayed
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = 1_000_000
+ROWS = {"id": "id", "ts": "if(id < 0, NULL, timestamp_seconds(id))"}
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def rows(*times: float | None, first: int = 0) -> list[tuple[int, datetime | None]]:
+    return [(first + number, None if time is None else at(time)) for number, time in enumerate(times)]
+
+
+def ids(table: Any) -> list[int]:
+    return sorted(table["id"].to_pylist())
+
+
+@pytest.fixture
+def test(spark: SparkSession) -> Iterator[Harness]:
+    """A delaying operator with a hold of 5 s, another one after it, and a count of all that was accepted."""
+    pipeline = Pipeline("delays")
+    events = pipeline.read("events", generator.source(ROWS)).with_watermark(
+        "ts", "10 seconds", idle_after="1 minute", max_ahead="1 hour"
+    )
+    first = delayed(events, "first", hold=5 * SECOND)
+    first.write("first", console.sink())
+    first.late.select("id").write("late", console.sink())
+    events.rejected.write("rejected", console.sink())
+    delayed(first.where("id >= 0"), "second").write("second", console.sink())
+    events.key_by("ts").aggregate("accepted", n="count(*)").write("accepted", console.sink())
+    with Harness(pipeline, spark) as harness:
+        yield harness
+
+
+def test_rows_fire_in_the_epoch_after_the_one_that_saw_the_time_and_late_ones_are_counted(test: Harness) -> None:
+    shown = test.epoch(at=NOON, events=rows(0, 20, 30))
+    assert ids(shown["first"]) == [] and test.watermark("ts") is None
+    # The watermark is 10 s behind the latest row. What came with the rows that advanced it is on time.
+    shown = test.epoch(events=rows(19, first=10))
+    assert (test.watermark("ts"), test.watermark("first"), test.watermark("second")) == (at(20), at(20), at(15))
+    assert ids(shown["first"]) == [0] and ids(shown["second"]) == [0]
+    # Now 20 is late; the chain is closed in the same epoch, at any depth.
+    shown = test.epoch(events=rows(19.9, 20, first=20))
+    assert test.counts.late_rows == {"first": 1} and test.counts.rows_in == 2
+    assert ids(shown["first"]) == [] and ids(test.state("first")) == [1, 2, 10, 21]
+    assert ids(shown["late"]) == [20]
+    shown = test.advance(watermark=at(25))
+    assert ids(shown["first"]) == [1, 10, 21] == ids(shown["second"])
+    assert test.counts.late_rows == {}
+    # After a restart everything is as it was.
+    test.restart(parallelism=3)
+    shown = test.epoch(events=rows(24, first=30))
+    assert test.counts.late_rows == {"first": 1} and test.watermark("first") == at(25)
+
+
+def test_what_cannot_be_an_event_time_is_cut_off_for_every_reader(test: Harness) -> None:
+    shown = test.epoch(at=NOON, events=rows(0, None, 3600, 3601))
+    assert sum(shown["accepted"]["n"].to_pylist()) == 2 == test.state("first").num_rows
+    assert test.counts.rejected_rows == {"ts": 2} and test.counts.late_rows == {}
+    assert ids(shown["rejected"]) == [1, 3] and ids(shown["late"]) == []
+    # The one too far ahead did not move the watermark.
+    test.epoch(at=at(1))
+    assert test.watermark("ts") == at(3590)
+
+
+def test_rejected_rows_fail_the_epoch_where_that_is_asked_for(spark: SparkSession) -> None:
+    pipeline = Pipeline("strict")
+    events = pipeline.read("events", generator.source(ROWS)).with_watermark("ts", "0 seconds", on_reject="fail")
+    events.write("out", console.sink())
+    failure = pytest.raises(EpochAborted, match="Watermark 'ts': 2 rows of the epoch have no event time")
+    with Harness(pipeline, spark) as test, failure:
+        test.epoch(events=rows(0, None, None))
+
+
+def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) -> None:
+    """Known through row-wise verbs, whatever columns they leave; a union of streams is one whole."""
+    pipeline = Pipeline("bids")
+    events = pipeline.read("events", nexmark.source(events=2_000, events_per_second=100, partitions=2, skew="1 minute"))
+    bids = nexmark.bids(events).select("unix_micros(dateTime) AS id", "dateTime AS ts").where("id > 0")
+    delayed(bids.with_watermark("ts", "1 second"), "partitioned").write("partitioned", console.sink())
+    both = (
+        nexmark.bids(events)
+        .union(nexmark.bids(events).where("price < 0"))
+        .select("unix_micros(dateTime) AS id", "dateTime AS ts")
+    )
+    delayed(both.with_watermark("ts", "1 second", name="whole"), "united").write("united", console.sink())
+    state, orders = MemoryCatalogState(), orders_of(tmp_path, max_records_per_epoch=500)
+    run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1))
+    manifests = [SnapshotStore(orders.store).read_manifest(each.manifest) for each in state.decided if each.manifest]
+    assert len(manifests) >= 4
+    late = Counter[str]()
+    for manifest in manifests:
+        late.update(manifest.counts.late_rows)
+    assert late["partitioned"] == 0 and late["united"] > 400
+    clock = manifests[-1].clock
+    ahead, behind = (clock.partitions["ts"][partition].watermark for partition in ("0", "1"))
+    assert 55 * SECOND < ahead - behind < 65 * SECOND
+    assert clock.places["partitioned"].fire == behind
+    assert list(clock.partitions["whole"]) == [WHOLE]
+
+
+def orders_of(folder: Path, **configuration: Any) -> ExecutionOrders:
+    return ExecutionOrders(
+        application="bids",
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        configuration=Configuration(state_backend="heap", epoch_interval_seconds=0, **configuration),
+        store=str(folder / "store"),
+        cache_directory=str(folder / "cache"),
+        available_now=True,
+    )
