@@ -18,6 +18,7 @@ from epochal.service.replicas.row_format import RowFormat
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.table import Column, StateKind
+from tests.service.bundles import exported, imported
 from tests.service.lookups import StateDriver, refused, table
 from tests.unit.snapshot_tree import SESSIONS, WINDOWS, Branch
 
@@ -160,11 +161,20 @@ def test_clients_and_commands_list_windows(
         (["get", "flights", "hourly", "JFK"], "2013-01-31"),
         (["get", "flights", "hourly", "JFK", shown(60)], "2"),
         (["get", "flights", "hourly", "LAX", "--history"], "(expired)"),
-        (["show", "flights"], "window_start timestamp"),
+        (["show", "flights"], "window_start"),
     ):
         with pytest.raises(SystemExit, match="0"):
             main(command)
         assert text in capsys.readouterr().out
+
+
+def test_an_export_has_the_clock_of_its_snapshot(plane: Plane, driver: StateDriver) -> None:
+    done = imported(plane, exported(plane, epoch=1), name="copy")
+    assert done["state"] == "succeeded", done["error"]
+    copy = "/v1/applications/copy/state/"
+    entries = plane.get(copy + "hourly/keys/JFK")["entries"]
+    assert [entry["window_start"] for entry in entries] == [shown(0), shown(60)]
+    assert plane.get(copy + "seen.last/keys/N1")["value"] == {"place": "JFK"}
 
 
 @pytest.mark.parametrize("seed", range(3))
