@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from epochal.declarations.sides import To
     from epochal.declarations.state import ListState, MapState, ValueState
     from epochal.declarations.unkeyed import UnkeyedProcess
+    from epochal.declarations.windows import cumulative, session, sliding, tumbling
     from epochal.pipeline.pipeline import Pipeline
     from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
     from epochal.secrets import Secret, secret
@@ -37,9 +38,13 @@ _HOME = {
     "To": "epochal.declarations.sides",
     "UnkeyedProcess": "epochal.declarations.unkeyed",
     "ValueState": "epochal.declarations.state",
+    "cumulative": "epochal.declarations.windows",
     "read_state": "epochal.snapshots.frame",
     "Secret": "epochal.secrets",
     "secret": "epochal.secrets",
+    "session": "epochal.declarations.windows",
+    "sliding": "epochal.declarations.windows",
+    "tumbling": "epochal.declarations.windows",
 }
 
 __all__ = [
@@ -60,8 +65,12 @@ __all__ = [
     "To",
     "UnkeyedProcess",
     "ValueState",
+    "cumulative",
     "read_state",
     "secret",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 

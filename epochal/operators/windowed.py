@@ -119,9 +119,8 @@ class WindowedAggregatePlan(OperatorPlan):
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         values, columns = self.aggregation.by((*self.key, *WINDOW)).finishing()
-        time = to_column(sql(f"{WINDOW_END} - INTERVAL '0.000001' SECOND").alias(WINDOW_TIME))
         first = len(self.key) + len(WINDOW)
-        return values, [*columns[:first], time, *columns[first:]]
+        return values, [*columns[:first], window_time(), *columns[first:]]
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys, pane = frames, self.inputs[0].keys, to_column(self.pane)
@@ -137,6 +136,11 @@ class WindowedAggregatePlan(OperatorPlan):
         by_pane = self.aggregation.by((*self.key, Column(name=name, type="timestamp")))
         frame = frames[0].withColumn(name, to_column(self.pane))
         return overflow.located(by_pane, self.aggregations, self.partials, frame)
+
+
+def window_time() -> SparkColumn:
+    """The event time of a result, from its window's end."""
+    return to_column(sql(f"{WINDOW_END} - INTERVAL '0.000001' SECOND").alias(WINDOW_TIME))
 
 
 def pane_table(table: StateTable, windows: GridWindows, windowing: Windowing) -> StateTable:

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.mergeable import MergeableAggregate
-from epochal.aggregates.plan import Aggregation
 from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression, as_expression
@@ -27,6 +25,8 @@ from epochal.declarations.keyed import (
 from epochal.declarations.names import check_name, closest, listed, name_of_class
 from epochal.declarations.timers import checked_hold
 from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
+from epochal.declarations.windowing import Emit
+from epochal.declarations.windows import Windows
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
 from epochal.operators.contract import Operator
@@ -37,9 +37,11 @@ from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.operators.process_broadcast import ProcessBroadcastOperator
 from epochal.pipeline import event_time_verbs, stream_joins, verb_kinds, verbs
+from epochal.pipeline.aggregations import declared_aggregations
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode, TransformNode
 from epochal.pipeline.stream_joins import LatestVersions
+from epochal.pipeline.windowed import WindowedStream, windowed_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -352,20 +354,22 @@ class KeyedStream:
         check_name("an operator", name)
         if not isinstance(over_updates, bool):
             raise PipelineError(f"Operator {name!r}: over_updates is True or False; rename the column of this name.")
-        if not columns:
-            raise PipelineError(f"Operator {name!r}: aggregate() needs a column, such as flights='count(*)'.")
-        aggregations = []
-        for column, expression in columns.items():
-            what = f"Operator {name!r}, column {column!r}"
-            if column.startswith("_"):
-                raise PipelineError(f"{what}: names that start with '_' are Epochal's own. Rename it.")
-            if column.casefold() in {key.casefold() for key in self._keys}:
-                raise PipelineError(f"{what}: a key column has this name. Rename the aggregate.")
-            if not isinstance(expression, MergeableAggregate):
-                expression = as_expression(what, expression)
-            decompose(what, expression)
-            aggregations.append(Aggregation(name=column, expression=expression))
-        return self._operator(AggregateOperator(name, self._keys, tuple(aggregations), queryable, over_updates))
+        aggregations = declared_aggregations(name, self._keys, columns)
+        return self._operator(AggregateOperator(name, self._keys, aggregations, queryable, over_updates))
+
+    def window(self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final") -> WindowedStream:
+        """Cut the rows of each key into windows of event time::
+
+            from epochal import session, sliding, tumbling
+
+            clicks.key_by("page").window(tumbling("1 hour")).aggregate("hourly", clicks="count(*)")
+
+        ``emit="final"``: each window once, when the watermark has reached its end and ``allowed_lateness`` more.
+        ``emit="updates"``: in each epoch, the windows that had rows. Rows that are late for all of their windows go to
+        the result's ``late``.
+        """
+        time = event_time_verbs.column_of(self._builder, self._node)
+        return windowed_stream(self._operator, self._keys, time, windows, allowed_lateness, emit)
 
     def distinct(self, name: str, queryable: bool = True) -> Stream:
         """The key columns of each key once, in the epoch in which the key first comes. State table: ``name``."""

@@ -35,33 +35,35 @@ def reduced(rows: pa.Table, runs: Runs, merge: Merge) -> pa.Table:
     result = rows.schema.empty_table()
     held = np.zeros(0, np.int64)  # the runs that ``result`` has a row of, ascending
     at = runs.firsts.copy()
-    for level, needed in enumerate(_needed(runs.firsts, lengths)):
-        size = 1 << level
-        # Row i of ``rows`` is the run of ``size`` rows from ``positions[i]``.
+    count, places = rows.num_rows, np.arange(rows.num_rows)
+    for level, needed in enumerate(_needed(runs.firsts, lengths, count)):
+        size, positions = 1 << level, np.flatnonzero(needed)
+        # Row i of ``rows`` becomes the run of ``size`` rows from ``positions[i]``.
         if level == 0:
-            rows, positions = rows.take(pa.array(needed)), needed
+            rows = rows.take(pa.array(positions))
         else:
-            first, second = (np.searchsorted(positions, needed + step) for step in (0, size // 2))
-            rows, positions = merge(rows.take(pa.array(first)), rows.take(pa.array(second))), needed
+            first, second = (rows.take(pa.array(places[positions + step])) for step in (0, size // 2))
+            rows = merge(first, second)
+        places = np.cumsum(needed) - 1
         mine = np.flatnonzero(lengths & size)
-        parts = rows.take(pa.array(np.searchsorted(positions, at[mine])))
+        parts = rows.take(pa.array(places[at[mine]]))
         at[mine] += size
         result, held = _added(result, held, parts, mine, merge)
     return result
 
 
-def _needed(firsts: Integers, lengths: Integers) -> list[Integers]:
-    """By level: where the runs of ``2 ** level`` rows begin that some run is made of, ascending."""
+def _needed(firsts: Integers, lengths: Integers, rows: int) -> list[npt.NDArray[np.bool_]]:
+    """By level: where the runs of ``2 ** level`` rows begin that some run is made of."""
     levels = int(lengths.max()).bit_length()
-    needed: list[Integers] = [np.zeros(0, np.int64)] * levels
+    needed = [np.zeros(rows, np.bool_) for _ in range(levels)]
     for level in reversed(range(levels)):
         size = 1 << level
         mine = np.flatnonzero(lengths & size)
         # A run takes the lower bits of its length first.
-        begins = [firsts[mine] + (lengths[mine] & (size - 1))]
+        needed[level][firsts[mine] + (lengths[mine] & (size - 1))] = True
         if level + 1 < levels:
-            begins += [needed[level + 1], needed[level + 1] + size]
-        needed[level] = np.unique(np.concatenate(begins))
+            needed[level] |= needed[level + 1]
+            needed[level][size:] |= needed[level + 1][:-size]
     return needed
 
 

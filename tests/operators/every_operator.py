@@ -26,7 +26,9 @@ from epochal import (
     ValueState,
 )
 from epochal.connectors import console, generator
-from epochal.pipeline.stream import Stream
+from epochal.declarations.windows import session, sliding, tumbling
+from epochal.pipeline.stream import KeyedStream, Stream
+from epochal.pipeline.windowed import WindowedStream
 
 Row = Mapping[str, Any]
 COLUMNS = {"key": "nullif(cast(id AS string), '')", "number": "id", "amount": "cast(id AS decimal(12,2))"}
@@ -41,6 +43,8 @@ class Case:
     name: str
     build: Callable[[Stream], Stream]
     upserts: tuple[str, ...] = ()
+    closing: int = 0
+    """So many epochs without rows it takes until all is out that the rows have made due."""
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("every-operator")
@@ -101,6 +105,16 @@ class Reminding(KeyedProcess):
 
     def on_timer(self, key: Any, at: datetime, ctx: Any) -> Iterator[Any]:
         yield key.key, int(ctx.timer_name), at
+
+
+class Windowed(KeyedProcess):
+    """All rows of a window."""
+
+    output = "key string, numbers string"
+    order_by = "number"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        yield key.key, " ".join(str(row.number) for row in rows)
 
 
 class Totals(BatchFunction):
@@ -187,6 +201,16 @@ def beside_the_newest(rows: Stream) -> Stream:
     return rows.join(versions.latest("key", order_by="since"), on="key", how="left", name="newest")
 
 
+def timed(rows: Stream) -> KeyedStream:
+    """A row a minute, up to five minutes out of order."""
+    at = "timestamp_seconds(60 * number + (number * 7919) % 300)"
+    return rows.with_column("at", at).with_watermark("at", "5 minutes").key_by("key")
+
+
+def sums(windowed: WindowedStream) -> Stream:
+    return windowed.aggregate("windows", rows="count(*)", amount="sum(amount)", mean="avg(number)")
+
+
 CASES = (
     Case(
         "aggregate",
@@ -204,6 +228,24 @@ CASES = (
     Case("process with timers", lambda rows: rows.key_by("key").process(Reminding)),
     Case("process_any", lambda rows: rows.process_any(Kept)),
     Case("process_broadcast", weighted),
+    Case("window_aggregate", lambda rows: sums(timed(rows).window(tumbling("10 minutes"))), closing=2),
+    Case(
+        "window_aggregate with overlapping windows",
+        lambda rows: sums(timed(rows).window(sliding("10 minutes", "4 minutes"))),
+        closing=2,
+    ),
+    Case(
+        "window_aggregate with updates",
+        lambda rows: sums(timed(rows).window(sliding("10 minutes", "5 minutes"), emit="updates")),
+        upserts=("key", "window_start"),
+        closing=2,
+    ),
+    Case("session_aggregate", lambda rows: sums(timed(rows).window(session("8 minutes"))), closing=2),
+    Case(
+        "window_process",
+        lambda rows: timed(rows).window(tumbling("10 minutes"), "1 minute").process(Windowed),
+        closing=2,
+    ),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
 )
 

@@ -69,3 +69,9 @@ def shown(output: list[dict[str, Any]]) -> dict[Window, Any]:
         assert window not in found, "a window went out twice in an epoch"
         found[window] = tuple(row[name] for name in VALUE)
     return found
+
+
+def micros(time: Any) -> int:
+    """A datetime as microseconds from the Unix epoch."""
+    found: int = pa.scalar(time, pa.timestamp("us", "UTC")).value
+    return found

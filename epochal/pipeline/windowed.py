@@ -1,0 +1,130 @@
+"""Keyed streams cut into windows of event time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from epochal.aggregates.mergeable import MergeableAggregate
+from epochal.declarations.expressions import Expression
+from epochal.declarations.keyed import KeyedProcess, check_process, has_timers, with_settings
+from epochal.declarations.names import check_name, listed, name_of_class
+from epochal.declarations.state import declared_states
+from epochal.declarations.windowing import WINDOW_COLUMNS, Windowing, windowing
+from epochal.declarations.windows import SessionWindows
+from epochal.errors import PipelineError, SchemaError
+from epochal.operators.contract import Operator
+from epochal.operators.session_aggregate import SessionAggregateOperator
+from epochal.operators.window_aggregate import WindowAggregateOperator
+from epochal.operators.window_process import WindowProcessOperator
+from epochal.pipeline.aggregations import declared_aggregations
+
+if TYPE_CHECKING:
+    from epochal.pipeline.stream import Stream
+
+_FIX = 'Say first when a row happened: stream.with_watermark("ts", "10 seconds").key_by(..).window(..)'
+
+
+class WindowedStream:
+    """A stream grouped by key columns and windows. Each of its verbs is an operator with state of its own.
+
+    What they give has columns ``window_start`` and ``window_end`` (its end is the first instant that is not in it), and
+    ``window_time``, one microsecond before the end: the event time of the stream that they give.
+    """
+
+    def __init__(
+        self, add: Callable[[Operator], Stream], keys: tuple[str, ...], event_time: str, windowing: Windowing
+    ) -> None:
+        self._add = add
+        self._keys = keys
+        self._event_time = event_time
+        self._windowing = windowing
+
+    def aggregate(
+        self,
+        name: str,
+        queryable: bool = True,
+        over_updates: bool = False,
+        **columns: str | Expression | MergeableAggregate,
+    ) -> Stream:
+        """Aggregates per key and window: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
+
+        Gives the key columns, those of the window, and these. With ``emit="final"`` each window once, when it has
+        closed; with ``emit="updates"``, in each epoch, the windows that had rows, with their new values: an upsert by
+        key and window. State table: ``name``. ``over_updates`` as in :meth:`KeyedStream.aggregate`.
+        """
+        check_name("an operator", name)
+        if not isinstance(over_updates, bool):
+            raise PipelineError(f"Operator {name!r}: over_updates is True or False; rename the column of this name.")
+        aggregations = declared_aggregations(name, self._keys, columns)
+        for column in columns:
+            if column.casefold() in WINDOW_COLUMNS:
+                raise PipelineError(
+                    f"Operator {name!r}, column {column!r}: a column of the window has this name. Rename the aggregate."
+                )
+        sessions = isinstance(self._windowing.windows, SessionWindows)
+        kind = SessionAggregateOperator if sessions else WindowAggregateOperator
+        return self._add(
+            kind(name, self._keys, self._event_time, self._windowing, aggregations, queryable, over_updates)
+        )
+
+    def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
+        """Call ``process`` once per key and window, when the window has closed, with all of its rows::
+
+            class Busiest(KeyedProcess):
+                output = "page string, clicks int"
+                order_by = "at"
+
+                def process(self, key, rows, ctx):  # key.site, key.window_start, key.window_end
+                    ...
+
+        ``key`` has the window's bounds beside the key columns, and the rows given back get them as columns. Without
+        ``order_by`` rows come in the order of event time. They are kept in state until then (state table
+        ``name.rows``): where an aggregate will do, it keeps a number instead. ``settings`` replace class attributes.
+        """
+        operator = check_name("an operator", name or name_of_class(getattr(process, "__name__", "operator")))
+        where = f"Operator {operator!r}"
+        try:
+            check_process(process)
+            configured = with_settings(process, settings)
+        except (PipelineError, SchemaError) as error:
+            raise type(error)(f"{where}: {error.message}") from None
+        if declared_states(process):
+            raise PipelineError(
+                f"{where}: window(..).process() calls a function with all rows of a window, and keeps no other state: "
+                f"{process.__name__} declares {listed(declared_states(process))}. Remove it, and put what goes on from "
+                "window to window into a second operator: window(..).process(..).key_by(..).process(..)."
+            )
+        if has_timers(process):
+            raise PipelineError(
+                f"{where}: window(..).process() calls a function when a window closes, and sets no timers: remove "
+                "on_timer, or call it by key_by(..).process(..)."
+            )
+        if self._windowing.emit == "updates" or isinstance(self._windowing.windows, SessionWindows):
+            what = "emit='updates'" if self._windowing.emit == "updates" else "session windows"
+            raise PipelineError(
+                f"{where}: window(..).process() is not there for {what}: use window(..).aggregate(..), or "
+                "key_by(..).process(..) with state."
+            )
+        return self._add(WindowProcessOperator(operator, self._keys, self._event_time, self._windowing, configured))
+
+
+def windowed_stream(
+    add: Callable[[Operator], Stream],
+    keys: tuple[str, ...],
+    event_time: str | None,
+    windows: object,
+    allowed_lateness: object,
+    emit: object,
+) -> WindowedStream:
+    """``keyed.window(..)``. Raises ``PipelineError`` with the fix."""
+    declared = windowing(windows, allowed_lateness, emit)
+    if event_time is None:
+        raise PipelineError(f"window(): the stream has no event time. {_FIX}.")
+    for key in keys:
+        if key.casefold() in WINDOW_COLUMNS:
+            raise PipelineError(
+                f"window(): the key column {key!r} has the name of a column that window() gives. Rename it before "
+                f'key_by(): with_column("of_{key}", "{key}").'
+            )
+    return WindowedStream(add, keys, event_time, declared)
