@@ -16,7 +16,7 @@ from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe, names_place
 from epochal.pipeline.evaluate import empty_side, evaluate, place
-from epochal.pipeline.event_time_checks import check_event_time
+from epochal.pipeline.event_time_checks import check_declared_once, check_event_time, check_inputs_of
 from epochal.pipeline.graph import (
     EventTimeNode,
     Graph,
@@ -77,6 +77,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             return node.read(spark).limit(0)
 
     def operator(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
+        check_inputs_of(graph, node, frames)
         plan = plans[node.id] = node.operator.plan(inputs)
         tables.extend(plan.tables)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
@@ -96,6 +97,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             side=lambda node: empty_side(graph, node, frames, plans),
             frames=frames,
         )
+        check_declared_once(graph, frames)
         _check_inputs(graph, frames)
         for node in graph.sinks:
             _check_sink(node, frames[node.id])

@@ -14,6 +14,7 @@ DBMS = "tests/contract/test_dbms_sink.py"
 KAFKA = "tests/contract/test_kafka_sink.py"
 HDFS = "tests/contract/test_hdfs_sink.py"
 TIMERS = "tests/unit/tasks/test_process_timers.py"
+WATERMARKS = "tests/unit/test_watermarks.py"
 
 
 @dataclass(frozen=True)
@@ -411,3 +412,31 @@ def _timers_again() -> None:
     from epochal.tasks.stored_timers import _Domain
 
     change(_Domain, "_unexpired", lambda _: lambda self, due: [])
+
+
+@mutant("watermarks: lateness is judged by what fires in the epoch", WATERMARKS)
+def _late_by_fire() -> None:
+    from epochal.state import watermarks
+
+    def eager(advanced: Any) -> Any:
+        def wrong(before: Any, inputs: Any) -> Any:
+            found = advanced(before, inputs)
+            return found.model_copy(update={"late": found.fire})
+
+        return wrong
+
+    change(watermarks, "_advanced", eager)
+
+
+@mutant("watermarks: the hold of an operator is forgotten", WATERMARKS)
+def _forgotten_hold() -> None:
+    from epochal.state import watermarks
+
+    change(watermarks, "_hold", lambda _: lambda graph, name: 0)
+
+
+@mutant("watermarks: idleness is by the clock on the wall, also while no driver ran", WATERMARKS)
+def _idle_by_wall_clock() -> None:
+    from epochal.state import watermarks
+
+    change(watermarks, "_partitions", lambda real: lambda *arguments: real(*arguments[:-1], watermarks.BEGINNING))

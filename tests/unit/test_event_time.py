@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from epochal import Pipeline
 from epochal.connectors import console, generator, nexmark
 from epochal.engine.execution import run
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.errors import EpochAborted
+from epochal.errors import EpochAborted, PipelineError
+from epochal.pipeline.analysis import analyse
+from epochal.pipeline.stream import Stream
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.watermarks import WHOLE
 from epochal.testing import Harness
@@ -24,6 +27,7 @@ from tests.delaying import delayed
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000
+SINK = console.sink()
 ROWS = {"id": "id", "ts": "if(id < 0, NULL, timestamp_seconds(id))"}
 
 
@@ -121,6 +125,52 @@ def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) 
     assert 55 * SECOND < ahead - behind < 65 * SECOND
     assert clock.places["partitioned"].fire == behind
     assert list(clock.partitions["whole"]) == [WHOLE]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.where("id > 0").select("ts", "id", "note").drop("note"), None),
+        (lambda rows: rows.transform(lambda frame: frame.where("id > 0").select("id", "ts")), None),
+        (lambda rows: rows.drop("ts"), r"goes by event time 'ts', which drop\(ts\) after .* leaves out"),
+        (lambda rows: rows.with_columns(ts="ts + INTERVAL 1 DAY").where("id > 0"), r"which with_columns\(ts\) after"),
+        (lambda rows: rows.transform(lambda frame: frame.selectExpr("id", "now() AS ts"), "late"), r"which transform"),
+        (lambda rows: rows.with_columns(ts="ts + INTERVAL 1 DAY").with_watermark("ts", "1 day", name="moved"), None),
+        (lambda rows: rows.where("id > 0").with_watermark("ts", "1 day", name="again"), "called twice for one stream"),
+        (lambda rows: rows.with_watermark("note", "1 day"), "just given a watermark"),
+    ],
+)
+def test_a_transform_that_changes_the_event_time_is_named(
+    spark: SparkSession, change: Callable[[Stream], Stream], message: str | None
+) -> None:
+    pipeline = Pipeline("changed")
+    source = generator.source({**ROWS, "note": "''"})
+    with nullcontext() if message is None else pytest.raises(PipelineError, match=message):
+        delayed(change(pipeline.read("events", source).with_watermark("ts", "1 day")), "delayed").write("out", SINK)
+        analyse(pipeline.graph(), spark)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("CAST(ts AS string)", "is a string, not a timestamp"),
+        ("id", "is a bigint, not a timestamp"),
+        ("CAST(ts AS timestamp_ntz)", "without time zone"),
+    ],
+)
+def test_what_is_no_timestamp_is_refused(spark: SparkSession, expression: str, message: str) -> None:
+    pipeline = Pipeline("typed")
+    rows = pipeline.read("events", generator.source(ROWS)).with_columns(other=expression)
+    rows.with_watermark("other", "1 second").write("out", SINK)
+    with pytest.raises(PipelineError, match=rf"with_watermark\('other'\).*{message}"):
+        analyse(pipeline.graph(), spark)
+
+
+def test_a_column_that_is_not_there_is_refused(spark: SparkSession) -> None:
+    pipeline = Pipeline("missing")
+    pipeline.read("events", generator.source(ROWS)).with_watermark("other_time", "1 second").write("out", SINK)
+    with pytest.raises(PipelineError, match="there is no column 'other_time'"):
+        analyse(pipeline.graph(), spark)
 
 
 def orders_of(folder: Path, **configuration: Any) -> ExecutionOrders:
