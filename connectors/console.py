@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.stream_kind import EVERY_KIND
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.options import check_options, check_positive
 
@@ -14,7 +15,7 @@ def sink(rows: int = 20, **options: Any) -> SinkDefinition:
     """Print at most ``rows`` rows of each epoch to the driver's standard output, when the epoch commits."""
     check_options("console.sink", options, ("rows",))
     check_positive("console.sink", "rows", rows, whole=True)
-    return SinkDefinition(kind="console", make=partial(_backend, rows), description={"rows": rows})
+    return SinkDefinition(kind="console", make=partial(_backend, rows), description={"rows": rows}, takes=EVERY_KIND)
 
 
 def _backend(rows: int, place: SinkPlace) -> SinkBackend:

@@ -2,7 +2,8 @@
 
 ``append`` takes rows that stay; where the sink replaces rows by keys, also new values of exactly these keys.
 ``updates`` takes rows that replace earlier ones as well, and writes them as they come. That it takes rows that stay is
-for what an author's own function gives: it may be new values of its keys, which only the author knows.
+for what an author's own function gives: it may be new values of its keys, which only the author knows. Rows as they
+were and as they are (changes) are written so, too, with ``_change``; but by keys the one would replace the other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Literal
 
-from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted, Kind, StreamKind
+from epochal.contracts.stream_kind import EVERY_KIND, Accepted, Kind, StreamKind
 from epochal.pipeline.options import check_choice
 
 Mode = Literal["append", "updates"]
@@ -35,10 +36,19 @@ def described(mode: Mode) -> dict[str, str]:
 def _taken(what: str, mode: Mode, fix: partial[str], keys: tuple[str, ...] = ()) -> Accepted:
     check_choice(what, "mode", mode, ("append", "updates"))
     if mode == "updates":
-        return ALL_BUT_CHANGES
+        by_keys = Accepted(frozenset(Kind) - {Kind.CHANGES}, _as_rows, None)
+        return by_keys if keys else EVERY_KIND
     if keys:
         return Accepted(frozenset({Kind.APPEND, Kind.UPSERT}), fix, keys)
     return Accepted(frozenset({Kind.APPEND}), fix)
+
+
+def _as_rows(stream: StreamKind) -> str:
+    return (
+        "A row as it was and the row as it is have the same keys, so that one would replace the other. Leave "
+        "changes=True out where the stream comes from, to have new values alone; or name no keys and say "
+        "mode='updates', to write all of these rows."
+    )
 
 
 def _folder_fix(what: str, stream: StreamKind) -> str:
@@ -50,6 +60,8 @@ def _folder_fix(what: str, stream: StreamKind) -> str:
 
 def _keyed_fix(what: str, option: str, stream: StreamKind) -> str:
     changed = f"say {what}(.., mode='updates') to write the rows that changed in each epoch as they come"
+    if stream.kind is Kind.CHANGES:
+        return _as_rows(stream)
     if stream.kind is Kind.UPSERT:
         return f"Name the keys, {what}(.., {option}={list(stream.keys)}), to have one row for each; or {changed}."
     if option == "keys":

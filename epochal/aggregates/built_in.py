@@ -26,7 +26,7 @@ _ARRAY = re.compile(r"\s*array\s*\((.*)\)\s*", re.IGNORECASE)
 Make = Callable[..., MergeableAggregate]
 
 
-def _as_column(argument: Any) -> Expression:
+def as_column(argument: Any) -> Expression:
     """Spark's functions take a column's name for the column."""
     if isinstance(argument, Expression):
         return argument
@@ -38,22 +38,22 @@ def _simple(name: str, kind: Merge, counts: bool = False) -> Make:
 
 
 def _variance(*, sample: bool, root: bool) -> Make:
-    return lambda col: Variance(_as_column(col), sample, root)
+    return lambda col: Variance(as_column(col), sample, root)
 
 
 def _covariance(*, sample: bool) -> Make:
-    return lambda col1, col2: Covariance(_as_column(col1), _as_column(col2), sample)
+    return lambda col1, col2: Covariance(as_column(col1), as_column(col2), sample)
 
 
 def _extreme(*, largest: bool) -> Make:
-    return lambda col, ord: Extreme(_as_column(col), _as_column(ord), largest)
+    return lambda col, ord: Extreme(as_column(col), as_column(ord), largest)
 
 
 def _placed(*, largest: bool) -> Make:
     """``first`` and ``last`` by an order that the author names."""
 
     def make(col: Any, ignorenulls: Any = False, *, order_by: Any) -> Extreme:
-        value, order = _as_column(col), _as_column(order_by)
+        value, order = as_column(col), as_column(order_by)
         return Extreme(value, call("when", value.isNotNull(), order) if ignorenulls is True else order, largest)
 
     return make
@@ -70,14 +70,14 @@ def _percentile(col: Any, percentage: Any, accuracy: Any = USUAL_ACCURACY) -> Pe
         raise PipelineError(
             f"the accuracy {exactness:g} is not between 1 and {LARGEST_ACCURACY}: the rank's error is 1 / accuracy"
         )
-    return Percentile(_as_column(col), tuple(shares) if several is not None else shares[0], int(exactness))
+    return Percentile(as_column(col), tuple(shares) if several is not None else shares[0], int(exactness))
 
 
 def _distinct_count(col: Any, rsd: Any = USUAL_DEVIATION) -> DistinctCount:
     deviation = _number("rsd", rsd)
     if not 0.001 <= deviation <= 0.39:
         raise PipelineError(f"the relative standard deviation {deviation:g} is not between 0.001 and 0.39")
-    return DistinctCount(_as_column(col), deviation)
+    return DistinctCount(as_column(col), deviation)
 
 
 def _collected(kind: type[CollectedList]) -> Make:
@@ -87,7 +87,7 @@ def _collected(kind: type[CollectedList]) -> Make:
         number = _number("limit", limit)
         if not 1 <= number <= LARGEST_LIMIT:
             raise PipelineError(f"the limit {number:.0f} is not between 1 and {LARGEST_LIMIT}")
-        return kind(_as_column(col), int(number))
+        return kind(as_column(col), int(number))
 
     return make
 
@@ -118,7 +118,7 @@ BUILT_IN: dict[str, Make] = {
     "sum": lambda column: Simple(call("sum", column), Merge.SUM),
     "min": lambda column: Simple(call("min", column), Merge.MIN),
     "max": lambda column: Simple(call("max", column), Merge.MAX),
-    **dict.fromkeys(("avg", "mean"), lambda column: Average(_as_column(column))),
+    **dict.fromkeys(("avg", "mean"), lambda column: Average(as_column(column))),
     "bool_and": _simple("bool_and", Merge.AND),
     "every": _simple("every", Merge.AND),
     "bool_or": _simple("bool_or", Merge.OR),
@@ -136,7 +136,7 @@ BUILT_IN: dict[str, Make] = {
     "var_pop": _variance(sample=False, root=False),
     "covar_samp": _covariance(sample=True),
     "covar_pop": _covariance(sample=False),
-    "corr": lambda col1, col2: Correlation(_as_column(col1), _as_column(col2)),
+    "corr": lambda col1, col2: Correlation(as_column(col1), as_column(col2)),
     **dict.fromkeys(("collect_list", "array_agg"), _collected(CollectedList)),
     "collect_set": _collected(CollectedSet),
     **dict.fromkeys(("count_distinct", "countDistinct"), _collected(ExactDistinctCount)),

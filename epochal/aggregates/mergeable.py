@@ -32,6 +32,8 @@ class Partial:
 
     name: str
     expression: Expression
+    sent: Expression | None = None
+    """What Spark computes in its place, where the task makes the partial of something else."""
 
 
 class MergeableAggregate(ABC):

@@ -18,7 +18,7 @@ from epochal.errors import EpochAborted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_OVERFLOW = re.compile(r"\[(?:\w*ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)\b")
+_OVERFLOW = re.compile(r"\[(?:\w*ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|CAST_OVERFLOW)\b")
 
 
 def is_overflow(error: Exception) -> bool:

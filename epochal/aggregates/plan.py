@@ -19,6 +19,7 @@ import pyarrow as pa
 from epochal.aggregates.built_in import OWN_ARGUMENTS
 from epochal.aggregates.decomposition import decompose, part_name
 from epochal.aggregates.mergeable import MergeableAggregate, Partial
+from epochal.aggregates.retraction import ROWS, SignedCount, taking_back
 from epochal.declarations import expressions
 from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
 from epochal.declarations.spark_errors import at
@@ -107,7 +108,7 @@ class AggregationPlan:
     def partial_columns(self) -> list[SparkColumn]:
         """Aggregate columns over the input, one per value column of the state table, named and typed like it."""
         return [
-            to_column(kept.expression).alias(name)
+            to_column(kept.expression if kept.sent is None else kept.sent).alias(name)
             for part in self.parts
             for kept, name in zip(part.partials, part.state_columns, strict=True)
         ]
@@ -185,9 +186,14 @@ class AggregationPlan:
 
 
 def plan_aggregation(
-    operator: str, key: tuple[Column, ...], aggregations: Sequence[Aggregation], queryable: bool, frame: DataFrame
+    operator: str,
+    key: tuple[Column, ...],
+    aggregations: Sequence[Aggregation],
+    queryable: bool,
+    frame: DataFrame,
+    over_changes: bool = False,
 ) -> AggregationPlan:
-    """Plan ``aggregations`` by the columns ``key`` of ``frame``.
+    """Plan ``aggregations`` by the columns ``key`` of ``frame``. ``over_changes``: its rows are taken back by others.
 
     Raises ``PipelineError`` or ``SchemaError`` naming operator, column and fix.
     """
@@ -197,10 +203,13 @@ def plan_aggregation(
         where = f"Operator {operator!r}, column {aggregation.name!r}"
         with at(where):
             taken_apart = decompose(where, aggregation.expression, first=len(parts))
-            aggregates = [aggregate.resolved(partial(_type_of, frame)) for aggregate in taken_apart.aggregates]
+            aggregates = list(map(taking_back, taken_apart.aggregates)) if over_changes else taken_apart.aggregates
+            aggregates = [aggregate.resolved(partial(_type_of, frame)) for aggregate in aggregates]
             type = _batch_type(aggregation, frame)
             columns.append(OutputColumn(name=aggregation.name, type=type, remainder=taken_apart.remainder))
             parts += _parts(aggregation.name, aggregates)
+    if over_changes:
+        parts += _parts(ROWS, [SignedCount()])
     table = StateTable(
         id=operator,
         operator=operator,

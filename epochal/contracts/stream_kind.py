@@ -6,7 +6,7 @@
                    most one row of a key
 ``updates``        rows that changed. They replace earlier rows, but not all that changes is there, or nobody can tell
                    which row a row replaces: what they come to cannot be found from them
-``changes``        rows as they were and as they are: ``_change`` is -1 and +1
+``changes``        rows as they were and as they are: :data:`CHANGE` is -1 and +1
 =================  ===================================================================================================
 """
 
@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+CHANGE = "_change"
+"""The column (int) of a stream of changes: -1 in a row that is no more, +1 in one that is now."""
 
 
 class Kind(StrEnum):
@@ -83,10 +86,12 @@ def same_columns(one: Collection[str], other: Collection[str]) -> bool:
     return {name.casefold() for name in one} == {name.casefold() for name in other}
 
 
-def changes_are_to_come(stream: StreamKind) -> str:
+def without_changes(stream: StreamKind) -> str:
     """The fix of a reader that takes all kinds but ``changes``."""
-    return "Streams of changes cannot be read yet."
+    return "Leave changes=True out where the stream comes from, to have new values alone; only aggregates take changes."
 
 
-ALL_BUT_CHANGES = Accepted(frozenset({Kind.APPEND, Kind.UPSERT, Kind.UPDATES}), changes_are_to_come)
+EVERY_KIND = Accepted(frozenset(Kind), without_changes)
+"""Of what shows rows as they are, ``_change`` among the columns."""
+ALL_BUT_CHANGES = Accepted(frozenset({Kind.APPEND, Kind.UPSERT, Kind.UPDATES}), without_changes)
 """Of an author's own function, of what only shows rows, and of a sink that does not say what it takes."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from epochal.aggregates import overflow
+from epochal.aggregates.change_rows import KeyRows, key_rows
 from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
-from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted, Kind, StreamKind, upsert
+from epochal.contracts.stream_kind import ALL_BUT_CHANGES, CHANGES, Accepted, Kind, StreamKind, upsert
 from epochal.declarations.determinism import check_clock
 from epochal.declarations.expressions import Expression
 from epochal.declarations.keys import key_columns
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
 def _over_updates(stream: StreamKind) -> str:
     return (
         "Its aggregates would count a key again with each new value, so that they would depend on how rows fell into "
-        "epochs. Aggregate the rows that the operator before it reads; or keep the newest value of each key in a "
-        "MapState of process(), and compute from these; or, where every change is to count, say "
-        "aggregate(.., over_updates=True). (That an aggregate takes earlier values back, changes=True, is to come.)"
+        "epochs. Say changes=True where the aggregate before it is declared, and let nothing but select, where, "
+        "with_columns and drop be between the two: then earlier values are taken back. Or aggregate the rows that the "
+        "operator before it reads; or, where every change is to count, say aggregate(.., over_updates=True)."
     )
 
 
@@ -55,6 +57,8 @@ class AggregateOperator(Operator):
     queryable: bool
     over_updates: bool = False
     """Whether rows that replace earlier ones are to be aggregated as if each stood for itself."""
+    changes: bool = False
+    """Whether to give rows as they were, too."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -63,7 +67,7 @@ class AggregateOperator(Operator):
         )
 
     def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
-        return upsert(self.keys)
+        return CHANGES if self.changes else upsert(self.keys)
 
     def aggregation(self, frame: DataFrame) -> AggregationPlan:
         """How the aggregates are computed over ``frame``. Raises ``PipelineError``, ``SchemaError``."""
@@ -73,21 +77,23 @@ class AggregateOperator(Operator):
     def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
         aggregation = self.aggregation(frames[0])
         table = aggregation.table
+        rows = key_rows(aggregation, self.aggregations, changes=True) if self.changes else None
         output = pa.schema([column.to_arrow() for column in (*table.key, *table.value, *aggregation.computed)])
         return AggregatePlan(
             self.name,
             self.inputs,
             table.key,
             (table,),
-            AggregateWork(aggregation),
-            output,
+            AggregateWork(aggregation, rows),
+            rows.schema if rows else output,
             aggregation,
             self.aggregations,
+            rows,
         )
 
     def details(self) -> dict[str, Any]:
         columns = {aggregation.name: str(aggregation.expression) for aggregation in self.aggregations}
-        said = {"over_updates": True} if self.over_updates else {}
+        said = {name: True for name in ("over_updates", "changes") if getattr(self, name)}
         return {"keys": list(self.keys), "columns": columns, **said}
 
     def check(self, frames: Sequence[DataFrame]) -> None:
@@ -120,6 +126,8 @@ class AggregatePlan(OperatorPlan):
 
     aggregation: AggregationPlan
     aggregations: tuple[Aggregation, ...]
+    rows: KeyRows | None
+    """What the task gives, where that is more than the merged partials."""
 
     @cached_property
     def partials(self) -> list[SparkColumn]:
@@ -128,7 +136,7 @@ class AggregatePlan(OperatorPlan):
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
-        return self.aggregation.finishing()
+        return (self.rows or self.aggregation).finishing()
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
@@ -152,6 +160,7 @@ class AggregateWork:
     """
 
     plan: AggregationPlan
+    rows: KeyRows | None = None
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -165,7 +174,12 @@ class AggregateWork:
         found, old = access.get(keys, groups.to_numpy())
         try:
             merged = self.plan.merge(found, old, slice.select(table.value_schema.names))
-            computed = self.plan.compute(merged)
+            if self.rows is None:
+                given = pa.Table.from_arrays(
+                    [*keys.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
+                )
+            else:
+                given = self.rows.of(keys, old, merged, found, np.ones_like(found))
         except EpochalError:
             raise
         except Exception as error:
@@ -173,5 +187,4 @@ class AggregateWork:
         puts = pa.repeat(pa.scalar("put"), slice.num_rows)
         arrays = [groups, puts, *keys.columns, *merged.columns]
         subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
-        columns = [*keys.columns, *merged.columns, *computed]
-        yield from pa.Table.from_arrays(columns, schema=subtask.output).to_batches()
+        yield from given.to_batches()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from epochal.aggregates.mergeable import MergeableAggregate
+from epochal.contracts.stream_kind import CHANGES
 from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression, as_expression
@@ -29,6 +30,7 @@ from epochal.declarations.windowing import Emit
 from epochal.declarations.windows import Windows
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
+from epochal.operators.aggregate_changes import over_changes
 from epochal.operators.contract import Operator
 from epochal.operators.distinct import DistinctOperator
 from epochal.operators.interval_join import IntervalJoinKind
@@ -39,7 +41,8 @@ from epochal.operators.process_broadcast import ProcessBroadcastOperator
 from epochal.pipeline import event_time_verbs, stream_joins, verb_kinds, verbs
 from epochal.pipeline.aggregations import declared_aggregations
 from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode, TransformNode
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
+from epochal.pipeline.kinds import kinds_of
 from epochal.pipeline.stream_joins import LatestVersions
 from epochal.pipeline.windowed import WindowedStream, windowed_stream
 
@@ -343,6 +346,7 @@ class KeyedStream:
         name: str,
         queryable: bool = True,
         over_updates: bool = False,
+        changes: bool = False,
         **columns: str | Expression | MergeableAggregate,
     ) -> Stream:
         """Aggregates per key over all epochs so far: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
@@ -350,12 +354,18 @@ class KeyedStream:
         Gives, in each epoch, the keys that had rows, with their new values: an upsert by the key columns. State table:
         ``name``. Over rows that replace earlier ones (what another aggregate gives) it is refused, unless
         ``over_updates`` says that every change is to count.
+
+        ``changes``: give of each key whose values change the row as it was, with -1 in the column ``_change``, and the
+        row as it is, with +1. An aggregate over such a stream takes the ones back and adds the others; docs/streams.md.
         """
         check_name("an operator", name)
-        if not isinstance(over_updates, bool):
-            raise PipelineError(f"Operator {name!r}: over_updates is True or False; rename the column of this name.")
+        for option, value in (("over_updates", over_updates), ("changes", changes)):
+            if not isinstance(value, bool):
+                raise PipelineError(f"Operator {name!r}: {option} is True or False; rename the column of this name.")
         aggregations = declared_aggregations(name, self._keys, columns)
-        return self._operator(AggregateOperator(name, self._keys, aggregations, queryable, over_updates))
+        operator = AggregateOperator(name, self._keys, aggregations, queryable, over_updates, changes)
+        kind = kinds_of(Graph(name, tuple(self._builder.nodes)))[self._node]
+        return self._operator(over_changes(operator) if kind == CHANGES else operator)
 
     def window(self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final") -> WindowedStream:
         """Cut the rows of each key into windows of event time::

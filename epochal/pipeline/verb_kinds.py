@@ -1,15 +1,16 @@
 """What each stateless verb makes of a stream's kind. No Spark is needed: what cannot be known here is ``updates``.
 
 Rows that stand for themselves (append) stay so whatever a verb does to them, and what is not an upsert before a verb is
-none after it. So the rules are about upserts: does every key still have at most one row in an epoch, is it still the
-whole news of the key, and under which names are the key columns there?
+none after it. So there are rules about upserts: does every key still have at most one row in an epoch, is it still the
+whole news of the key, and under which names are the key columns there? And about changes: does a row that is taken back
+come out as it came out before? It does where the verb looks at nothing but the row, and not at :data:`CHANGE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from epochal.contracts.stream_kind import APPEND, CHANGES, Kind, StreamKind, same_columns, updates, upsert
+from epochal.contracts.stream_kind import APPEND, CHANGE, CHANGES, Kind, StreamKind, same_columns, updates, upsert
 from epochal.declarations.expressions import Expression
 from epochal.declarations.names import listed
 from epochal.declarations.references import columns_read, is_star, multiplies_rows, renamed_column
@@ -27,7 +28,7 @@ def filtered(condition: Expression) -> KindOf:
             return stream
         return updates("a key that no longer meets the condition would keep its last row that did")
 
-    return _of_upsert(of)
+    return _ruled(of, lambda stream: stream if _treats_alike([condition]) else updates(_TOLD_APART))
 
 
 def selected(columns: Sequence[Expression]) -> KindOf:
@@ -49,7 +50,13 @@ def selected(columns: Sequence[Expression]) -> KindOf:
                 return _without(key)
         return upsert(keys)
 
-    return _of_upsert(of)
+    def of_changes(stream: StreamKind) -> StreamKind:
+        others = [column for column in columns if renamed_column(column) != _CHANGE_ITSELF and not is_star(column)]
+        if len(others) == len(columns):
+            return updates(_CHANGE_LOST)
+        return stream if _treats_alike(others) else updates(_TOLD_APART)
+
+    return _ruled(of, of_changes)
 
 
 def replaced(names: Sequence[str], columns: Sequence[Expression]) -> KindOf:
@@ -62,7 +69,12 @@ def replaced(names: Sequence[str], columns: Sequence[Expression]) -> KindOf:
         changed = [key for key in stream.keys if key.casefold() in replaced]
         return _without(changed[0]) if changed else stream
 
-    return _of_upsert(of)
+    def of_changes(stream: StreamKind) -> StreamKind:
+        if CHANGE in _folded(names):
+            return updates(_CHANGE_LOST)
+        return stream if _treats_alike(columns) else updates(_TOLD_APART)
+
+    return _ruled(of, of_changes)
 
 
 def dropped(names: Sequence[str]) -> KindOf:
@@ -70,7 +82,7 @@ def dropped(names: Sequence[str]) -> KindOf:
         left_out = [key for key in stream.keys if key.casefold() in _folded(names)]
         return _without(left_out[0]) if left_out else stream
 
-    return _of_upsert(of)
+    return _ruled(of, lambda stream: updates(_CHANGE_LOST) if CHANGE in _folded(names) else stream)
 
 
 def joined(how: str) -> KindOf:
@@ -81,23 +93,29 @@ def joined(how: str) -> KindOf:
             return stream
         return updates("a key whose row finds no partner any more, or now finds one, would keep its last row")
 
-    return _of_upsert(of)
+    return _ruled(
+        of, lambda stream: updates("another attempt may read other rows of the table when a row is taken back")
+    )
 
 
 def by_author(streams: Sequence[StreamKind]) -> StreamKind:
     """An author's function from DataFrame to DataFrame."""
-    return _of_upsert(lambda stream: updates("what a function does with rows and keys cannot be known"))(streams)
+    reason = "what a function does with rows and keys cannot be known"
+    return _ruled(lambda stream: updates(reason), lambda stream: updates(reason))(streams)
 
 
 def with_rejects(stream: StreamKind) -> StreamKind:
     """``with_watermark`` keeps rows out whose event time cannot be."""
-    rule = _of_upsert(lambda upsert: updates("a key whose new row has no event time would keep its last row that had"))
-    return rule([stream])
+    return _ruled(
+        lambda upsert: updates("a key whose new row has no event time would keep its last row that had"),
+        lambda changes: updates("a row that was rejected would be taken back when its time can be"),
+    )([stream])
 
 
 def kept_out(streams: Sequence[StreamKind]) -> StreamKind:
     """What is kept out of streams because of its event time."""
-    rule = _of_upsert(lambda upsert: updates("of a key only those rows that were kept out are told"))
+    some = updates("of a key only those rows that were kept out are told")
+    rule = _ruled(lambda upsert: some, lambda changes: some)
     return united([rule([stream]) for stream in streams])
 
 
@@ -105,7 +123,7 @@ def united(streams: Sequence[StreamKind]) -> StreamKind:
     """Two streams may have values of the same key, of which neither replaces the other's."""
     if len(streams) == 1 or all(stream == APPEND for stream in streams):
         return streams[0]
-    if any(stream.kind is Kind.CHANGES for stream in streams):
+    if all(stream.kind is Kind.CHANGES for stream in streams):
         return CHANGES
     if all(stream.kind is Kind.UPSERT and same_columns(stream.keys, streams[0].keys) for stream in streams):
         return updates("a key may come from several of the streams that it unites")
@@ -114,10 +132,26 @@ def united(streams: Sequence[StreamKind]) -> StreamKind:
     return updates(f"it unites {listed(map(str, dict.fromkeys(streams)))}")
 
 
-def _of_upsert(rule: Callable[[StreamKind], StreamKind]) -> KindOf:
+_CHANGE_ITSELF = (CHANGE, CHANGE)
+_CHANGE_LOST = f"without column {CHANGE!r} as it was nobody can tell which rows are taken back: select it, too"
+_TOLD_APART = f"what depends on {CHANGE!r} takes back other rows than it gave"
+
+
+def _treats_alike(columns: Sequence[Expression]) -> bool:
+    """Whether a row and the one that takes it back come to the same."""
+    read = [columns_read(column) for column in columns]
+    return all(names is not None and CHANGE not in names for names in read)
+
+
+def _ruled(of_upsert: Callable[[StreamKind], StreamKind], of_changes: Callable[[StreamKind], StreamKind]) -> KindOf:
     def of(streams: Sequence[StreamKind]) -> StreamKind:
-        stream = streams[0]
-        return rule(stream) if stream.kind is Kind.UPSERT else stream
+        match streams[0].kind:
+            case Kind.UPSERT:
+                return of_upsert(streams[0])
+            case Kind.CHANGES:
+                return of_changes(streams[0])
+            case Kind.APPEND | Kind.UPDATES:
+                return streams[0]
 
     return of
 

@@ -51,6 +51,6 @@ def quotient(dividend: Any, divisor: int | None, type: str) -> Any:
         return None
     decimal = decimal_of(type)
     if decimal is None:
-        return dividend / divisor
+        return (float(dividend) if isinstance(dividend, Decimal) else dividend) / divisor
     exact = _EXACT.divide(Decimal(dividend), Decimal(divisor))
     return exact.quantize(Decimal(1).scaleb(-decimal[1]), context=_EXACT)

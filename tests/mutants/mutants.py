@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow.compute as pc
+
 SIMULATION = "tests/simulation"
 FILES = "tests/contract/test_files_sink.py"
 STATE = "tests/contract/test_state_backends.py"
@@ -440,3 +442,13 @@ def _idle_by_wall_clock() -> None:
     from epochal.state import watermarks
 
     change(watermarks, "_partitions", lambda real: lambda *arguments: real(*arguments[:-1], watermarks.BEGINNING))
+
+
+@mutant("aggregate: of changes only what comes counts", "tests/unit/tasks/test_aggregate_changes.py")
+def _plus_without_minus() -> None:
+    from epochal.operators.aggregate_changes import AggregateChangesWork
+
+    def wrong(run: Any) -> Any:
+        return lambda self, subtask, rows: run(self, subtask, (b.filter(pc.greater(b["_rows"], 0)) for b in rows))
+
+    change(AggregateChangesWork, "run", wrong)

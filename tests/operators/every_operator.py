@@ -38,13 +38,15 @@ PAST, FUTURE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC
 
 @dataclass(frozen=True)
 class Case:
-    """``build`` puts the operator on the stream of rows. ``upserts``: the columns that its output is new values of."""
+    """``build`` puts the operator on the stream of rows. ``upserts``: the columns that its output is new values of;
+    ``ended``: the one that is 0 in the newest value of a key that is there no more."""
 
     name: str
     build: Callable[[Stream], Stream]
     upserts: tuple[str, ...] = ()
     closing: int = 0
     """So many epochs without rows it takes until all is out that the rows have made due."""
+    ended: str | None = None
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("every-operator")
@@ -218,6 +220,18 @@ CASES = (
             "totals", rows="count(*)", amount="sum(amount)", mean="avg(number)", least="min(number)"
         ),
         upserts=("key",),
+    ),
+    Case(
+        "aggregate_changes",
+        lambda rows: (
+            rows.key_by("key")
+            .aggregate("totals", changes=True, rows="count(*)", amount="sum(amount)", worst="max(number)")
+            .select("rows % 4 AS size", "amount", "worst", "_change")
+            .key_by("size")
+            .aggregate("sizes", keys="count(*)", amount="sum(amount)", mean="avg(worst)", worst="max(worst)")
+        ),
+        upserts=("size",),
+        ended="keys",
     ),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("interval_join", near_in_time),

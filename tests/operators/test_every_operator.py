@@ -80,7 +80,8 @@ def meaning(case: Case, outputs: list[pa.Table]) -> Any:
     rows = [row for output in outputs for row in output.to_pylist()]
     if not case.upserts:
         return Counter(tuple(row.items()) for row in rows)
-    return {tuple(row[name] for name in case.upserts): row for row in rows}
+    newest = {tuple(row[name] for name in case.upserts): row for row in rows}
+    return {key: row for key, row in newest.items() if case.ended is None or row[case.ended]}
 
 
 def multiset(table: pa.Table, columns: list[str]) -> Counter[tuple[Any, ...]]:

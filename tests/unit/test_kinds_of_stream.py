@@ -70,7 +70,7 @@ def kind(build: Build) -> StreamKind:
         (lambda s, a, t: a.where((F.col("origin") > 3) & F.col("day").isNotNull()), "upsert(origin, day)"),
         (lambda s, a, t: s.key_by("origin").aggregate("by_origin", n="count(*)"), "upsert(origin)"),
         (
-            lambda s, a, t: a.key_by("n").aggregate("histogram", over_updates=True, changes="count(*)"),
+            lambda s, a, t: a.key_by("n").aggregate("histogram", over_updates=True, times="count(*)"),
             "upsert(n)",
         ),
         # rows that changed: the key columns are gone, or not what they were
@@ -113,10 +113,93 @@ def test_updates_say_why() -> None:
 
 
 def test_changes_stay_changes_and_mix_with_nothing() -> None:
-    assert united([CHANGES, CHANGES]) == united([CHANGES, upsert("k")]) == CHANGES
-    for sink in (console.sink(), files.sink("out"), files.sink("out", mode="updates"), SinkDefinition("own", _none)):
+    assert united([CHANGES, CHANGES]) == CHANGES
+    assert united([CHANGES, upsert("k")]).kind is Kind.UPDATES
+    kept = (
+        files.sink("out", mode="updates"),
+        dbms.sink(URL, "t", mode="updates"),
+        kafka.sink("h:1", "t", mode="updates"),
+    )
+    for sink in (console.sink(), *kept):
+        assert sink.takes.takes(CHANGES)
+    by_keys = dbms.sink(URL, "t", keys="origin", mode="updates")
+    for sink in (files.sink("out"), dbms.sink(URL, "t", keys="origin"), by_keys, SinkDefinition("own", _none)):
         assert not sink.takes.takes(CHANGES)
-        assert sink.takes.fix(CHANGES)
+        assert "changes=True" in sink.takes.fix(CHANGES) or "mode='updates'" in sink.takes.fix(CHANGES)
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind_of"),
+    [
+        (lambda c: c.where("n > 3").select("*", "n * 2 AS twice").drop("worst"), "changes"),
+        (lambda c: c.select("n", "_change").with_columns(n="n + 1", m=F.upper("n")), "changes"),
+        (lambda c: c.select("explode(array(n, 1)) AS n", "_change"), "changes"),
+        (lambda c: c.union(c), "changes"),
+        (lambda c: c.select("n"), "updates"),
+        (lambda c: c.select("n", "-_change AS _change"), "updates"),
+        (lambda c: c.select("n", "_change AS change"), "updates"),
+        (lambda c: c.select("n * _change AS n", "_change"), "updates"),
+        (lambda c: c.with_columns(n="n * _change"), "updates"),
+        (lambda c: c.with_columns(_change="1"), "updates"),
+        (lambda c: c.drop("_change"), "updates"),
+        (lambda c: c.where("_change > 0"), "updates"),
+        (lambda c: c.where(F.rand() > 0.5), "updates"),
+        (lambda c: c.transform(lambda frame: frame), "updates"),
+        (lambda c: c.with_watermark("day", "1 minute"), "updates"),
+    ],
+)
+def test_what_verbs_make_of_changes(verb: Callable[[Stream], Stream], kind_of: str) -> None:
+    def build(s: Stream, a: Stream, t: StaticTable) -> Stream:
+        return verb(s.key_by("origin", "day").aggregate("c", changes=True, n="count(*)", worst="max(delay)"))
+
+    assert str(kind(build)) == kind_of
+
+
+def changes(s: Stream) -> Stream:
+    return s.key_by("origin").aggregate("c", changes=True, n="count(*)", worst="max(delay)", mean="avg(delay)")
+
+
+def test_joins_with_tables_are_no_changes_as_the_table_may_be_another() -> None:
+    assert str(kind(lambda s, a, t: changes(s).join(t, on="origin", how="left"))) == "updates"
+
+
+def test_an_aggregate_over_changes_is_one_more_or_new_values() -> None:
+    over = lambda s, **more: changes(s).key_by("n").aggregate("h", keys="count(*)", **more)  # noqa: E731
+    assert str(kind(lambda s, a, t: over(s))) == "upsert(n)"
+    assert str(kind(lambda s, a, t: over(s, changes=True))) == "changes"
+    chained = lambda s, a, t: over(s, changes=True).key_by("keys").aggregate("hh", n="count(*)")  # noqa: E731
+    check_kinds(built(chained).graph())
+    operators = [node.operator.details() for node in built(chained).graph().operators]
+    assert [each.get("changes") for each in operators] == [None, True, True, None]
+    warned = describe(built(lambda s, a, t: changes(s).key_by("n").aggregate("h", w="max(worst)")).graph()).warnings
+    assert [text for text in warned if "every distinct value of a key" in text]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"w": "max_by(worst, n)"}, "cannot take back"),
+        ({"w": "bool_and(worst > 1)"}, "bool_and cannot take back"),
+        ({"w": "count(DISTINCT worst)"}, "cannot take back"),
+        ({"w": F.approx_count_distinct("worst")}, "cannot take back"),
+        ({"w": "sum(n * _change)"}, "Leave it out"),
+        ({"w": "count(*)", "over_updates": True}, "counts every change"),
+        ({"w": "count(*)", "changes": "count(*)"}, "rename the column"),
+    ],
+)
+def test_what_an_aggregate_over_changes_refuses(columns: dict[str, object], message: str) -> None:
+    with pytest.raises(PipelineError, match=message) as raised:
+        built(lambda s, a, t: changes(s).key_by("n").aggregate("h", **columns))  # type: ignore[arg-type]
+    assert raised.value.message.startswith("Operator 'h'")
+
+
+def test_what_else_reads_changes_is_refused() -> None:
+    message = refused(lambda s, a, t: changes(s).key_by("n").process(Streaks))
+    assert "operator 'c' gives changes" in message and "Leave changes=True out" in message
+    message = refused(lambda s, a, t: changes(s).select("n").key_by("n").aggregate("h", keys="count(*)"))
+    assert "select it, too" in message
+    with pytest.raises(PipelineError, match="cannot be a key"):
+        built(lambda s, a, t: changes(s).key_by("_change").aggregate("h", keys="count(*)"))
 
 
 def test_a_kind_has_keys_where_it_needs_them() -> None:
@@ -204,7 +287,7 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
         message = refused(build)
         assert message.startswith("Operator 'histogram' takes append; ")
         assert "over_updates=True" in message
-        assert "changes=True, is to come" in message
+        assert "changes=True where the aggregate before it" in message
     check_kinds(built(lambda s, a, t: a.key_by("n").process(Streaks)).graph())
     check_kinds(built(lambda s, a, t: a.key_by("n").aggregate("h", over_updates=True, keys="count(*)")).graph())
 

@@ -1,0 +1,120 @@
+"""What an aggregate gives of each key: its values as they are, or as they were and as they are, made of its partials.
+
+The task gives one row for each key: what is kept of it now, and of a stream of changes what was kept before, under
+names of their own. Spark makes the values of both, by the same expressions, and two rows of a key whose values changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from epochal.aggregates.decomposition import decompose, part_name
+from epochal.aggregates.plan import Aggregation, AggregationPlan, OutputColumn
+from epochal.contracts.stream_kind import CHANGE
+from epochal.declarations.expressions import Expression, call, column, to_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+
+WAS, IS = "__was", "__is"
+"""Whether the key was there, and is."""
+_BEFORE = "__before_"
+_ROWS = "__rows"
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyRows:
+    """One row for each key that was there or is. ``before``: the columns' values over what was kept; ``None``: only
+    what is now is given, and of a key that is gone what its aggregates are over no rows."""
+
+    plan: AggregationPlan
+    before: tuple[OutputColumn, ...] | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What the task gives."""
+        table = self.plan.table
+        kept = [column.to_arrow() for column in (*table.value, *self.plan.computed)]
+        was = [field.with_name(_BEFORE + field.name) for field in kept] if self.before is not None else []
+        return pa.schema([*table.key_schema, *kept, *was, (WAS, pa.bool_()), (IS, pa.bool_())])
+
+    def of(self, keys: pa.Table, old: pa.Table, new: pa.Table, was: Mask, now: Mask) -> pa.Table:
+        """Rows of :attr:`schema`. ``old`` and ``new``: the value columns of each key, null where it is not there."""
+        columns = [*keys.columns, *new.columns, *self.plan.compute(new)]
+        if self.before is not None:
+            # Over what was there alone: an aggregate need not know how to compute over nothing.
+            place = pa.array(np.cumsum(was) - 1, mask=~was)
+            computed = self.plan.compute(old.filter(pa.array(was)))
+            columns += [*old.columns, *(each.take(place) for each in computed)]
+        return pa.Table.from_arrays([*columns, pa.array(was), pa.array(now)], schema=self.schema)
+
+    def finishing(self) -> tuple[list[SparkColumn], ...]:
+        """The selects, one after the other, from the task's rows to the operator's output."""
+        keys = [to_column(column(name)) for name in self.plan.keys]
+        marks = [to_column(column(WAS)), to_column(column(IS))]
+        parts = self.plan.parts
+        finals = [*self._finals("", 0), *([] if self.before is None else self._finals(_BEFORE, len(parts)))]
+        if self.before is None:
+            now = [to_column(self._value_now(each).alias(each.name)) for each in self.plan.columns]
+            return [*keys, *marks, *finals], [*keys, *now]
+        rows = to_column(self._rows(self.before).alias(_ROWS))
+        return [*keys, *marks, *finals], [*keys, rows], [*keys, to_column(call("inline", column(_ROWS)))]
+
+    def _finals(self, prefix: str, first: int) -> Iterator[SparkColumn]:
+        for position, part in enumerate(self.plan.parts, first):
+            final = part.aggregate.final([column(prefix + name) for name in part.final_columns])
+            yield to_column(final.alias(part_name(position)))
+
+    def _value_now(self, value: OutputColumn) -> Expression:
+        """An expression of several aggregates may divide by the number of rows, and is null over none."""
+        if str(value.remainder).strip("`") in {part_name(number) for number in range(len(self.plan.parts))}:
+            return typed(value)
+        return call("when", column(IS), typed(value))
+
+    def _rows(self, before: Sequence[OutputColumn]) -> Expression:
+        """An array of structs: the row as it was, the row as it is, or both."""
+
+        def row(values: Sequence[OutputColumn], change: int) -> Expression:
+            named = [typed(each).alias(each.name) for each in values]
+            return call("struct", *named, call("lit", change).alias(CHANGE))
+
+        was, now = row(before, -1), row(self.plan.columns, 1)
+        same = call("lit", True)
+        for old, new in zip(before, self.plan.columns, strict=True):
+            same = same & comparable(old).eqNullSafe(comparable(new))
+        return (
+            call("when", ~column(IS), call("array", was))
+            .when(~column(WAS), call("array", now))
+            .when(~same, call("array", was, now))
+        )
+
+
+def key_rows(plan: AggregationPlan, aggregations: Sequence[Aggregation], changes: bool) -> KeyRows:
+    """``changes``: rows as they were, too."""
+    if not changes:
+        return KeyRows(plan, None)
+    before, first = [], len(plan.parts)
+    for aggregation, value in zip(aggregations, plan.columns, strict=True):
+        taken_apart = decompose(aggregation.name, aggregation.expression, first=first)
+        before.append(OutputColumn(value.name, value.type, taken_apart.remainder))
+        first += len(taken_apart.aggregates)
+    return KeyRows(plan, tuple(before))
+
+
+def typed(value: OutputColumn) -> Expression:
+    return value.remainder if value.type is None else value.remainder.cast(value.type)
+
+
+def comparable(value: OutputColumn) -> Expression:
+    """Spark compares neither maps nor variants, nor what holds them: the same ones are the same JSON."""
+    if value.type is not None and not any(kind in value.type for kind in ("map<", "variant")):
+        return typed(value)
+    return call("to_json", call("struct", typed(value).alias("value")))

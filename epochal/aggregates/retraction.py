@@ -1,0 +1,203 @@
+"""Aggregates over a stream of changes, which add what is there now and subtract what was: :data:`CHANGE` is +1 and -1.
+
+They come to what a batch query over the newest rows gives, whatever the cuts into epochs, as they are exact: counts,
+sums and averages of integers and decimals. Of the least and greatest value no number says what is left when it is taken
+back: for these the task keeps how often each value is there (:mod:`epochal.tasks.multisets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.aggregates.built_in import as_column
+from epochal.aggregates.mergeable import Average, MergeableAggregate, Partial, Simple, TypeOf
+from epochal.aggregates.merging import Merge, merge_columns
+from epochal.contracts.stream_kind import CHANGE
+from epochal.declarations.expressions import Expression, call, column
+from epochal.errors import PipelineError
+from epochal.state.table import Shown
+from epochal.state.types import FLOATING, INTEGER_BITS, decimal_of, is_key_type
+
+ROWS = "_rows"
+"""The state column of how many rows of the key are there; without any, the key is gone."""
+VALUE, TIMES = "value", "times"
+"""Of what is sent of a least or greatest value: a value, and by how much more often it is there."""
+
+_WIDEST = "decimal(38,0)"
+_INSTEAD = "count, count_if, sum, avg, min or max, or aggregate the rows that the operator before it reads"
+
+
+def taking_back(aggregate: MergeableAggregate) -> MergeableAggregate:
+    """The same aggregate over changes. Raises ``PipelineError`` that does not yet say where, with the fix."""
+    match aggregate:
+        case Average():
+            return SignedAverage(aggregate.argument)
+        case Simple(expression=expression):
+            return _of_simple(expression)
+        case _:
+            raise PipelineError(
+                f"this aggregate cannot take back what was, as a stream of changes needs. Use {_INSTEAD}."
+            )
+
+
+def _of_simple(expression: Expression) -> MergeableAggregate:
+    name, arguments = expression.call.name, list(map(as_column, expression.call.arguments))
+    match name:
+        case "count":
+            return SignedCount(tuple(each for each in arguments if str(each).strip() != "*"))
+        case "count_if":
+            return SignedCount(tuple(call("when", each, 1) for each in arguments))
+        case "sum":
+            return SignedSum(arguments[0])
+        case "min" | "max":
+            return LeastOrGreatest(arguments[0], largest=name == "max")
+        case _:
+            raise PipelineError(f"{name} cannot take back what was, as a stream of changes needs. Use {_INSTEAD}.")
+
+
+def _signed(value: Expression) -> Expression:
+    return call("when", column(CHANGE) < 0, -value).otherwise(value)
+
+
+def _counted(values: Sequence[Expression]) -> Expression:
+    """How many rows have all of these values."""
+    change = column(CHANGE).cast("bigint")
+    if values:
+        change = call("when", reduce(lambda one, other: one & other, (each.isNotNull() for each in values)), change)
+    return call("coalesce", call("sum", change), call("lit", 0).cast("bigint"))
+
+
+def _sum(name: str, old: pa.Table, new: pa.Table) -> Any:
+    return merge_columns(Merge.SUM, old[name], new[name])
+
+
+@dataclass(frozen=True, eq=False)
+class SignedCount(MergeableAggregate):
+    """Of the rows in which all ``values`` are there."""
+
+    values: tuple[Expression, ...] = ()
+
+    def partials(self) -> tuple[Partial, ...]:
+        return (Partial("count", _counted(self.values)),)
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        return pa.table({"count": _sum("count", old, new)})
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        return call("coalesce", partials[0], call("lit", 0).cast("bigint"))
+
+
+@dataclass(frozen=True, eq=False)
+class SignedSum(MergeableAggregate):
+    """Kept with the number of values, as without any the sum is null."""
+
+    argument: Expression
+    type: str = ""
+    always_merged: ClassVar[bool] = True
+
+    def resolved(self, type_of: TypeOf) -> SignedSum:
+        return SignedSum(self.argument, _exact("sum", type_of(self.argument)))
+
+    def partials(self) -> tuple[Partial, ...]:
+        return _sum_and_count(self.argument, self.type, "bigint")
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        return _merged(old, new)
+
+    def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:
+        return Shown(name=name, type=type, function="same", columns=(kept["sum"],))
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        return partials[0]
+
+
+@dataclass(frozen=True, eq=False)
+class SignedAverage(Average):
+    """The sum of integers is exact, where Spark adds doubles."""
+
+    number: str = ""
+    always_merged: ClassVar[bool] = True
+
+    def resolved(self, type_of: TypeOf) -> SignedAverage:
+        number = _exact("avg", type_of(self.argument))
+        return SignedAverage(self.argument, super().resolved(type_of).type, number)
+
+    def partials(self) -> tuple[Partial, ...]:
+        return _sum_and_count(self.argument, self.number, _WIDEST)
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        return _merged(old, new)
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        total, *others = partials
+        return super().final([total if self.exact else total.cast("double"), *others])
+
+
+@dataclass(frozen=True, eq=False)
+class LeastOrGreatest(MergeableAggregate):
+    """``min`` and ``max``: the task keeps how often each value is there, and Spark sends by how much that changes."""
+
+    argument: Expression
+    largest: bool
+    always_merged: ClassVar[bool] = True
+    cost: ClassVar[str | None] = (
+        "over changes keeps every distinct value of a key, with how often it is there, as a row of state of its own: "
+        "the next one counts when it is taken back."
+    )
+
+    def resolved(self, type_of: TypeOf) -> LeastOrGreatest:
+        type = type_of(self.argument)
+        if not (is_key_type(type) or type in FLOATING):
+            raise PipelineError(
+                f"{self._name} over changes cannot be kept of {type}: its values are kept in their order. "
+                "Cast it to a number, a string, a date or a timestamp."
+            )
+        return self
+
+    @property
+    def _name(self) -> str:
+        return "max" if self.largest else "min"
+
+    def partials(self) -> tuple[Partial, ...]:
+        change = call("struct", self.argument.alias(VALUE), column(CHANGE).cast("bigint").alias(TIMES))
+        sent = call("collect_list", call("when", self.argument.isNotNull(), change))
+        return (Partial("value", call(self._name, self.argument), sent),)
+
+    def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        return new
+
+    def final(self, partials: Sequence[Expression]) -> Expression:
+        return partials[0]
+
+
+def _exact(function: str, type: str) -> str:
+    if type in INTEGER_BITS or decimal_of(type) is not None:
+        return type
+    raise PipelineError(
+        f"{function} of {type} over changes is not exact: what was is not taken back whole. "
+        "Cast the argument to decimal(p,s), or to bigint."
+    )
+
+
+def _sum_and_count(argument: Expression, type: str, integers: str) -> tuple[Partial, ...]:
+    """``integers``: the type of the sum of integers."""
+    if type == "bigint":
+        # The greatest sum may be reached by way of greater ones, and the least bigint has no opposite.
+        total = call("sum", _signed(argument.cast("decimal(20,0)"))).cast(integers)
+    elif type in INTEGER_BITS:
+        total = call("sum", _signed(argument.cast("bigint"))).cast(integers)
+    else:
+        total = call("sum", _signed(argument))
+    return (Partial("sum", total), Partial("count", _counted([argument])))
+
+
+def _merged(old: pa.Table, new: pa.Table) -> pa.Table:
+    count = _sum("count", old, new)
+    total = _sum("sum", old, new)
+    return pa.table({"sum": pc.if_else(pc.equal(count, 0), pa.scalar(None, total.type), total), "count": count})

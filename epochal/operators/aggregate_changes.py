@@ -1,0 +1,145 @@
+"""``aggregate`` over a stream of changes: what was is subtracted, what is there now is added; a key may end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.aggregates.change_rows import KeyRows, key_rows
+from epochal.aggregates.decomposition import decompose
+from epochal.aggregates.plan import AggregationPlan, plan_aggregation
+from epochal.aggregates.retraction import ROWS, LeastOrGreatest, taking_back
+from epochal.contracts.stream_kind import CHANGE, Accepted, Kind, StreamKind
+from epochal.declarations.expressions import Expression
+from epochal.declarations.keys import key_columns
+from epochal.declarations.references import columns_read
+from epochal.declarations.spark_errors import at
+from epochal.errors import EpochAborted, PipelineError
+from epochal.operators.aggregate import AggregateOperator, AggregatePlan
+from epochal.operators.distribution import Distribution, Input
+from epochal.state.access import TableAccess
+from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.multisets import COUNT, PLACE, Multiset, multiset_table
+from epochal.tasks.operator import Subtask
+from epochal.tasks.values import column_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def _only_changes(stream: StreamKind) -> str:
+    return "Declare it anew over what it is to read."
+
+
+@dataclass(frozen=True)
+class AggregateChangesOperator(AggregateOperator):
+    """Aggregates per key over the rows that are there, and no longer over those that were. State table: the operator's
+    name; one more for each ``min`` and ``max``."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input("rows", Distribution.BY_KEY, self.keys, Accepted(frozenset({Kind.CHANGES}), _only_changes)),)
+
+    def aggregation(self, frame: DataFrame) -> AggregationPlan:
+        key = key_columns(self.name, self.keys, frame.schema)
+        return plan_aggregation(self.name, key, self.aggregations, self.queryable, frame, over_changes=True)
+
+    def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
+        aggregation = self.aggregation(frames[0])
+        table = aggregation.table
+        multisets = tuple(
+            Multiset(name, multiset_table(self.name, name, table.key), part.aggregate.largest)
+            for part in aggregation.parts
+            if isinstance(part.aggregate, LeastOrGreatest)
+            for name in part.state_columns
+        )
+        rows = key_rows(aggregation, self.aggregations, self.changes)
+        return AggregatePlan(
+            self.name,
+            self.inputs,
+            table.key,
+            (table, *(multiset.table for multiset in multisets)),
+            AggregateChangesWork(aggregation, rows, multisets),
+            rows.schema,
+            aggregation,
+            self.aggregations,
+            rows,
+        )
+
+    def warnings(self) -> Iterator[str]:
+        for aggregation in self.aggregations:
+            where = f"Operator {self.name!r}, column {aggregation.name!r}"
+            for aggregate in map(taking_back, decompose(where, aggregation.expression).aggregates):
+                if aggregate.cost is not None:
+                    yield f"{where}: {aggregation.expression} {aggregate.cost}"
+
+
+def over_changes(operator: AggregateOperator) -> AggregateChangesOperator:
+    """``operator`` over a stream of changes. Raises ``PipelineError`` naming operator, column and fix."""
+    where = f"Operator {operator.name!r}"
+    if operator.over_updates:
+        raise PipelineError(
+            f"{where}: over_updates=True counts every change, and its stream takes earlier rows back. Leave "
+            "over_updates out; or leave changes=True out where the stream comes from."
+        )
+    for name in operator.keys:
+        if name.casefold() in (CHANGE, ROWS, PLACE, COUNT):
+            raise PipelineError(f"{where}: {name!r} cannot be a key over a stream of changes. Rename the column.")
+    for aggregation in operator.aggregations:
+        column = f"{where}, column {aggregation.name!r}"
+        if isinstance(aggregation.expression, Expression) and CHANGE in (columns_read(aggregation.expression) or ()):
+            raise PipelineError(f"{column}: {CHANGE!r} says whether a row is added or taken back. Leave it out.")
+        with at(column):
+            list(map(taking_back, decompose(column, aggregation.expression).aggregates))
+    return AggregateChangesOperator(
+        operator.name, operator.keys, operator.aggregations, operator.queryable, changes=operator.changes
+    )
+
+
+@dataclass(frozen=True)
+class AggregateChangesWork:
+    """Output: rows of ``rows`` for the keys of the slice that were there or are.
+
+    A key without rows is deleted from state. Raises ``EpochAborted`` for a value that leaves its type, and where more
+    rows are taken back than came.
+    """
+
+    plan: AggregationPlan
+    rows: KeyRows
+    multisets: tuple[Multiset, ...]
+    needs_order: ClassVar[bool] = False
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = self.plan.table
+        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        if not slice.num_rows:
+            return
+        keys = slice.select(table.key_schema.names).cast(table.key_schema)
+        groups = column_of(slice, KEY_GROUP)
+        access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
+        found, old = access.get(keys, groups.to_numpy())
+        new = slice.select(table.value_schema.names)
+        for multiset in self.multisets:
+            first = multiset.advanced(
+                subtask, keys, groups.to_numpy(), new[multiset.column], old[multiset.column].combine_chunks()
+            )
+            new = new.set_column(new.column_names.index(multiset.column), multiset.column, first)
+        merged = self.plan.merge(found, old, new)
+        counts = merged[ROWS].to_numpy()
+        if (counts < 0).any():
+            raise EpochAborted(
+                f"Operator {self.plan.operator!r}: more rows of a key were taken back than came. What lies before the "
+                "operator has come to other values than when a row came; a new name for the operator makes it begin "
+                "anew."
+            )
+        now = counts > 0
+        known = pa.array(found | now)
+        op = pc.if_else(pa.array(now), "put", "delete")
+        values = [pc.if_else(pa.array(now), column, pa.scalar(None, column.type)) for column in merged.columns]
+        changed = pa.Table.from_arrays([groups, op, *keys.columns, *values], schema=table.delta_schema)
+        subtask.transaction.stage(table.id, changed.filter(known))
+        yield from self.rows.of(keys, old, merged, found, now).filter(known).to_batches()
