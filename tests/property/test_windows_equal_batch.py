@@ -36,6 +36,10 @@ def pipeline() -> Pipeline:
         operator = name.replace(" ", "_")
         windowed = rows.key_by("key").window(windows).aggregate(operator, **AGGREGATES)
         windowed.write(operator, console.sink())
+        if name == "uneven":
+            hours = windowed.key_by("key").window(tumbling("1 hour")).aggregate("hours", rows="sum(rows)")
+            days = hours.key_by("key").window(tumbling("1 day")).aggregate("chained", rows="sum(rows)")
+            days.write("chained", console.sink())
     updates = rows.key_by("key").window(WINDOWS["sliding"], emit="updates").aggregate("updates", **AGGREGATES)
     updates.write("updates", console.sink())
     return built
@@ -85,6 +89,13 @@ def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, ru
         F.struct(start.alias("start"), F.expr("date_trunc('hour', at) + make_dt_interval(0, 0, end)").alias("end")),
     ).where("at < window.end")
     assert Counter(map(tuple_of, outputs["so_far"])) == batch(parts.groupBy("key", "window"))
+    by_day = batch_frame(frame.groupBy("key", of_spark["uneven"].alias("window")))
+    by_day = by_day.withColumn("at", F.expr("window.end - INTERVAL '0.000001' SECOND"))
+    sums = by_day.groupBy("key", F.window("at", "1 day").alias("window")).agg(F.sum("rows").alias("rows"))
+    chained = [(row["key"], round(row["window_start"].timestamp() * 1e6), row["rows"]) for row in outputs["chained"]]
+    assert Counter(chained) == Counter(
+        map(tuple, sums.selectExpr("key", "unix_micros(window.start)", "rows").collect())
+    )
     newest = {(row["key"], row["window_start"]): row for row in outputs["updates"]}
     assert Counter(map(tuple_of, newest.values())) == Counter(map(tuple_of, outputs["sliding"]))
 
@@ -103,8 +114,11 @@ def tuple_of(row: Any) -> tuple[Any, ...]:
     return (row["key"], *times, *(row[name] for name in AGGREGATES))
 
 
+def batch_frame(grouped: Any) -> DataFrame:
+    frame: DataFrame = grouped.agg(*(F.expr(text).alias(name) for name, text in AGGREGATES.items()))
+    return frame
+
+
 def batch(grouped: Any) -> Counter[tuple[Any, ...]]:
-    columns = [F.expr(text).alias(name) for name, text in AGGREGATES.items()]
-    frame: DataFrame = grouped.agg(*columns)
-    shown = frame.selectExpr("key", "unix_micros(window.start)", "unix_micros(window.end)", *AGGREGATES)
+    shown = batch_frame(grouped).selectExpr("key", "unix_micros(window.start)", "unix_micros(window.end)", *AGGREGATES)
     return Counter(map(tuple, shown.collect()))
