@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -29,16 +29,22 @@ NOBODY: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True)
 class TimePlan:
-    """What of a program has watermarks, where their rows come from, and the declarations that take no bad time."""
+    """What of a program has watermarks, and where the rows of its declarations come from."""
 
     graph: TimeGraph = WITHOUT_TIME
     partitions: Partitions = NO_PARTITIONS
-    failing: frozenset[str] = NOBODY
+    declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The declarations by name, for people and for the next version to be compared with."""
+
+    @property
+    def failing(self) -> frozenset[str]:
+        """The declarations that take no row without a possible event time."""
+        return frozenset(name for name, details in self.declared.items() if details["on_reject"] == "fail")
 
     @classmethod
     def of(cls, graph: Graph, sources: Mapping[str, Source]) -> TimePlan:
-        failing = frozenset(node.name for node in graph.declarations if node.event_time.on_reject == "fail")
-        return cls(time_graph(graph), partitions_in(graph, sources), failing)
+        declared = {node.name: node.event_time.details() for node in graph.declarations}
+        return cls(time_graph(graph), partitions_in(graph, sources), declared)
 
     def opening(
         self,

@@ -59,6 +59,7 @@ def manifest_of(
         },
         changes=tuple(changes),
         conditions=plan.conditions.seen(clock),
+        event_times={name: dict(declared) for name, declared in program.plan.time.declared.items()},
         due={**(due or {}), **collected.due},
         counts=EpochCounts(
             rows_in=collected.rows_in,

@@ -95,10 +95,13 @@ def changes_since(store: SnapshotStore, reference: ManifestReference, program: P
     def changed(kind: str, **detail: Any) -> None:
         found.append(Change(kind=kind, detail={**detail, **said}))
 
+    event_times = _differences(head.event_times, program.plan.time.declared)
+    of_version = {"event_times": event_times} if event_times else {}
     if head.artifact != orders.artifact:
-        changed("upgrade", artifact=[head.artifact, orders.artifact], tables=_table_changes(head, participants))
+        tables = _table_changes(head, participants)
+        changed("upgrade", artifact=[head.artifact, orders.artifact], tables=tables, **of_version)
     if head.parameters != orders.parameters:
-        changed("parameters", changed=_differences(head.parameters, orders.parameters))
+        changed("parameters", changed=_differences(head.parameters, orders.parameters), **of_version)
     if head.parallelism != orders.configuration.parallelism:
         changed("rescale", parallelism=[head.parallelism, orders.configuration.parallelism])
     targets = _targets(store, head)

@@ -94,7 +94,7 @@ class SinkHandles(_Model):
 class Manifest(_Model):
     """Snapshot ``(branch, epoch)``. ``watermark`` and ``extras`` are reserved for later features."""
 
-    added: ClassVar[frozenset[str]] = frozenset({"conditions", "due"})
+    added: ClassVar[frozenset[str]] = frozenset({"conditions", "due", "event_times"})
 
     format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
     application: str
@@ -122,6 +122,8 @@ class Manifest(_Model):
     """Room for timers, broadcast and operator state, and loop records."""
     conditions: EpochConditions | None = None
     """What the epoch ran with; ``None`` in manifests from before there were any."""
+    event_times: dict[str, dict[str, Any]] = {}
+    """The declarations of event time by name, as ``EventTime.details`` has them."""
     due: dict[str, Due] = {}
     """By operator the earliest times that it waits for after this epoch; operators that wait for none are left out."""
     counts: EpochCounts = EpochCounts()

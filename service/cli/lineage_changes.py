@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
@@ -29,7 +29,8 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
         case "rescale" if "parallelism" in detail:
             return _assembled("rescale", " → ".join(map(str, detail["parallelism"])))
         case "upgrade" if "artifact" in detail:
-            return _assembled("upgrade", " → ".join(words.code(code) for code in detail["artifact"]))
+            codes = " → ".join(words.code(code) for code in detail["artifact"])
+            return _assembled("upgrade", ", ".join([codes, *_watermarks(detail.get("event_times") or {})]))
         case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
             return _assembled(change.kind, _changed(detail["changed"]))
         case kind:
@@ -50,6 +51,16 @@ def _changed(changed: Mapping[str, Any]) -> str:
         name: pair if isinstance(pair, list) and len(pair) == 2 else [None, pair] for name, pair in changed.items()
     }
     return ", ".join(f"{name} {_value(was)} → {_value(now)}" for name, (was, now) in pairs.items())
+
+
+def _watermarks(changed: Mapping[str, Any]) -> Iterator[str]:
+    """``watermark ts: delay 10 seconds → 5 seconds``, ``watermark ts removed``."""
+    for name, (was, now) in changed.items():
+        if was is None or now is None:
+            yield f"watermark {name} {'added' if was is None else 'removed'}"
+        else:
+            different = {key: [was.get(key), now.get(key)] for key in {**was, **now} if was.get(key) != now.get(key)}
+            yield f"watermark {name}: {_changed(different)}"
 
 
 def _value(value: Any) -> str:

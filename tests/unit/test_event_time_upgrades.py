@@ -1,0 +1,69 @@
+"""Declarations of event time are compared by name when a version follows another."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from epochal.declarations.event_time import EventTime, event_time
+from epochal.engine.event_time import TimePlan
+from epochal.engine.job import EpochRunner, Participants
+from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.program import Program, changes_since
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.pipeline.graph import Graph
+from epochal.service.cli.lineage_changes import _watermarks
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+
+class NeverRun(EpochRunner):
+    def run(self, plan: object, timeout_seconds: float) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
+    def deltas(self, handle: object) -> tuple[()]:
+        return ()
+
+
+def program(folder: Path, **declared: EventTime) -> Program:
+    orders = ExecutionOrders(
+        application="rides",
+        execution="one",
+        attempt=1,
+        artifact="b" * 64,
+        configuration=Configuration(),
+        store=str(folder),
+        cache_directory=str(folder),
+    )
+    time = TimePlan(declared={name: each.details() for name, each in declared.items()})
+    return Program(orders, Graph("rides", ()), PipelinePlan({}, {}, time), Participants(), NeverRun())
+
+
+def test_an_upgrade_says_which_declarations_are_not_as_before(tmp_path: Path) -> None:
+    before = program(tmp_path, at=event_time("at", "10 seconds"), gone=event_time("old", "1 second"))
+    store = SnapshotStore(str(tmp_path))
+    manifest = Manifest(
+        application="rides",
+        branch="main",
+        epoch=1,
+        parent=None,
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        parallelism=before.configuration.parallelism,
+        max_parallelism=before.configuration.max_parallelism,
+        event_times={name: dict(details) for name, details in before.plan.time.declared.items()},
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    reference = store.write_manifest(manifest)
+    assert store.read_manifest(reference) == manifest
+    after = program(tmp_path, at=event_time("at", "5 seconds"), new=event_time("new", "1 second"))
+    (change,) = changes_since(store, reference, after)
+    assert change.kind == "upgrade"
+    assert list(_watermarks(change.detail["event_times"])) == [
+        "watermark at: delay 10 seconds → 5 seconds",
+        "watermark gone removed",
+        "watermark new added",
+    ]
+    (same,) = changes_since(store, reference, before)
+    assert "event_times" not in same.detail
