@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from epochal.declarations.ddl import parse_columns
+from epochal.declarations.intervals import fixed_interval
 from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError, SchemaError
+from epochal.state.expiry import Expiry
 from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
 from epochal.state.types import is_key_type, key_fix
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 LIST_INDEX = Column(name="_index", type="bigint")
 """The sub-key of list state: the element's position."""
+
+TOUCHED = Column(name="_touched", type="timestamp")
+"""Of state with a time to live: the epoch time at which the row was written last."""
 
 _BOUND = "_epochal_state"
 
@@ -126,12 +131,17 @@ class StateDeclaration:
 
     ``scope`` says whose the state is (:class:`~epochal.state.table.StateScope`): ``keyed`` of the current key;
     ``operator`` of the subtask; ``union`` of the subtask, and read by all; ``broadcast`` of all subtasks alike.
+
+    ``ttl``: so long (``"7 days"``, of epoch time) after it was written last is a value, each element of a list, each
+    entry of a map, gone from state.
     """
 
     kind: ClassVar[StateKind]
     scopes: ClassVar[tuple[StateScope, ...]] = (StateScope.KEYED, StateScope.BROADCAST)
 
-    def __init__(self, schema: str | StructType, *, queryable: bool = True, scope: str = "keyed") -> None:
+    def __init__(
+        self, schema: str | StructType, *, queryable: bool = True, scope: str = "keyed", ttl: str | None = None
+    ) -> None:
         if scope not in self.scopes:
             raise PipelineError(
                 f"{type(self).__name__} cannot have scope {scope!r}; it is one of {listed(map(str, self.scopes))}."
@@ -139,6 +149,11 @@ class StateDeclaration:
         self.schema = schema
         self.queryable = queryable
         self.scope = StateScope(scope)
+        self.ttl = None if ttl is None else fixed_interval(f"{type(self).__name__}(): ttl", ttl, least=1)
+        if self.ttl is not None and not self.scope.has_key:
+            raise PipelineError(
+                f"{type(self).__name__} of scope {scope!r} cannot have a ttl: only keyed state has one."
+            )
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -162,7 +177,8 @@ class StateDeclaration:
             scope=self.scope,
             key=key if self.scope.has_key else (GROUP,),
             sub_key=self.sub_key_columns(),
-            value=self.value_columns(),
+            value=self.value_columns() if self.ttl is None else (*self.value_columns(), TOUCHED),
+            expires=None if self.ttl is None else Expiry(clock="processing", column=TOUCHED.name, after=self.ttl),
             queryable=self.queryable,
         )
 
@@ -206,9 +222,15 @@ class MapState(StateDeclaration):
     kind = StateKind.MAP
 
     def __init__(
-        self, key: str | StructType, value: str | StructType, *, queryable: bool = True, scope: str = "keyed"
+        self,
+        key: str | StructType,
+        value: str | StructType,
+        *,
+        queryable: bool = True,
+        scope: str = "keyed",
+        ttl: str | None = None,
     ) -> None:
-        super().__init__(value, queryable=queryable, scope=scope)
+        super().__init__(value, queryable=queryable, scope=scope, ttl=ttl)
         self.key = key
 
     def sub_key_columns(self) -> tuple[Column, ...]:

@@ -48,7 +48,8 @@ class KeyedCalls:
                 continue
             table = tables[f"{subtask.operator}.{name}"]
             view = subtask.transaction.view(table.id)
-            self.keyed[name] = KEYED_STATES[table.kind](table, view, subtask.max_parallelism, self._cursor)
+            make, time = KEYED_STATES[table.kind], subtask.epoch_time
+            self.keyed[name] = make(table, view, subtask.max_parallelism, self._cursor, time)
         self.author = author_object(subtask.operator, process)
 
     def process(self, chunk: Chunk) -> Iterator[Given]:

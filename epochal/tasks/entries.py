@@ -13,6 +13,7 @@ from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.fields import Fields
+from epochal.tasks.keyed_state import columns_of_author
 from epochal.tasks.keys import KeyChunk, named_rows
 from epochal.tasks.values import column_of, python_values
 
@@ -30,7 +31,7 @@ class StoredEntries:
     """
 
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
-        self._fields = Fields(table.id, table.value)
+        self._fields = Fields(table.id, columns_of_author(table))
         self._view = view
         self._access = TableAccess(table, view, max_parallelism)
         self._sub_keys = KeyCodec(table.sub_key_schema)
@@ -60,7 +61,11 @@ class StoredEntries:
         row = self._view.get(group, key)
         if row is None:
             return ABSENT
-        return row[self._fields.names[0]] if self._fields.single else self._fields.row(*row.values())
+        return (
+            row[self._fields.names[0]]
+            if self._fields.single
+            else self._fields.row(*map(row.__getitem__, self._fields.names))
+        )
 
     def _read(self, position: int) -> None:
         in_turn = position == self._next and not self._ready

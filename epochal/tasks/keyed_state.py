@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.contracts.state import StateView
+from epochal.declarations.state import TOUCHED
 from epochal.errors import SchemaError
-from epochal.state.table import StateTable
+from epochal.state.table import Column, StateTable
 from epochal.tasks.fields import Fields, declared
 from epochal.tasks.keys import KeyChunk
 from epochal.tasks.values import Unconvertible, arrow_values
@@ -38,10 +39,13 @@ class KeyedState(ABC):
     ``changes``.
     """
 
-    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
+    def __init__(
+        self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
+    ) -> None:
         self.table = table
         self._cursor = cursor
-        self._fields = Fields(table.id, table.value)
+        self._fields = Fields(table.id, columns_of_author(table))
+        self._epoch_time = epoch_time
         self._keys: KeyChunk
 
     @abstractmethod
@@ -62,12 +66,22 @@ class KeyedState(ABC):
         if sub_key is not None:
             arrays += [sub_key.column(column.name) for column in self.table.sub_key]
         columns = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
-        for column, field in zip(columns, self.table.value_schema, strict=True):
-            arrays.append(value_column(self.table, field, column, lambda row: self._at(int(positions[row]))))
+        schema = self.table.value_schema
+        for column, name in zip(columns, self._fields.names, strict=True):
+            at = lambda row: self._at(int(positions[row]))  # noqa: E731
+            arrays.append(value_column(self.table, schema.field(name), column, at))
+        if len(schema) > len(self._fields.names):
+            touched = pa.array(np.full(len(positions), self._epoch_time), mask=deleted)
+            arrays.append(touched.cast(schema.field(TOUCHED.name).type))
         return pa.Table.from_arrays(arrays, schema=self.table.delta_schema)
 
     def _at(self, position: int) -> str:
         return f" at key {self._keys.shown(position)}" if self.table.scope.has_key else ""
+
+
+def columns_of_author(table: StateTable) -> tuple[Column, ...]:
+    """The value columns that the author declared."""
+    return tuple(column for column in table.value if column.name != TOUCHED.name)
 
 
 def value_column(table: StateTable, field: pa.Field, values: Sequence[Any], at: Callable[[int], str]) -> pa.Array:

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.state import StateView
-from epochal.declarations.state import ListAccess
+from epochal.declarations.state import LIST_INDEX, ListAccess
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.entries import StoredEntries
 from epochal.tasks.keyed_state import Cursor, KeyedState
 from epochal.tasks.keys import KeyChunk
+from epochal.tasks.values import column_of
 
 
 @dataclass(slots=True)
@@ -34,8 +35,10 @@ class _Elements:
 class KeyedList(KeyedState, ListAccess):
     """The current key's list."""
 
-    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
-        super().__init__(table, view, max_parallelism, cursor)
+    def __init__(
+        self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
+    ) -> None:
+        super().__init__(table, view, max_parallelism, cursor, epoch_time)
         self._index = KeyCodec(table.sub_key_schema)
         self._entries = StoredEntries(table, view, max_parallelism)
         self._lists: dict[int, _Elements] = {}
@@ -69,10 +72,10 @@ class KeyedList(KeyedState, ListAccess):
         values: list[Any] = []
         gone: list[bool] = []
         for position, elements in self._lists.items():
-            # A list's indices always run from 0: elements are only added at the end, or all removed.
-            first = 0 if elements.cleared else len(elements.stored)
+            first = 0 if elements.cleared else self._next_index(elements)
             new = [self._index.encode_one([first + offset]) for offset in range(len(elements.added))]
-            left_over = list(elements.stored)[len(new) :] if elements.cleared else []
+            written = set(new)
+            left_over = [index for index in elements.stored if index not in written] if elements.cleared else []
             positions += [position] * (len(new) + len(left_over))
             indices += new + left_over
             values += elements.added + [None] * len(left_over)
@@ -80,6 +83,13 @@ class KeyedList(KeyedState, ListAccess):
         if not positions:
             return None
         return self._delta(np.array(positions), np.array(gone), self._index.decode(indices), values)
+
+    def _next_index(self, elements: _Elements) -> int:
+        if self.table.expires is None or not elements.stored:
+            # Indices run from 0: elements are only added at the end, or all removed.
+            return len(elements.stored)
+        last = self._index.decode([next(reversed(elements.stored))])
+        return int(column_of(last, LIST_INDEX.name)[0].as_py()) + 1
 
     def _here(self) -> _Elements:
         position = self._cursor.position

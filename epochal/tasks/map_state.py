@@ -30,8 +30,10 @@ class _Entries:
 class KeyedMap(KeyedState, MapAccess):
     """The current key's map. Entries are looked up one by one; only ``items`` and ``clear`` read the whole map."""
 
-    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
-        super().__init__(table, view, max_parallelism, cursor)
+    def __init__(
+        self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
+    ) -> None:
+        super().__init__(table, view, max_parallelism, cursor, epoch_time)
         self._sub_keys = SubKeys(table.id, table.sub_key)
         self._stored = StoredEntries(table, view, max_parallelism)
         self._maps: dict[int, _Entries] = {}

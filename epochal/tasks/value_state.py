@@ -19,8 +19,10 @@ from epochal.tasks.values import column_of, python_values
 class KeyedValue(KeyedState, ValueAccess):
     """The current key's value."""
 
-    def __init__(self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor) -> None:
-        super().__init__(table, view, max_parallelism, cursor)
+    def __init__(
+        self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
+    ) -> None:
+        super().__init__(table, view, max_parallelism, cursor, epoch_time)
         self._access = TableAccess(table, view, max_parallelism)
 
     def begin(self, keys: KeyChunk) -> None:
