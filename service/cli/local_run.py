@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 from rich.text import Text
 
+from epochal.contracts.catalog import EpochCounts
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
@@ -145,9 +146,16 @@ class _Progress:
                 ("● ", "green"),
                 (f"epoch {manifest.epoch}", "bold"),
                 f"  {counts.rows_in:,} rows in, {counts.rows_out:,} out, {counts.state_rows:,} changed",
+                (_left_out(counts), "yellow"),
                 (f"  {took:.2f} s", "dim"),
             )
         )
+
+
+def _left_out(counts: EpochCounts) -> str:
+    """``, 3 late (windows), 1 rejected (ts)``."""
+    kinds = (("late", counts.late_rows), ("rejected", counts.rejected_rows))
+    return "".join(f", {sum(rows.values()):,} {kind} ({', '.join(rows)})" for kind, rows in kinds if rows)
 
 
 class _Warnings(logging.Handler):

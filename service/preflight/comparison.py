@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from epochal.pipeline.description import GraphDescription
 from epochal.service.schema import Answer
 from epochal.snapshots.continuation import Continuation
 from epochal.state.evolution import TableChange
 
-NO_OPERATORS = ("source", "static", "transform", "sink")
+NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "sink")
 """What a node can be beside an operator, whose type is its kind: aggregate, process, .."""
 
 
@@ -47,7 +47,7 @@ def compared(before: GraphDescription | None, after: GraphDescription, state: Co
         sources=sources,
         sinks=sinks,
         problems=() if state is None else state.problems,
-        warnings=tuple(_warnings(operators, changes, sources, sinks)) if before is not None else (),
+        warnings=(*_warnings(operators, changes, sources, sinks), *_event_times(before, after)) if before else (),
     )
 
 
@@ -59,6 +59,24 @@ def _operators(graph: GraphDescription | None) -> dict[str, str]:
 def _kinds(graph: GraphDescription | None, types: Collection[str]) -> dict[str, str]:
     nodes = () if graph is None else graph.nodes
     return {node.name: str(node.description.get("kind", node.type)) for node in nodes if node.type in types}
+
+
+def _event_times(before: GraphDescription, after: GraphDescription) -> Iterator[str]:
+    """What becomes of the declarations of event time."""
+    was, now = _declarations(before), _declarations(after)
+    for name in sorted({*was, *now}):
+        if name not in now:
+            yield f"Watermark {name!r} is not declared any more: nothing that went by it fires by its time."
+        elif name in was and was[name] != now[name]:
+            different = [key for key in now[name] if was[name].get(key) != now[name][key]]
+            said = ", ".join(
+                f"{key} {was[name].get(key) or 'unset'} → {now[name][key] or 'unset'}" for key in different
+            )
+            yield f"Watermark {name!r} changes: {said}. It goes on from where it is, and never falls."
+
+
+def _declarations(graph: GraphDescription) -> dict[str, dict[str, Any]]:
+    return {node.name: node.description for node in graph.nodes if node.type == "watermark"}
 
 
 def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PartChange, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.pipeline.description import describe
-from epochal.service.preflight.comparison import compared
+from epochal import Pipeline
+from epochal.connectors import console, generator
+from epochal.pipeline.description import GraphDescription, describe
+from epochal.service.preflight.comparison import NO_OPERATORS, compared
 from tests.operators.every_operator import CASES, Case
 
 
@@ -13,8 +15,26 @@ from tests.operators.every_operator import CASES, Case
 def test_an_operator_of_any_kind_is_seen_to_come(case: Case) -> None:
     pipeline = case.pipeline()
     graph = describe(pipeline.graph())
-    without = graph.model_copy(update={"nodes": tuple(node for node in graph.nodes if node.type != case.name)})
-    (part,) = compared(without, graph, None).operators
-    assert (part.verdict, part.before, part.after) == ("added", None, case.name)
-    (part,) = compared(graph, graph, None).operators
-    assert part.verdict == "same"
+    kinds = {node.name: node.type for node in graph.nodes if node.type not in NO_OPERATORS}
+    without = graph.model_copy(update={"nodes": tuple(node for node in graph.nodes if node.name not in kinds)})
+    assert {part.name: part.after for part in compared(without, graph, None).operators} == kinds
+    assert {part.verdict for part in compared(without, graph, None).operators} == {"added"}
+    assert {part.verdict for part in compared(graph, graph, None).operators} == {"same"}
+
+
+def test_declarations_of_event_time_are_compared_by_name() -> None:
+    def version(**delays: str) -> GraphDescription:
+        pipeline = Pipeline("times")
+        rows = pipeline.read("rows", generator.source({"ts": "timestamp_seconds(id)"}))
+        for name, delay in delays.items():
+            rows.with_watermark("ts", delay, name=name).write(name, console.sink())
+        rows.write("rows", console.sink())
+        return describe(pipeline.graph())
+
+    found = compared(version(kept="1 second", gone="1 second"), version(kept="2 seconds", new="1 second"), None)
+    assert found.operators == ()
+    assert [text for text in found.warnings if text.startswith("Watermark")] == [
+        "Watermark 'gone' is not declared any more: nothing that went by it fires by its time.",
+        "Watermark 'kept' changes: delay 1 second → 2 seconds. It goes on from where it is, and never falls.",
+    ]
+    assert compared(version(kept="1 second"), version(kept="1 second"), None).warnings == ()
