@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 CHANGE = "_change"
 """The column (int) of a stream of changes: -1 in a row that is no more, +1 in one that is now."""
@@ -95,3 +96,12 @@ EVERY_KIND = Accepted(frozenset(Kind), without_changes)
 """Of what shows rows as they are, ``_change`` among the columns."""
 ALL_BUT_CHANGES = Accepted(frozenset({Kind.APPEND, Kind.UPSERT, Kind.UPDATES}), without_changes)
 """Of an author's own function, of what only shows rows, and of a sink that does not say what it takes."""
+
+
+def only_append(fix: str) -> Accepted:
+    """Of a reader to which every row stands for itself. ``fix``: what to do with new values of keys instead."""
+    return Accepted(frozenset({Kind.APPEND}), partial(_instead, fix))
+
+
+def _instead(fix: str, stream: StreamKind) -> str:
+    return fix

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import PARTITION, Source
-from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.observations import observed
@@ -21,6 +20,7 @@ from epochal.engine.settings import Configuration
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.graph import OperatorNode, SourceNode, StaticNode
+from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
 from epochal.tasks.operator import HANDLE, OperatorTask
 

@@ -21,7 +21,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.conditions import Command
 from epochal.contracts.identity import EpochKey, EpochScope
-from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.assembly import assemble
 from epochal.engine.compaction_job import base_row, written_bases
 from epochal.engine.conditions import conditions_at_rest
@@ -44,6 +43,7 @@ from epochal.state.evolution import compare
 from epochal.state.key_codec import KeyCodec
 from epochal.state.redistribution import redistributed
 from epochal.state.table import StateTable
+from epochal.tasks.arrow_tasks import map_in_arrow
 
 RANGE = "_range"
 

@@ -22,7 +22,6 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer
-from epochal.engine.arrow_tasks import map_in_arrow
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan
 from epochal.engine.frames import EpochFrames, handle_columns
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
@@ -35,6 +34,7 @@ from epochal.operators.distribution import Subtasks
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode
 from epochal.snapshots.manifest import DeltaFile
+from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
 from epochal.tasks.drain import DrainTask
 from epochal.tasks.operator import HANDLE

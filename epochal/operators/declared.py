@@ -58,7 +58,7 @@ def declared_output(operator: str, declared: str | StructType) -> pa.Schema:
     Raises ``PipelineError`` with operator and fix.
     """
     with at(f"Operator {operator!r}, output {declared!r}"):
-        return _given(declared)
+        return declared_columns(declared)
 
 
 def side_outputs(operator: str, author: type) -> dict[str, pa.Schema]:
@@ -66,11 +66,12 @@ def side_outputs(operator: str, author: type) -> dict[str, pa.Schema]:
     found = {}
     for name, declared in declared_sides(author).items():
         with at(f"Operator {operator!r}, side {name!r} {declared!r}"):
-            found[name] = _given(declared)
+            found[name] = declared_columns(declared)
     return found
 
 
-def _given(declared: str | StructType) -> pa.Schema:
+def declared_columns(declared: str | StructType) -> pa.Schema:
+    """Columns that an author declares, as a task gives them. Raises ``PipelineError`` with the fix."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(declared) if isinstance(declared, str) else declared
@@ -84,7 +85,7 @@ def _given(declared: str | StructType) -> pa.Schema:
             raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
         seen.add(name.casefold())
     carried = carried_schema(schema)
-    return pa.schema([field.with_type(nullable_within(field.type)) for field in carried])
+    return as_given(carried)
 
 
 def output_names(declared: str | StructType) -> list[str]:
@@ -106,6 +107,17 @@ def author_object(operator: str, author: type[Author]) -> Author:
         return author()
     except Exception as error:
         raise author_error(f"Operator {operator!r}, making {author.__name__}", error) from error
+
+
+def as_given(columns: pa.Schema) -> pa.Schema:
+    """Columns as a task gives them: each may be null, as it is in rows that carry handles."""
+    return pa.schema([pa.field(field.name, nullable_within(field.type)) for field in columns])
+
+
+def spelled(frame: DataFrame, names: Sequence[str]) -> tuple[str, ...]:
+    """Those columns of a frame that ``names`` are, as the frame spells them."""
+    own = {name.casefold(): name for name in frame.columns}
+    return tuple(own[name.casefold()] for name in names if name.casefold() in own)
 
 
 def check_order(operator: str, columns: Sequence[str], frame: DataFrame) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.contracts.stream_kind import CHANGES
-from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.keyed import (
@@ -37,25 +36,26 @@ from epochal.operators.interval_join import IntervalJoinKind
 from epochal.operators.process import ProcessOperator
 from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
-from epochal.operators.process_broadcast import ProcessBroadcastOperator
-from epochal.pipeline import event_time_verbs, stream_joins, verb_kinds, verbs
+from epochal.pipeline import event_time_verbs, row_verbs, stream_joins, verb_kinds, verbs
 from epochal.pipeline.aggregations import declared_aggregations
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
 from epochal.pipeline.kinds import kinds_of
+from epochal.pipeline.maps_batches import MapsBatches
 from epochal.pipeline.stream_joins import LatestVersions
 from epochal.pipeline.windowed import WindowedStream, windowed_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from epochal.pipeline.connected import ConnectedStreams
     from epochal.pipeline.pipeline import Builder
 
 JoinKind = Literal["inner", "left", "left_semi", "left_anti"]
 _JOINS = ("inner", "left", "left_semi", "left_anti")
 
 
-class Relation:
+class Relation(MapsBatches):
     """The stateless verbs, which streams and tables share. Each gives a new relation and leaves this one as it is."""
 
     def __init__(self, builder: Builder, node: NodeId) -> None:
@@ -244,7 +244,7 @@ class Stream(Relation):
                 stream_joins.check_unused("a table", within=within, as_of=as_of, name=name)
                 return super().join(other, on, how)  # type: ignore[arg-type]  # which it checks
         self._check_same_pipeline(stream, "join")
-        return _operator(self._builder, (self._node, stream._node), operator)
+        return operator_stream(self._builder, (self._node, stream._node), operator)
 
     def latest(self, *keys: str, order_by: str, deleted: str | Expression | None = None) -> LatestVersions:
         """The rows of this stream as versions of their keys, to :meth:`join` with::
@@ -267,6 +267,12 @@ class Stream(Relation):
         if len({column.casefold() for column in columns}) < len(columns):
             raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
         return KeyedStream(self._builder, self._node, columns)
+
+    def drop_duplicates(
+        self, *columns: str, within: str | None = None, name: str = "drop_duplicates", queryable: bool = True
+    ) -> Stream:
+        """Of the rows that are equal in ``columns`` the first. As :meth:`KeyedStream.drop_duplicates`."""
+        return self.key_by(*columns).drop_duplicates(within=within, name=name, queryable=queryable)
 
     def side(self, name: str) -> Stream:
         """The rows that the function of ``process`` gives to its side output ``name``: ``alerts = out.side("alerts")``.
@@ -310,6 +316,8 @@ class Stream(Relation):
                 "Read the rows that control from a stream of their own, or filter them: "
                 "connect(stream.where(..), ..)."
             )
+        from epochal.pipeline.connected import ConnectedStreams
+
         return ConnectedStreams(self, control, columns)
 
     def process_any(self, process: type[UnkeyedProcess], name: str | None = None, **settings: Any) -> Stream:
@@ -317,11 +325,11 @@ class Stream(Relation):
 
         State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes.
         """
-        operator = _operator_name(name, process)
-        with _of_operator(operator):
+        operator = operator_name(name, process)
+        with of_operator(operator):
             check_unkeyed(process)
             configured = with_settings(process, settings)
-        return _operator(self._builder, (self._node,), ProcessAnyOperator(operator, configured))
+        return operator_stream(self._builder, (self._node,), ProcessAnyOperator(operator, configured))
 
     def write(self, name: str, sink: SinkDefinition) -> None:
         """Write every row to ``sink``, under a name unique among the pipeline's sinks."""
@@ -385,14 +393,37 @@ class KeyedStream:
         """The key columns of each key once, in the epoch in which the key first comes. State table: ``name``."""
         return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable))
 
+    def drop_duplicates(
+        self, within: str | None = None, name: str = "drop_duplicates", queryable: bool = True
+    ) -> Stream:
+        """The first row of each key, with all columns. State table: ``name``.
+
+        Of rows that come in one epoch the first is that of the least event time, if there is one, and then by all
+        columns. ``within="1 day"``: a row is a duplicate of one that was kept if it happened before that, or less than
+        a day after. A key is forgotten when nothing can be its duplicate any more. It needs ``with_watermark(..)``.
+        """
+        event_time = Stream(self._builder, self._node).event_time
+        return self._operator(row_verbs.drop_duplicates(name, self._keys, event_time, within, queryable))
+
+    def top(
+        self, count: int, by: str | Sequence[str], name: str = "top", descending: bool = True, queryable: bool = True
+    ) -> Stream:
+        """The ``count`` rows of each key with the greatest ``by``, or with ``descending=False`` the least, so far.
+
+        Gives, in each epoch, the ranks that another row has now: column ``rank``, from 1, after the key columns. An
+        upsert by key and rank. Rows that are equal in ``by`` are in the order of their other columns. State table:
+        ``name``, a map from rank to row.
+        """
+        return self._operator(row_verbs.top(name, self._keys, count, by, descending, queryable))
+
     def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
         """Call ``process`` once per key and epoch, and ``on_timer`` for each timer that is due.
 
         State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes:
         ``process(LateStreaks, minutes=30)``.
         """
-        operator = _operator_name(name, process)
-        with _of_operator(operator):
+        operator = operator_name(name, process)
+        with of_operator(operator):
             check_process(process)
             configured = with_settings(process, settings)
             event_time = Stream(self._builder, self._node).event_time
@@ -401,60 +432,22 @@ class KeyedStream:
 
     def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
         """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""
-        operator = _operator_name(name, function if isinstance(function, type) else type(function))
-        with _of_operator(operator):
+        operator = operator_name(name, function if isinstance(function, type) else type(function))
+        with of_operator(operator):
             instance = check_batch_function(function)
         return self._operator(ProcessBatchOperator(operator, self._keys, instance))
 
     def _operator(self, operator: Operator) -> Stream:
-        return _operator(self._builder, (self._node,), operator)
+        return operator_stream(self._builder, (self._node,), operator)
 
 
-class ConnectedStreams:
-    """A stream and its control stream."""
-
-    def __init__(self, stream: Stream, control: Stream, order_by: tuple[str, ...]) -> None:
-        self._stream = stream
-        self._control = control
-        self._order_by = order_by
-
-    def key_by(self, *columns: str) -> ConnectedKeyedStreams:
-        """Group the stream, not its control stream, by these columns. As :meth:`Stream.key_by`."""
-        return ConnectedKeyedStreams(self._stream.key_by(*columns), self._control, self._order_by)
-
-
-class ConnectedKeyedStreams:
-    """A keyed stream and its control stream."""
-
-    def __init__(self, stream: KeyedStream, control: Stream, order_by: tuple[str, ...]) -> None:
-        self._stream = stream
-        self._control = control
-        self._order_by = order_by
-
-    def process(self, process: type[BroadcastProcess], name: str | None = None, **settings: Any) -> Stream:
-        """Call ``process_broadcast`` for each control row on every subtask, then ``process`` for each key.
-
-        State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes.
-        """
-        operator = _operator_name(name, process)
-        with _of_operator(operator):
-            check_broadcast(process)
-            configured = with_settings(process, settings)
-        stream = self._stream
-        return _operator(
-            stream._builder,
-            (stream._node, self._control._node),
-            ProcessBroadcastOperator(operator, stream._keys, self._order_by, configured),
-        )
-
-
-def _operator(builder: Builder, inputs: tuple[NodeId, ...], operator: Operator) -> Stream:
+def operator_stream(builder: Builder, inputs: tuple[NodeId, ...], operator: Operator) -> Stream:
     builder.claim("operator", operator.name)
     return Stream(builder, builder.add(lambda id: OperatorNode(id, inputs, operator)))
 
 
 @contextmanager
-def _of_operator(name: str) -> Iterator[None]:
+def of_operator(name: str) -> Iterator[None]:
     """What is wrong with an author's class is wrong with the operator ``name``."""
     try:
         yield
@@ -462,7 +455,7 @@ def _of_operator(name: str) -> Iterator[None]:
         raise type(error)(f"Operator {name!r}: {error.message}") from None
 
 
-def _operator_name(name: str | None, implementation: Any) -> str:
+def operator_name(name: str | None, implementation: Any) -> str:
     return check_name("an operator", name or name_of_class(getattr(implementation, "__name__", "operator")))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.source import PARTITION
 from epochal.declarations.expressions import Expression, to_column
 from epochal.declarations.names import require_columns
+from epochal.operators.declared import declared_columns
+from epochal.tasks.arrow_tasks import map_in_arrow
+from epochal.tasks.author_maps import AuthorMap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 def select(columns: tuple[Expression, ...], frame: DataFrame) -> DataFrame:
@@ -50,3 +54,16 @@ def join(columns: tuple[str, ...], how: str, frame: DataFrame, table: DataFrame)
     require_columns(columns, frame.columns)
     require_columns(columns, table.columns, "the table that is joined")
     return frame.join(table, list(columns), how)
+
+
+def map_partitions(
+    label: str,
+    function: Callable[[Iterator[Any]], Iterable[Any]],
+    schema: str | StructType,
+    pandas: bool,
+    frame: DataFrame,
+) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = declared_columns(schema)
+    return map_in_arrow(frame, AuthorMap(label, function, columns, pandas), from_arrow_schema(columns))

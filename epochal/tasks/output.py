@@ -47,7 +47,7 @@ class OutputRows:
             return
         if isinstance(result, (tuple, str, bytes, Mapping)) or not isinstance(result, Iterable):
             raise SchemaError(
-                f"{self._who()} must yield its output rows, or return a list of them; it returned {_short(result)}."
+                f"{self._who()} must yield its output rows, or return a list of them; it returned {shortened(result)}."
             )
         self.add(list(result))
 
@@ -70,7 +70,7 @@ class OutputRows:
             side._rows.append(row.row)
 
     def _unknown(self, row: To) -> SchemaError:
-        what = f"{self._who()} gave a row to side {row.side!r}, {_short(row.row)}"
+        what = f"{self._who()} gave a row to side {row.side!r}, {shortened(row.row)}"
         if not self._sides:
             example = f'sides = {{"{row.side}": "column type, .."}}'
             return SchemaError(f"{what}, but its class declares no side outputs: add {example} to it.")
@@ -91,7 +91,9 @@ class OutputRows:
             if set(map(len, rows)) == {len(self._schema)}:
                 return list(zip(*rows, strict=True))
             wrong = next(row for row in rows if len(row) != len(self._schema))
-            raise SchemaError(f"{self._who()} gave a row of {len(wrong)} values, {_short(wrong)}. {self._declared()}")
+            raise SchemaError(
+                f"{self._who()} gave a row of {len(wrong)} values, {shortened(wrong)}. {self._declared()}"
+            )
         return list(zip(*(self._by_position(row) for row in rows), strict=True))
 
     def _by_position(self, row: Any) -> Sequence[Any]:
@@ -101,14 +103,16 @@ class OutputRows:
             raise self._unknown(row)
         if not isinstance(row, Mapping):
             kind = "an output row" if self._what == "output" else f"a row of {self._what}"
-            raise SchemaError(f"{self._who()} gave {_short(row)}, which is not {kind}. {self._declared()}")
+            raise SchemaError(f"{self._who()} gave {shortened(row)}, which is not {kind}. {self._declared()}")
         unknown = [name for name in row if name not in self._schema.names]
         missing = [name for name in self._schema.names if name not in row]
         if unknown or missing:
             what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(map(str, unknown))}"] * bool(
                 unknown
             )
-            raise SchemaError(f"{self._who()} gave a row that {' and '.join(what)}: {_short(row)}. {self._declared()}")
+            raise SchemaError(
+                f"{self._who()} gave a row that {' and '.join(what)}: {shortened(row)}. {self._declared()}"
+            )
         return [row[name] for name in self._schema.names]
 
     def _array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
@@ -163,7 +167,12 @@ def checked_table(operator: str, result: Any, schema: pa.Schema, what: str = "ou
     if isinstance(result, pa.RecordBatch):
         result = pa.Table.from_batches([result])
     if not isinstance(result, pa.Table):
-        raise SchemaError(f"{who} must return a pyarrow.Table; it returned {_short(result)}. {declared}")
+        raise SchemaError(f"{who} must return a pyarrow.Table; it returned {shortened(result)}. {declared}")
+    return fitted(who, result, schema, declared)
+
+
+def fitted(who: str, result: pa.Table, schema: pa.Schema, declared: str) -> pa.Table:
+    """``result`` with exactly the columns ``schema``. Raises ``SchemaError`` that begins with ``who``."""
     if sorted(result.column_names) != sorted(schema.names):
         raise SchemaError(f"{who} returned the columns {', '.join(result.column_names) or '(none)'}. {declared}")
     columns = []
@@ -177,6 +186,7 @@ def checked_table(operator: str, result: Any, schema: pa.Schema, what: str = "ou
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _short(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """A value in a message."""
     shown = repr(value)
     return f"{shown[:97]}..." if len(shown) > 100 else shown

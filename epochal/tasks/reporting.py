@@ -120,7 +120,8 @@ class Reporting:
 
     owner: str
     """``Operator 'delays'`` or ``Sink 'out'``: how messages name the task."""
-    epoch: int
+    epoch: int | None = None
+    """``None``: the task does not know."""
     step: Literal["T1", "T2", "T3"] = "T1"
     subtask: int | None = None
 
@@ -141,7 +142,7 @@ class Reporting:
 
     def _where(self) -> str:
         task = self.owner if self.subtask is None else f"{self.owner}, subtask {self.subtask}"
-        return f"{task}, epoch {self.epoch}, {self.step}"
+        return f"{task}, {self.step}" if self.epoch is None else f"{task}, epoch {self.epoch}, {self.step}"
 
 
 def _whole_traceback(error: BaseException) -> str:

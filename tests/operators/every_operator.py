@@ -213,6 +213,11 @@ def sums(windowed: WindowedStream) -> Stream:
     return windowed.aggregate("windows", rows="count(*)", amount="sum(amount)", mean="avg(number)")
 
 
+def first_within(rows: Stream) -> Stream:
+    timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "5 seconds")
+    return timed.drop_duplicates("key", within="10 seconds")
+
+
 CASES = (
     Case(
         "aggregate",
@@ -237,6 +242,9 @@ CASES = (
     Case("interval_join", near_in_time),
     Case("temporal_join", as_of_their_time),
     Case("latest_join", beside_the_newest),
+    Case("drop_duplicates", lambda rows: rows.drop_duplicates("key")),
+    Case("drop_duplicates within", first_within),
+    Case("top", lambda rows: rows.key_by("key").top(3, by="amount"), upserts=("key", "rank")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
     Case("process with sides", divided),
     Case("process with timers", lambda rows: rows.key_by("key").process(Reminding)),

@@ -1,0 +1,138 @@
+"""``top``: of each key the first rows in an order, kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.contracts.stream_kind import StreamKind, only_append, upsert
+from epochal.declarations.carried import carried_schema
+from epochal.declarations.keys import key_columns
+from epochal.declarations.names import require_columns
+from epochal.declarations.spark_errors import at
+from epochal.errors import PipelineError
+from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.declared import spelled
+from epochal.state.access import TableAccess
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.type_names import type_name
+from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.first_rows import Integers, in_order, numbered_keys
+from epochal.tasks.operator import Subtask
+from epochal.tasks.values import column_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RANK: Final = Column(name="rank", type="int")
+MOST: Final = 1000
+_TAKES: Final = only_append(
+    "Take top() of the rows themselves; of new values of keys it would keep those that have been replaced since."
+)
+
+
+@dataclass(frozen=True)
+class TopOperator(Operator):
+    """State table: the operator's name, with ``rank`` (1 is the first) as its own key and a row's other columns."""
+
+    kind: ClassVar[str] = "top"
+    name: str
+    keys: tuple[str, ...]
+    count: int
+    by: tuple[str, ...]
+    descending: bool
+    queryable: bool
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input("rows", Distribution.BY_KEY, self.keys, _TAKES),)
+
+    def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
+        return upsert((*self.keys, RANK.name))
+
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        (frame,) = frames
+        key = key_columns(self.name, self.keys, frame.schema)
+        with at(f"Operator {self.name!r}"):
+            if RANK.name in {name.casefold() for name in frame.columns}:
+                raise PipelineError(f"its input has a column {RANK.name!r}, as top() gives one. Rename or drop it.")
+            require_columns(self.by, frame.columns)
+            by, keys = spelled(frame, self.by), spelled(frame, self.keys)
+            schema = carried_schema(frame.schema)
+            for name in by:
+                if name in keys:
+                    raise PipelineError(f"top() is by {name!r}, a column of the key: all rows of a key have the same.")
+                if pa.types.is_nested(schema.field(name).type):
+                    raise PipelineError(f"rows cannot be ordered by {name!r}, a nested column. Order by a field of it.")
+        value = tuple(
+            Column(name=field.name, type=type_name(field.dataType)) for field in frame.schema if field.name not in keys
+        )
+        table = StateTable(
+            id=self.name,
+            operator=self.name,
+            kind=StateKind.MAP,
+            key=key,
+            sub_key=(RANK,),
+            value=value,
+            queryable=self.queryable,
+        )
+        output = pa.schema([column.to_arrow() for column in (*key, RANK, *value)])
+        work = TopWork(table, keys, self.count, by, self.descending)
+        return OperatorPlan(self.name, self.inputs, key, (table,), work, output)
+
+    def details(self) -> dict[str, Any]:
+        order = "descending" if self.descending else "ascending"
+        return {"keys": list(self.keys), "count": self.count, "by": list(self.by), "order": order}
+
+
+@dataclass(frozen=True)
+class TopWork:
+    """Output: of each key the ranks that another row has now, each with its row. A rank never goes without a row again,
+    so that these are the new values of (key, rank)."""
+
+    table: StateTable
+    keys: tuple[str, ...]
+    """As the input spells them, as is ``by``."""
+    count: int
+    by: tuple[str, ...]
+    descending: bool
+    needs_order: ClassVar[bool] = False
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        if not slice.num_rows:
+            return
+        codes, of_key = numbered_keys(slice.select(self.keys))
+        unique, values = slice.take(pa.array(of_key)), self.table.value_schema
+        keys = unique.select(self.keys).rename_columns(self.table.owner_schema.names).cast(self.table.owner_schema)
+        groups = column_of(unique, KEY_GROUP)
+        access = TableAccess(self.table, subtask.transaction.view(self.table.id), subtask.max_parallelism)
+        before = access.entries(keys, groups.to_numpy())
+        both = pa.concat_tables([before.rows.select(values.names), slice.select(values.names).cast(values)])
+        had = np.concatenate([column_of(before.rows, RANK.name).to_numpy(), np.zeros(len(codes), np.int32)])
+        of_key = np.concatenate([before.owner, codes])
+        # In the order of the rows, and of equal rows those of the state first: so these keep their ranks.
+        ordered = in_order(both.combine_chunks(), of_key, self.by, self.descending)
+        of_key, had = of_key[ordered], had[ordered]
+        ranks = _ranks(of_key)
+        changed = np.flatnonzero((ranks <= self.count) & (ranks != had))
+        if not len(changed):
+            return
+        of_key = pa.array(of_key[changed])
+        rank = pa.array(ranks[changed], pa.int32())
+        columns = [*keys.take(of_key).columns, rank, *both.take(pa.array(ordered[changed])).columns]
+        puts = pa.repeat(pa.scalar("put"), len(changed))
+        changes = pa.Table.from_arrays([groups.take(of_key), puts, *columns], schema=self.table.delta_schema)
+        subtask.transaction.stage(self.table.id, changes)
+        yield from pa.Table.from_arrays(columns, schema=subtask.output).to_batches()
+
+
+def _ranks(of_key: Integers) -> Integers:
+    """Of rows sorted by key the place of each among those of its key, from 1."""
+    starts = np.flatnonzero(np.r_[True, of_key[1:] != of_key[:-1]])
+    ranks: Integers = np.arange(1, len(of_key) + 1) - np.repeat(starts, np.diff(np.r_[starts, len(of_key)]))
+    return ranks
