@@ -5,34 +5,63 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from epochal.service.bundles import unpacking
+from epochal.service.settings import Settings
 from epochal.snapshots.bundle_format import BundleError
 from epochal.snapshots.bundle_reading import BundleReader
 from tests.service.bundles import exported, imported, members, packed, refused, with_state
-from tests.service.conftest import Plane
+from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
-def test_truncated_bundles_are_refused(plane: Plane, other: Plane, tmp_path: Path) -> None:
-    with_state(plane)
-    bundle = exported(plane)
-    whole = members(bundle)
+@contextmanager
+def control_plane(folder: Path) -> Iterator[Plane]:
+    settings = Settings(data=folder, port=free_port())
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
+        yield Plane(control, client, settings, supervisor, [])
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Of an application with three epochs."""
+    with control_plane(tmp_path_factory.mktemp("exporting")) as plane:
+        with_state(plane)
+        return exported(plane)
+
+
+@pytest.fixture
+def whole(bundle: bytes) -> Members:
+    """Its members, to be altered."""
+    return members(bundle)
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A control plane without any application, to the end."""
+    with control_plane(tmp_path_factory.mktemp("refusing")) as plane:
+        yield plane
+
+
+def test_truncated_bundles_are_refused(bundle: bytes, whole: Members, refusing: Plane, tmp_path: Path) -> None:
     cut = [bundle[:length] for length in (3, 100, len(bundle) // 2, len(bundle) - 60)]
     for short in [*cut, *(packed(whole[:count]) for count in range(1, len(whole)))]:
         check_unreadable(short, tmp_path)
     for short in (cut[2], packed(whole[:-1])):
-        status, slug, _ = refused(other, short)
+        status, slug, _ = refused(refusing, short)
         assert (status, slug) == (422, "invalid-bundle")
 
 
-def test_altered_bundles_are_refused(plane: Plane, other: Plane, tmp_path: Path) -> None:
+def test_altered_bundles_are_refused(whole: Members, refusing: Plane, tmp_path: Path) -> None:
     """Every member by the reader; through the service, which reads with it, one member of each kind."""
-    with_state(plane)
-    whole = members(exported(plane))
     kinds = set[str]()
     for index, (about, data) in enumerate(whole):
         altered = list(whole)
@@ -41,7 +70,7 @@ def test_altered_bundles_are_refused(plane: Plane, other: Plane, tmp_path: Path)
         check_unreadable(packed(whole[:index] + whole[index + 1 :]), tmp_path)
         if (kind := about.name.partition("/")[0]) not in kinds:
             kinds.add(kind)
-            status, slug, detail = refused(other, packed(altered))
+            status, slug, detail = refused(refusing, packed(altered))
             assert (status, slug) == (422, "invalid-bundle"), about.name
             assert len(detail.splitlines()) == 1
     assert kinds == {"bundle.json", "epochs.jsonl", "artifacts", "manifests", "files", "end.json"}
@@ -59,10 +88,9 @@ def read(bundle: Path) -> None:
         list(reader.members())
 
 
-def test_a_bundle_that_does_not_name_its_application_is_refused(plane: Plane, other: Plane) -> None:
+def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, other: Plane) -> None:
     """Its checksums fit."""
-    with_state(plane)
-    (header, data), *others, (end, last) = members(exported(plane))
+    (header, data), *others, (end, last) = whole
     nameless = json.dumps({**json.loads(data), "applications": {}}).encode()
     signed = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(nameless).hexdigest()}).encode()
     status, slug, detail = refused(other, packed([(header, nameless), *others, (end, signed)]))
@@ -70,23 +98,19 @@ def test_a_bundle_that_does_not_name_its_application_is_refused(plane: Plane, ot
     assert "does not say what application" in detail
 
 
-def test_foreign_and_newer_files_are_refused(plane: Plane, other: Plane) -> None:
-    with_state(plane)
-    whole = members(exported(plane))
+def test_foreign_and_newer_files_are_refused(whole: Members, refusing: Plane) -> None:
     header, data = whole[0]
     newer = packed([(header, data.replace(b'"format":2', b'"format":7')), *whole[1:]])
     reads = "The bundle has format 7; this version of Epochal reads 1 and 2: upgrade Epochal."
-    assert refused(other, newer) == (422, "invalid-bundle", reads)
+    assert refused(refusing, newer) == (422, "invalid-bundle", reads)
     foreign = packed([(header, data.replace(b"epochal-bundle", b"another-bundle")), *whole[1:]])
-    assert "not a bundle of Epochal" in refused(other, foreign)[2]
+    assert "not a bundle of Epochal" in refused(refusing, foreign)[2]
     for content in (b"PK\x03\x04 a zip", b"", b"\x28\xb5\x2f\xfd nothing"):
-        assert refused(other, content or b"x")[1] == "invalid-bundle"
+        assert refused(refusing, content or b"x")[1] == "invalid-bundle"
 
 
-def test_a_bundle_with_a_newer_manifest_is_refused(plane: Plane, other: Plane) -> None:
+def test_a_bundle_with_a_newer_manifest_is_refused(whole: Members, refusing: Plane) -> None:
     """Its checksums fit."""
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
     place = next(number for number, part in enumerate(whole) if part[0].name.startswith("manifests/"))
     manifest, data = whole[place]
     later = data.replace(b'"format":2', b'"format":3')
@@ -96,28 +120,25 @@ def test_a_bundle_with_a_newer_manifest_is_refused(plane: Plane, other: Plane) -
     signed = about.replace(before.encode(), after.encode())
     ended = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(signed).hexdigest()}).encode()
     whole[place], whole[0], whole[-1] = (manifest, later), (header, signed), (end, ended)
-    status, slug, detail = refused(other, packed(whole))
+    status, slug, detail = refused(refusing, packed(whole))
     assert (status, slug) == (422, "invalid-bundle")
     assert "has format 3; this version of Epochal reads 1 and 2: upgrade Epochal." in detail
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"])
-def test_no_member_can_escape(plane: Plane, other: Plane, name: str) -> None:
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
+def test_no_member_can_escape(whole: Members, refusing: Plane, name: str) -> None:
     about = tarfile.TarInfo(name)
-    assert refused(other, packed([*whole[:2], (about, b"mine"), *whole[2:]]))[1] == "invalid-bundle"
+    assert refused(refusing, packed([*whole[:2], (about, b"mine"), *whole[2:]]))[1] == "invalid-bundle"
 
 
 @pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
-def test_no_member_is_anything_but_a_file(plane: Plane, other: Plane, type: bytes) -> None:
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
+def test_no_member_is_anything_but_a_file(whole: Members, refusing: Plane, type: bytes) -> None:
     about = tarfile.TarInfo("files/" + "0" * 64)
     about.type, about.linkname = type, "/etc/passwd"
-    assert refused(other, packed([*whole[:2], (about, b""), *whole[2:]]))[1] == "invalid-bundle"
+    assert refused(refusing, packed([*whole[:2], (about, b""), *whole[2:]]))[1] == "invalid-bundle"
 
 
+LITTLE = 192 << 20
 BOMBS = {
     "epochs.jsonl": bytes(63 << 20),
     "epochs.jsonl beyond its limit": bytes(65 << 20),
@@ -131,12 +152,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_bundle_that_unpacks_to_much_is_refused_in_little_memory(
-    plane: Plane, other: Plane, monkeypatch: pytest.MonkeyPatch, bomb: str
+    whole: Members, refusing: Plane, monkeypatch: pytest.MonkeyPatch, bomb: str
 ) -> None:
-    """The memory is that of the process that reads bundles: its limit here is what a bundle that is whole needs."""
-    monkeypatch.setattr(unpacking, "MEMORY_BYTES", 192 << 20)
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
+    """The memory is that of the process that reads bundles."""
+    monkeypatch.setattr(unpacking, "MEMORY_BYTES", LITTLE)
     name, data = bomb.partition(" ")[0], BOMBS[bomb]
     if data is None:
         data = whole[1][1] * ((60 << 20) // len(whole[1][1]))
@@ -146,14 +165,18 @@ def test_a_small_bundle_that_unpacks_to_much_is_refused_in_little_memory(
     else:
         small = packed([(about, data if about.name == name else old) for about, old in whole])
     assert len(small) < 200_000
-    status, slug, detail = refused(other, small)
+    status, slug, detail = refused(refusing, small)
     assert (status, slug) == (422, "invalid-bundle")
     assert "Traceback" not in detail and len(detail.splitlines()) == 1
-    assert imported(other, packed(whole))["state"] == "succeeded"
 
 
-def test_a_bundle_with_more_members_than_its_header_says_is_refused(plane: Plane, other: Plane) -> None:
-    with_state(plane, epochs=1)
-    whole = members(exported(plane))
+def test_the_little_memory_is_what_a_whole_bundle_needs(
+    bundle: bytes, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "MEMORY_BYTES", LITTLE)
+    assert imported(plane, bundle)["state"] == "succeeded"
+
+
+def test_a_bundle_with_more_members_than_its_header_says_is_refused(whole: Members, refusing: Plane) -> None:
     code = next(part for part in whole if part[0].name.startswith("artifacts/"))
-    assert "more members" in refused(other, packed([*whole[:2], *[code] * 50, *whole[2:]]))[2]
+    assert "more members" in refused(refusing, packed([*whole[:2], *[code] * 50, *whole[2:]]))[2]
