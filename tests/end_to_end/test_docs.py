@@ -87,11 +87,10 @@ def test_testing(reader_folder: Path) -> None:
 def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
     """docs/state.md's own readers, on the state that README's pipeline leaves; DuckDB and Spark say the same."""
     (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))
-    (reader_folder / "orders.py").write_text(pipeline.replace("rate=2000", "bound=30_000"))
-    compacting = ["--set", "compact_after_epochs=2", "--set", "epoch_interval_seconds=0"]
-    command = [COMMAND, "run", "orders.py", "--directory", "run", *compacting, "--set", "max_records_per_epoch=5000"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
-    assert done.returncode == 0, done.stderr
+    orders: dict[str, Any] = {}
+    exec(pipeline.replace("rate=2000", "bound=30_000"), orders)
+    compacting = {"compact_after_epochs": 2, "epoch_interval_seconds": 0, "max_records_per_epoch": 5000}
+    orders["pipeline"].run(directory="run", configuration=compacting)
 
     names = execute(blocks_of("docs/state.md", "python"), {"spark": spark})
     expected = _spent(spark, 30_000)

@@ -69,10 +69,15 @@ def test_describe_says_what_a_pipeline_contains(builder: SubprocessBuilder, arti
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
     graph = builder.analyse(artifact, parameters(tmp_path), Configuration())
     assert graph.tables is not None
     assert [(table.id, [column.type for column in table.value]) for table in graph.tables] == [("counts", ["bigint"])]
+
+
+@pytest.mark.slow
+def test_analyse_finds_what_only_spark_can(builder: SubprocessBuilder, tmp_path: Path) -> None:
     wrong = write(tmp_path, PIPELINE.replace('key_by("word")', 'key_by("wrod")'))
     with pytest.raises(PipelineError, match="wrod"):
         builder.analyse(wrong, parameters(tmp_path), Configuration())
