@@ -18,10 +18,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos mutants lint format bench pictures lock clean
+.PHONY: help demo test test-sample test-all lengths chaos mutants lint format bench bench-nexmark pictures lock clean
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (two to four minutes)
 	@$(BIN)/python -m examples.flights.demo
@@ -57,6 +57,9 @@ format: $(READY) ## Put the code into shape
 
 bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 25 minutes)
 	@$(BIN)/python -m benchmarks.run
+
+bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)
+	@$(BIN)/python -m benchmarks.nexmark
 
 pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
 	@$(BIN)/python tools/draw_time.py

@@ -1,9 +1,10 @@
-"""Line charts of what was measured, as SVG beside ``RESULTS.md``."""
+"""Charts of what was measured, as SVG beside ``RESULTS.md``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).with_name("charts")
 
@@ -17,11 +18,7 @@ def line_chart(
 
     ``logarithmic``: whether the x axis is, which then starts at its least value. Needs the extra ``figures``.
     """
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "epochal", "svg.fonttype": "none", "font.family": "sans-serif"})
-    from matplotlib import pyplot
+    pyplot = _pyplot()
     from matplotlib.ticker import ScalarFormatter
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
@@ -36,6 +33,37 @@ def line_chart(
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    return _saved(pyplot, figure, name)
+
+
+def bar_chart(name: str, title: str, y: str, groups: Sequence[str], series: Mapping[str, Sequence[float]]) -> Path:
+    """Draw the bars of each group side by side, one a series, into ``charts/<name>.svg``. Needs the extra ``figures``.
+
+    A value of ``nan`` is no bar.
+    """
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
+    width = 0.8 / len(series)
+    for number, (label, values) in enumerate(series.items()):
+        axes.bar([place + (number + 0.5) * width - 0.4 for place in range(len(groups))], values, width, label=label)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set(title=title, ylabel=y)
+    axes.grid(alpha=0.3, axis="y")
+    axes.legend(frameon=False)
+    return _saved(pyplot, figure, name)
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "epochal", "svg.fonttype": "none", "font.family": "sans-serif"})
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _saved(pyplot: Any, figure: Any, name: str) -> Path:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.svg"
     # Without the date the same numbers give the same file.

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe
+from benchmarks.report import RESULTS, write_section
 from benchmarks.result import Result
 
 MEASURES = (
@@ -45,7 +46,6 @@ MEASURES = (
     "kafka",
     "hdfs",
 )
-RESULTS = Path(__file__).with_name("RESULTS.md")
 LIMIT_SECONDS = 1800
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -75,7 +75,7 @@ def main() -> int:
             console.print(f"{name} [dim]{time.monotonic() - started:.0f} s")
     console.print(_table(results))
     if not options.measures and not failed:
-        RESULTS.write_text(_markdown(results, machine))
+        write_section("bench", _markdown(results, machine))
         console.print(
             f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
         )
@@ -126,10 +126,8 @@ def _markdown(results: list[Result], described: Mapping[str, str]) -> str:
         f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
         for result in results
     )
-    return f"""# Results
-
-Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine. Ratios travel
-better than seconds.
+    return f"""Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine.
+Ratios travel better than seconds.
 
 | measure | measured | to reach | | how |
 |---|---:|---:|---|---|
