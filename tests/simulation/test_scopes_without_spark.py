@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def tables_of(name: str, process: type, key: tuple[Column, ...]) -> Any:
 
 
 COLUMNS = tuple(ROWS.names)
+TABLES = ("kept.kept", "kept.shared", "steered.last", "steered.history", "steered.seen")
 OPERATORS = (
     LocalOperator(
         "kept",
@@ -99,6 +101,13 @@ class Application:
         self.store = SnapshotStore(str(folder / "store"))
         self.numbers: list[int] = []
         (folder / "in").mkdir(parents=True)
+
+    def branch_off(self, name: str, epoch: int) -> Application:
+        """A branch from this snapshot, over the same input and store: a fork, or what a rollback goes on with."""
+        branch = copy(self)
+        head = next(record.manifest for record in self.catalog.decided if record.epoch == epoch)
+        branch.catalog = MemoryCatalogState(application=name, branch=name, forked_from=head)
+        return branch
 
     def give(self, count: int = 12) -> None:
         numbers = range(len(self.numbers), len(self.numbers) + count)
@@ -199,6 +208,23 @@ def test_tasks_that_are_killed_are_run_again_over_the_same_rows(application: App
         other.give(count)
         other.run(2 if count == 12 else 3)
     assert sorted(map(str, other.state("kept.kept"))) == sorted(map(str, once)), "at the same addresses"
+
+
+def test_a_fork_and_a_rollback_go_on_from_the_epoch_that_they_begin_at(application: Application) -> None:
+    for parallelism in (2, 3, 1, 2):
+        application.give()
+        application.run(parallelism)
+    shown = {table: application.state(table) for table in TABLES}
+    first = next(record.epoch for record in application.catalog.decided)
+    for name, epoch, parallelism in (("fork", first + 1, 3), ("rollback", first, 2)):
+        branch = application.branch_off(name, epoch)
+        with failing_at("E4.manifest-written", Fenced("the driver is gone")), pytest.raises(Fenced):
+            branch.run(parallelism)
+        branch.run(parallelism + 1)
+        branch.check()
+        # What the branch was taken from does not see what it writes, nor the other way round.
+        assert {table: application.state(table) for table in TABLES} == shown
+        assert branch.catalog.head != application.catalog.head
 
 
 def test_subtasks_that_differ_abort_the_epoch_and_leave_nothing(application: Application) -> None:
