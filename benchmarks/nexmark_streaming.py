@@ -61,9 +61,11 @@ def _q5(events: DataFrame) -> DataFrame:
 def _q7(events: DataFrame) -> DataFrame:
     bids = _bids(events).withWatermark("dateTime", DELAY)
     highest = bids.groupBy(F.window("dateTime", "10 seconds").alias("within")).agg(F.max("price").alias("highest"))
-    inside = F.expr("price = highest AND within = window")
-    windowed = bids.withColumn("window", F.window("dateTime", "10 seconds"))
-    return windowed.join(highest, inside).select("auction", "bidder", "price", "dateTime", "extra")
+    # A stream may have one event time: here the window's, so that the time of the bid becomes a column as any other.
+    at = F.expr("timestamp_micros(unix_micros(dateTime))").alias("dateTime")
+    windowed = bids.select("auction", "bidder", "price", at, "extra", F.window("dateTime", "10 seconds"))
+    highest_in_window = windowed.join(highest, F.expr("price = highest AND within = window"))
+    return highest_in_window.select("auction", "bidder", "price", "dateTime", "extra")
 
 
 def _q8(events: DataFrame) -> DataFrame:
