@@ -118,6 +118,11 @@ class EpochCounts(_Record):
     late_rows: dict[str, int] = {}
     rejected_rows: dict[str, int] = {}
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """Those that are one number of the epoch: what the catalog keeps in its row."""
+        return {name: value for name, value in self if isinstance(value, int)}
+
     @model_serializer(mode="wrap")
     def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         counts: dict[str, Any] = serialize(self)

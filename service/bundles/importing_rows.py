@@ -202,7 +202,7 @@ class ImportedRows:
                 started_at=epoch.started_at,
                 prepared_at=epoch.prepared_at or epoch.started_at,
                 committed_at=epoch.committed_at or epoch.started_at,
-                **epoch.counts.model_dump(),
+                **epoch.counts.totals,
             )
         )
         branch.committed_epochs += 1

@@ -126,7 +126,7 @@ class BranchWriter:
             "version": execution.version,
             "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
             "opened_for": list(terms.opened_for) or None,
-            **counts.model_dump(),
+            **counts.totals,
         }
         if changed(self._session, prepared.values(values)) == 0:
             row = self._expect(epoch, Event.PREPARE)
