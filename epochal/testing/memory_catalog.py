@@ -115,7 +115,7 @@ class MemoryCatalog(Catalog):
             "version": terms.version,
             "changes": terms.changes,
             "opened_for": terms.opened_for,
-            **counts.model_dump(),
+            **counts.totals,
         }
         self.state.epochs[epoch] = row.model_copy(update=update)
         self.lose("prepare", True)
