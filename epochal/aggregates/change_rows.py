@@ -21,6 +21,7 @@ from epochal.declarations.expressions import Expression, call, column, to_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
 
 WAS, IS = "__was", "__is"
 """Whether the key was there, and is."""
@@ -66,7 +67,14 @@ class KeyRows:
             now = [to_column(self._value_now(each).alias(each.name)) for each in self.plan.columns]
             return [*keys, *marks, *finals], [*keys, *now]
         rows = to_column(self._rows(self.before).alias(_ROWS))
-        return [*keys, *marks, *finals], [*keys, rows], [*keys, to_column(call("inline", column(_ROWS)))]
+        return [*keys, *marks, *finals], [*keys, rows], [*keys, to_column(call("inline_outer", column(_ROWS)))]
+
+    def without_unchanged(self, rows: DataFrame) -> DataFrame:
+        """What :meth:`finishing` gives, without keys whose values stay: they have no rows, and come as nulls.
+
+        Of ``inline`` Spark infers a filter over all that the array is computed from, and takes that apart for minutes.
+        """
+        return rows if self.before is None else rows.where(column_is_there(CHANGE))
 
     def _finals(self, prefix: str, first: int) -> Iterator[SparkColumn]:
         for position, part in enumerate(self.plan.parts, first):
@@ -107,6 +115,10 @@ def key_rows(plan: AggregationPlan, aggregations: Sequence[Aggregation], changes
         before.append(OutputColumn(value.name, value.type, taken_apart.remainder))
         first += len(taken_apart.aggregates)
     return KeyRows(plan, tuple(before))
+
+
+def column_is_there(name: str) -> SparkColumn:
+    return to_column(column(name).isNotNull())
 
 
 def typed(value: OutputColumn) -> Expression:

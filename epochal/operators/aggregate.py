@@ -138,6 +138,10 @@ class AggregatePlan(OperatorPlan):
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         return (self.rows or self.aggregation).finishing()
 
+    def finished(self, rows: DataFrame) -> DataFrame:
+        finished = super().finished(rows)
+        return finished if self.rows is None else self.rows.without_unchanged(finished)
+
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
         if subtasks.ride_spark_shuffle:

@@ -24,7 +24,7 @@ ROWS = {
     "rate": "cast(id AS double)",
     "big": "id",
 }
-EPOCHS = 5
+EPOCHS = 4
 FIRST = """SELECT auction, word, count(*) AS bids, count(price) AS prices, max(price) AS dearest, sum(big) AS big,
     min_by(rate, big) AS rate, sum(big) / count(*) AS share FROM rows GROUP BY auction, word"""
 SECOND = """SELECT word, count(*) AS auctions, count(dearest) AS priced, sum(dearest) AS total, avg(dearest) AS mean,
