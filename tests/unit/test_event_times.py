@@ -13,7 +13,7 @@ from epochal.connectors import files
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.pipeline.event_times import time_graph
-from epochal.pipeline.stream import Stream, _operator
+from epochal.pipeline.stream import Stream, operator_stream
 from epochal.state.watermarks import Declaration, TimedOperator
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Held(Operator):
 def held(name: str, *streams: Stream, **fields: Any) -> Stream:
     columns = tuple(stream.event_time or "" for stream in streams)
     nodes = tuple(stream._node for stream in streams)
-    return _operator(streams[0]._builder, nodes, Held(name, columns, **fields))
+    return operator_stream(streams[0]._builder, nodes, Held(name, columns, **fields))
 
 
 @pytest.fixture
