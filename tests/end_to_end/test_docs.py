@@ -63,6 +63,15 @@ def test_joins_of_streams(reader_folder: Path, spark: SparkSession) -> None:
     execute(blocks_of("docs/time.md", "python"), {"__name__": "time"})
 
 
+@pytest.mark.slow
+def test_time_in_readme(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs README's windows, join and timers over a few rows, with its assertions."""
+    blocks = blocks_of("README.md", "python")
+    begin = next(number for number, block in enumerate(blocks) if block.text.startswith("# shop.py"))
+    names = execute(blocks[begin : begin + 2], {"__name__": "shop"})
+    assert names["counted"]
+
+
 def test_sources_and_sinks(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
     assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
