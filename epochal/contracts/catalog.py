@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from epochal.contracts.conditions import Trigger
+from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
 
 
@@ -59,6 +59,20 @@ class Change(_Record):
     detail: dict[str, Any] = {}
 
 
+class ShownWatermarks(_Record):
+    """Watermarks for people. ``None``: not known yet, or, where ``ended``, that nothing more will come."""
+
+    late: datetime | None = None
+    fire: datetime | None = None
+    idle: bool = False
+    ended: bool = False
+
+    @classmethod
+    def of(cls, watermarks: Watermarks) -> ShownWatermarks:
+        late, fire = as_datetime(watermarks.late), as_datetime(watermarks.fire)
+        return cls(late=late, fire=fire, idle=watermarks.idle, ended=watermarks.fire == END)
+
+
 class EpochTerms(_Record):
     """Under what an epoch ran. ``version`` is the number of the application version; ``None``: its execution's.
 
@@ -69,6 +83,7 @@ class EpochTerms(_Record):
     version: int | None = None
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
+    watermarks: dict[str, ShownWatermarks] = {}
 
 
 AS_THE_EXECUTION = EpochTerms()
@@ -93,6 +108,12 @@ class EpochRecord(_Record):
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
     """Known once it is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a ``command``."""
+    late_rows: dict[str, int] = {}
+    """By operator its late rows, which it left out; they went to its late stream."""
+    rejected_rows: dict[str, int] = {}
+    """By declaration of event time the rows that had none, or one too far in the future."""
+    watermarks: dict[str, ShownWatermarks] = {}
+    """By declaration of event time and by operator, what the epoch ran with."""
     collected_at: datetime | None = None
     """When garbage collection removed the snapshot's files."""
     started_at: datetime
@@ -117,11 +138,6 @@ class EpochCounts(_Record):
     state_bytes: int = 0
     late_rows: dict[str, int] = {}
     rejected_rows: dict[str, int] = {}
-
-    @property
-    def totals(self) -> dict[str, int]:
-        """Those that are one number of the epoch: what the catalog keeps in its row."""
-        return {name: value for name, value in self if isinstance(value, int)}
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -14,7 +14,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from epochal.contracts.catalog import Catalog, Change, EpochState, EpochTerms, Failure, ManifestReference
+from epochal.contracts.catalog import (
+    Catalog,
+    Change,
+    EpochState,
+    EpochTerms,
+    Failure,
+    ManifestReference,
+    ShownWatermarks,
+)
 from epochal.contracts.conditions import Command, EpochConditions, Trigger, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
@@ -202,7 +210,10 @@ class Coordinator:
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
         terms = EpochTerms(
-            version=self._program.orders.version, changes=manifest.changes, opened_for=_opened_for(manifest)
+            version=self._program.orders.version,
+            changes=manifest.changes,
+            opened_for=_opened_for(manifest),
+            watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
         )
         while True:
             try:

@@ -179,11 +179,11 @@ class AggregateWork:
         try:
             merged = self.plan.merge(found, old, slice.select(table.value_schema.names))
             if self.rows is None:
-                given = pa.Table.from_arrays(
+                rows_out = pa.Table.from_arrays(
                     [*keys.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
                 )
             else:
-                given = self.rows.of(keys, old, merged, found, np.ones_like(found))
+                rows_out = self.rows.of(keys, old, merged, found, np.ones_like(found))
         except EpochalError:
             raise
         except Exception as error:
@@ -191,4 +191,4 @@ class AggregateWork:
         puts = pa.repeat(pa.scalar("put"), slice.num_rows)
         arrays = [groups, puts, *keys.columns, *merged.columns]
         subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
-        yield from given.to_batches()
+        yield from rows_out.to_batches()

@@ -21,7 +21,7 @@ from epochal.tasks.map_state import KeyedMap
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.reporting import AuthorCall
-from epochal.tasks.sides import Given
+from epochal.tasks.sides import OutputBatch
 from epochal.tasks.value_state import KeyedValue
 from epochal.tasks.values import column_of
 
@@ -52,7 +52,7 @@ class KeyedCalls:
             self.keyed[name] = make(table, view, subtask.max_parallelism, self._cursor, time)
         self.author = author_object(subtask.operator, process)
 
-    def process(self, chunk: Chunk) -> Iterator[Given]:
+    def process(self, chunk: Chunk) -> Iterator[OutputBatch]:
         keys = self._keys(chunk)
         for state in self.keyed.values():
             state.begin(keys)

@@ -25,7 +25,7 @@ from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import CHUNK_ROWS, Chunk, whole_keys
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
-from epochal.tasks.sides import Given
+from epochal.tasks.sides import OutputBatch
 from epochal.tasks.stored_timers import timer_tables
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class ProcessWork:
     def has_timers(self) -> bool:
         return has_timers(self.process)
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         chunks = whole_keys(rows, subtask.key_names, self.chunk_rows)
         if self.has_timers:
             yield from self._run_with_timers(subtask, chunks)
@@ -126,7 +126,7 @@ class ProcessWork:
             for chunk in chunks:
                 yield from calls.process(chunk)
 
-    def _run_with_timers(self, subtask: Subtask, chunks: Iterator[Chunk]) -> Iterator[Given]:
+    def _run_with_timers(self, subtask: Subtask, chunks: Iterator[Chunk]) -> Iterator[OutputBatch]:
         interleaved = named(self.event_time, self.process.order_columns()[:1]) is not None
         calls = TimedCalls(self.process, self.columns, subtask, self.event_time, interleaved)
         bind(calls.author, calls.keyed)

@@ -25,7 +25,7 @@ from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
-from epochal.tasks.sides import Given
+from epochal.tasks.sides import OutputBatch
 from epochal.tasks.subtask_list import SubtaskList
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ProcessAnyWork:
     """So many rows, of the input and of the output, are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         author, states = self._author(subtask)
         context = context_of(subtask)
         output = OutputRows(subtask.operator, subtask.output, subtask.sides)

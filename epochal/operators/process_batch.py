@@ -23,7 +23,7 @@ from epochal.tasks.operator import Subtask
 from epochal.tasks.output import checked_tables
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
-from epochal.tasks.sides import Given, SideRows
+from epochal.tasks.sides import OutputBatch, SideRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +73,7 @@ class ProcessBatchWork:
     columns: tuple[str, ...]
     needs_order: ClassVar[bool] = False
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         batch = pa.Table.from_batches(list(rows)).select(self.columns).combine_chunks()
         states = self._states(subtask)
         context = context_of(subtask)

@@ -32,7 +32,7 @@ from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
-from epochal.tasks.sides import Given
+from epochal.tasks.sides import OutputBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -132,7 +132,7 @@ class ProcessBroadcastWork:
     """About how many rows are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         calls = _Calls(self.process, self.data.names, subtask)
         where = f"Operator {subtask.operator!r}"
         runs = by_input(rows)
@@ -182,7 +182,7 @@ class _Calls(KeyedCalls):
             with AuthorCall(partial("Operator {!r}, control row {}".format, self._subtask.operator, row)):
                 self._output.add(self.author.process_broadcast(row, self._context))
 
-    def control_ends(self) -> Iterator[Given]:
+    def control_ends(self) -> Iterator[OutputBatch]:
         """What the control rows gave. What they wrote is staged by subtask 0, for all; all say what it is."""
         self._control.taken = True
         changes = [(state.table, rows) for state in self.broadcast.values() if (rows := state.changes()) is not None]

@@ -16,7 +16,7 @@ from epochal.tasks.due_keys import DueKeys, due_keys
 from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import AuthorCall
-from epochal.tasks.sides import Given
+from epochal.tasks.sides import OutputBatch
 from epochal.tasks.stored_timers import StoredTimers
 from epochal.tasks.timers import Timer, Timers
 from epochal.tasks.values import column_of
@@ -45,7 +45,7 @@ class TimedCalls(KeyedCalls):
         self._stored = StoredTimers(subtask)
         self._event_time = event_time if interleaved else None
 
-    def run(self, chunks: Iterator[Chunk], target: int = CHUNK_ROWS) -> Iterator[Given]:
+    def run(self, chunks: Iterator[Chunk], target: int = CHUNK_ROWS) -> Iterator[OutputBatch]:
         """All keys of the subtask. ``target``: about so many rows, timers and rows of output at a time."""
         for due in due_keys(chunks, self._keys, self._subtask.key, self._stored.due(), target):
             for state in self.keyed.values():

@@ -28,7 +28,7 @@ from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
-from epochal.tasks.sides import Given, SideRows
+from epochal.tasks.sides import OutputBatch, SideRows
 from epochal.tasks.window_rows import COUNT, DIGEST, ClosedWindow, WindowRows
 from epochal.tasks.windows import TIMESTAMP, late_before
 
@@ -163,7 +163,7 @@ class WindowProcessWork:
     """About how many rows are Python objects at a time; more where a window of a key group has more."""
     needs_order: ClassVar[bool] = False
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         state = WindowRows(subtask, self.table, self.windows, self.allowed_lateness, self.batch_rows)
         new = state.taken(pa.Table.from_batches(list(rows)).combine_chunks())
         declared = pa.schema([field for field in subtask.output if field.name not in WINDOW_COLUMNS])
@@ -174,16 +174,16 @@ class WindowProcessWork:
             for window in state.closed(new, self.order_by):
                 yield from self._called(calls, window, subtask.output)
 
-    def _called(self, calls: KeyedCalls, window: ClosedWindow, output: pa.Schema) -> Iterator[Given]:
+    def _called(self, calls: KeyedCalls, window: ClosedWindow, output: pa.Schema) -> Iterator[OutputBatch]:
         bounds = [pa.scalar(time, pa.int64()).cast(TIMESTAMP) for time in (window.start, window.end)]
         chunk = window.chunk
         assert self.table.time is not None  # windows have one
         rows = chunk.rows.drop_columns([self.table.time.name])
         for field, bound in zip(WINDOW, bounds, strict=True):
             rows = rows.append_column(field.name, pa.repeat(bound, rows.num_rows))
-        for given in calls.process(replace(chunk, rows=rows)):
-            if isinstance(given, SideRows):
-                yield given
+        for batch in calls.process(replace(chunk, rows=rows)):
+            if isinstance(batch, SideRows):
+                yield batch
                 continue
-            columns = [*given.columns, *(pa.repeat(bound, given.num_rows) for bound in bounds)]
+            columns = [*batch.columns, *(pa.repeat(bound, batch.num_rows) for bound in bounds)]
             yield pa.RecordBatch.from_arrays(columns, schema=output)

@@ -29,10 +29,10 @@ class AuthorMap:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         with Reporting(self.verb, step="T2"), AuthorCall(lambda: self.verb, SchemaError):
-            given = self.function(map(_frame, batches) if self.pandas else iter(batches))
-            if not isinstance(given, (Iterator, list)):
-                raise SchemaError(f"its function must yield {self._what}, any number; it returned {shortened(given)}.")
-            for part in given:
+            output = self.function(map(_frame, batches) if self.pandas else iter(batches))
+            if not isinstance(output, (Iterator, list)):
+                raise SchemaError(f"its function must yield {self._what}, any number; it returned {shortened(output)}.")
+            for part in output:
                 yield from self._fitted(part).to_batches()
 
     @property

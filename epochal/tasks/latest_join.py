@@ -46,8 +46,8 @@ class LatestJoinWork:
         found = places >= 0
         found[found] &= ~_deleted(newest)[places[found]]
         chosen = newest.take(pa.array(places, mask=~found))
-        given = np.arange(len(new)) if self.outer else np.flatnonzero(found)
-        yield from self._batches(subtask, new.rows, chosen, given)
+        shown = np.arange(len(new)) if self.outer else np.flatnonzero(found)
+        yield from self._batches(subtask, new.rows, chosen, shown)
         if self.outer:
             yield from self._batches(subtask, new.keyless, None, np.arange(new.keyless.num_rows))
 

@@ -22,7 +22,7 @@ from epochal.state.table import Column, StateTable
 from epochal.tasks import points
 from epochal.tasks.calls import Call, CallReader
 from epochal.tasks.reporting import Reporting
-from epochal.tasks.sides import Given, SideRows, TaskOutput
+from epochal.tasks.sides import OutputBatch, SideRows, TaskOutput
 from epochal.tasks.worker import prepare_worker
 
 HANDLE, SUBTASK = "_handle", "_subtask"
@@ -115,7 +115,7 @@ class Work(Protocol):
     needs_order: ClassVar[bool]
     """Whether ``run`` wants the rows sorted by key; if so they stream, if not the task reads all of them first."""
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[Given]:
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         """Read all ``rows`` of the subtask, stage its changes, yield its output with the columns ``subtask.output``.
 
         Rows of a side come among them as ``SideRows``, with the columns of ``subtask.sides``.
@@ -173,9 +173,9 @@ class OperatorTask:
         try:
             points.OPENED.hit(epoch)
             reporting.step = "T2"
-            for given in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
-                if self._is_read(given):
-                    yield self._with_control(self._tagged.tagged(given))
+            for batch in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
+                if self._is_read(batch):
+                    yield self._with_control(self._tagged.tagged(batch))
             points.PROCESSED.hit(epoch)
             reporting.step = "T3"
             points.BEFORE_PRE_COMMIT.hit(epoch)
@@ -206,10 +206,10 @@ class OperatorTask:
             agreement,
         )
 
-    def _is_read(self, given: Given) -> bool:
-        if isinstance(given, SideRows):
-            return bool(given.rows.num_rows) and given.side not in self.silent_sides
-        return bool(given.num_rows) and not self.silent
+    def _is_read(self, batch: OutputBatch) -> bool:
+        if isinstance(batch, SideRows):
+            return bool(batch.rows.num_rows) and batch.side not in self.silent_sides
+        return bool(batch.num_rows) and not self.silent
 
     def _with_control(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         nulls = [pa.nulls(batch.num_rows, field.type) for field in CONTROL]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from epochal.declarations.names import closest, listed
 from epochal.declarations.sides import To
 from epochal.errors import SchemaError
-from epochal.tasks.sides import Given, SideRows
+from epochal.tasks.sides import OutputBatch, SideRows
 from epochal.tasks.values import Unconvertible, arrow_values
 
 
@@ -51,7 +51,7 @@ class OutputRows:
             )
         self.add(list(result))
 
-    def take(self) -> Iterator[Given]:
+    def take(self) -> Iterator[OutputBatch]:
         """All rows since the last call, in order: a batch with the output schema, and one of each side with rows."""
         if self._rows:
             yield self._taken()
@@ -143,13 +143,13 @@ def checked_tables(
 
     ``None`` is the output itself. Raises ``SchemaError``.
     """
-    for given in result if _several(result) else [result]:
-        if not isinstance(given, To):
-            yield None, checked_table(operator, given, schema)
-        elif given.side not in sides:
-            raise OutputRows(operator, schema, sides)._unknown(given)
+    for part in result if _several(result) else [result]:
+        if not isinstance(part, To):
+            yield None, checked_table(operator, part, schema)
+        elif part.side not in sides:
+            raise OutputRows(operator, schema, sides)._unknown(part)
         else:
-            yield given.side, checked_table(operator, given.row, sides[given.side], f"side {given.side!r}")
+            yield part.side, checked_table(operator, part.row, sides[part.side], f"side {part.side!r}")
 
 
 def _several(result: Any) -> bool:

@@ -23,7 +23,7 @@ class SideRows:
     rows: pa.RecordBatch
 
 
-Given: TypeAlias = "pa.RecordBatch | SideRows"
+OutputBatch: TypeAlias = "pa.RecordBatch | SideRows"
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class TaskOutput:
         number = self.number(side)
         return {name: carried_name(number, name) for name in schema.names}
 
-    def tagged(self, given: Given) -> pa.RecordBatch:
+    def tagged(self, batch: OutputBatch) -> pa.RecordBatch:
         """What the work gave, with the columns :attr:`schema`."""
         if not self.sides:
-            return given
-        rows = given.rows if isinstance(given, SideRows) else given
-        number = self.number(given.side if isinstance(given, SideRows) else None)
+            return batch
+        rows = batch.rows if isinstance(batch, SideRows) else batch
+        number = self.number(batch.side if isinstance(batch, SideRows) else None)
         arrays = [pa.nulls(rows.num_rows, column.type) for column in self.schema]
         arrays[0] = pa.repeat(pa.scalar(number, pa.int8()), rows.num_rows)
         schemas = (self.main, *self.sides.values())

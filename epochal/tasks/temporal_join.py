@@ -110,7 +110,7 @@ class _Epoch:
         stored = StoredRows(self._work.rows, self._subtask, self._work.output_rows)
         stored.prepare(new, fire)
         if self._work.outer:
-            yield from self._given(new.keyless, np.ones(new.keyless.num_rows, np.int64), None)
+            yield from self._output(new.keyless, np.ones(new.keyless.num_rows, np.int64), None)
         due = np.flatnonzero(~self._work.rows.stays(new.times, fire))
         for start in range(0, len(due), self._work.output_rows):
             rows = new.rows.take(pa.array(due[start : start + self._work.output_rows]))
@@ -134,7 +134,7 @@ class _Epoch:
         if not self._work.outer:
             kept = pa.array(found)
             rows, counts, chosen = rows.filter(kept), counts[found], chosen.filter(kept)
-        yield from self._given(rows, counts, chosen)
+        yield from self._output(rows, counts, chosen)
 
     def _versions(self, keys: _Keys, until: Integers) -> _Versions:
         """All versions of these keys up to a time of each, in state and new. New ones come after those in state."""
@@ -242,7 +242,7 @@ class _Epoch:
         if rows.num_rows:
             self._subtask.transaction.stage(table.id, delta_rows(table, groups, operation, rows.columns))
 
-    def _given(self, rows: pa.Table, counts: Integers, versions: pa.Table | None) -> Iterator[pa.RecordBatch]:
+    def _output(self, rows: pa.Table, counts: Integers, versions: pa.Table | None) -> Iterator[pa.RecordBatch]:
         work = self._work
         for row, _ in Runs(np.zeros(len(counts), np.int64), counts).pairs(work.output_rows):
             yield with_versions(self._subtask.output, work.rows, rows, work.versions, versions, row)

@@ -192,8 +192,8 @@ class LocalRunner(EpochRunner):
         outputs = {self.pipeline.source: [rows.slice(0, half), rows.slice(half)]}
         handles: dict[str, list[Handle]] = {}
         for operator in self.pipeline.operators:
-            given, handles[operator.name] = self._operator(plan, operator, rows)
-            outputs.update(given)
+            output, handles[operator.name] = self._operator(plan, operator, rows)
+            outputs.update(output)
         inputs = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in outputs[name]]
         answers = [
             SinkAnswer(partition, self._sink(plan, sink, part, partition))

@@ -115,7 +115,8 @@ class MemoryCatalog(Catalog):
             "version": terms.version,
             "changes": terms.changes,
             "opened_for": terms.opened_for,
-            **counts.totals,
+            "watermarks": terms.watermarks,
+            **counts.model_dump(),
         }
         self.state.epochs[epoch] = row.model_copy(update=update)
         self.lose("prepare", True)

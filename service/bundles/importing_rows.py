@@ -19,7 +19,7 @@ from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Version
-from epochal.service.catalog.records import key_of
+from epochal.service.catalog.records import columns_of, key_of
 from epochal.service.catalog.types import now
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader
@@ -202,7 +202,8 @@ class ImportedRows:
                 started_at=epoch.started_at,
                 prepared_at=epoch.prepared_at or epoch.started_at,
                 committed_at=epoch.committed_at or epoch.started_at,
-                **epoch.counts.totals,
+                watermarks={name: marks.model_dump(mode="json") for name, marks in epoch.watermarks.items()} or None,
+                **columns_of(epoch.counts),
             )
         )
         branch.committed_epochs += 1

@@ -16,7 +16,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced
 from epochal.service.catalog.models import Branch, Epoch, Execution
-from epochal.service.catalog.records import head_of, json_of, key_of, manifest_of
+from epochal.service.catalog.records import columns_of, head_of, json_of, key_of, manifest_of
 from epochal.service.catalog.types import now
 
 
@@ -126,7 +126,8 @@ class BranchWriter:
             "version": execution.version,
             "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
             "opened_for": list(terms.opened_for) or None,
-            **counts.totals,
+            "watermarks": {name: marks.model_dump(mode="json") for name, marks in terms.watermarks.items()} or None,
+            **columns_of(counts),
         }
         if changed(self._session, prepared.values(values)) == 0:
             row = self._expect(epoch, Event.PREPARE)

@@ -203,6 +203,7 @@ class Epoch(Base):
     """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``.
 
     ``version`` ran it, ``changes`` took effect with it, and ``opened_for`` says why: known once it is prepared.
+    ``late_rows``, ``rejected_rows`` and ``watermarks`` are of event time, by operator or declaration.
     ``collected_at``: since when its snapshot cannot be read any more.
     """
 
@@ -225,6 +226,9 @@ class Epoch(Base):
     version: Mapped[int | None]
     changes: Mapped[JsonList | None]
     opened_for: Mapped[JsonList | None]
+    late_rows: Mapped[Json | None]
+    rejected_rows: Mapped[Json | None]
+    watermarks: Mapped[Json | None]
     collected_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     prepared_at: Mapped[datetime | None]

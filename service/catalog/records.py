@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
-from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
+from epochal.contracts.catalog import Change, EpochCounts, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.models import Branch, Epoch, Json
 
@@ -36,6 +36,12 @@ def changes_of(row: Epoch) -> tuple[Change, ...]:
     return tuple(Change.model_validate(change) for change in row.changes or ())
 
 
+def columns_of(counts: EpochCounts) -> dict[str, Any]:
+    """The columns of an epoch that say what it read, wrote and left out."""
+    left_out = {"late_rows": counts.late_rows or None, "rejected_rows": counts.rejected_rows or None}
+    return {**counts.model_dump(), **left_out}
+
+
 def epoch_record(row: Epoch) -> EpochRecord:
     return EpochRecord(
         branch=row.branch,
@@ -52,6 +58,9 @@ def epoch_record(row: Epoch) -> EpochRecord:
         version=row.version,
         changes=changes_of(row),
         opened_for=tuple(row.opened_for or ()),
+        late_rows=row.late_rows or {},
+        rejected_rows=row.rejected_rows or {},
+        watermarks=row.watermarks or {},
         collected_at=row.collected_at,
         started_at=row.started_at,
         prepared_at=row.prepared_at,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -81,6 +82,16 @@ def lineage(
         session.output.result(tree, LineageView(tree, fold=not every))
 
 
+def _left_out(rows: Mapping[str, int]) -> str:
+    return words.count(sum(rows.values())) if rows else ""
+
+
+def _least_watermark(record: Epoch) -> str:
+    """Of the places that are furthest behind; by place they stand in the JSON, and in ``show``."""
+    fires = [marks.fire for marks in record.watermarks.values() if marks.fire is not None]
+    return min(fires).strftime("%Y-%m-%d %H:%M:%S") if fires else ""
+
+
 def epoch_table(records: list[Epoch]) -> RenderableType:
     if not records:
         return Text("No epochs yet.", style="dim")
@@ -94,6 +105,9 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
         Column("took", numeric=True),
         Column("attempt", numeric=True, optional=True),
         Column("opened for", optional=True),
+        Column("late", numeric=True, optional=True),
+        Column("rejected", numeric=True, optional=True),
+        Column("watermark", optional=True),
         Column("ended", numeric=True),
         Column("why", flexible=True),
     )
@@ -109,6 +123,9 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
             "" if took is None else f"{took:.2f} s",
             str(record.attempt),
             ", ".join(_TRIGGERS[trigger] for trigger in record.opened_for),
+            _left_out(record.late_rows),
+            _left_out(record.rejected_rows),
+            _least_watermark(record),
             Text(words.age(record.committed_at or record.prepared_at or record.started_at), style="dim"),
             Text("" if record.failure is None else record.failure.message.partition("\n")[0], style="red"),
         )
