@@ -1,6 +1,7 @@
 """Some key groups of a base, with ranged reads: their bytes and the index, nothing else. All is checked.
 
-:mod:`base_encoding` says where they lie. A base without an index, of format 1 or small, is read whole.
+:mod:`base_encoding` says where they lie. A base without an index, of format 1 or small, is read whole. The first bases
+by key group have the sha256 of each key group instead of the CRC-32.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from epochal.state.table import StateTable
 
 @dataclass(frozen=True)
 class _KeyGroup:
-    """Where a key group lies in a file, and which row groups are its."""
+    """Where a key group lies in a file, which row groups are its, and one checksum: the other is ``None``."""
 
     group: int
     offset: int
     bytes: int
-    crc32: int
     row_groups: range
+    crc32: int | None
+    sha256: str | None
 
     @property
     def end(self) -> int:
@@ -43,7 +45,10 @@ class _KeyGroup:
 
     def is_damaged(self, file: memoryview) -> bool:
         """Whether ``file``, the whole of it, does not have the key group's bytes in their place."""
-        return zlib.crc32(file[self.offset : self.end]) != self.crc32
+        content = file[self.offset : self.end]
+        if self.sha256 is not None:
+            return hashlib.sha256(content).hexdigest() != self.sha256
+        return zlib.crc32(content) != self.crc32
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,14 @@ def _decoded(data: bytes) -> _Index:
     return _Index(
         metadata,
         tuple(
-            _KeyGroup(each["group"], offset, each["bytes"], each["crc32"], range(first, first + each["row_groups"]))
+            _KeyGroup(
+                each["group"],
+                offset,
+                each["bytes"],
+                range(first, first + each["row_groups"]),
+                each.get("crc32"),
+                each.get("sha256"),
+            )
             for each, offset, first in zip(about, offsets, firsts, strict=False)
         ),
     )
