@@ -162,11 +162,12 @@ class Parameters(BaseModel, extra="forbid"):
     late_share: float = Field(default=0.0, description="share of events that come late")
     late_by: str | None = Field(default=None, description="how late: '10 seconds'")
     skew: str | None = Field(default=None, description="how far the last partition is behind the first: '2 seconds'")
+    delay: str = Field(default="1 second", description="how far watermarks are behind; what is later than that is late")
     output: str | None = Field(default=None, description="folder for what comes out; printed if there is none")
 
     def source(self) -> SourceDefinition:
         """The events."""
-        return source(**self.model_dump(exclude={"output"}))
+        return source(**self.model_dump(exclude={"delay", "output"}))
 
     def sink(self, mode: Mode = "append") -> SinkDefinition:
         """Where a query's rows go; ``mode="updates"`` is for those that replace earlier ones."""
