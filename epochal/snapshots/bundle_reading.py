@@ -158,6 +158,9 @@ class BundleReader:
         for branch in header.branches:
             if not _BRANCH.fullmatch(branch.id):
                 raise BundleError(f"{branch.id!r} is not the id of a branch: the bundle was altered.")
+            header.name_of(branch.application)
+        for version in header.versions:
+            header.name_of(version.application)
         return header
 
     def _member(self, name: str, size: int) -> Member:

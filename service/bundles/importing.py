@@ -5,11 +5,12 @@ step   what
 =====  ===========================================================================================
 I1     a process of its own reads the bundle, each member checked; what the store has is left alone
 I2     the bundle was whole, and the snapshot has all that it needs
-I3     one transaction: branches and epochs as they were, the new application, its branch
+I3     one transaction: the code, branches and epochs as they were, the new application, its branch
 I4     the upload is removed
 =====  ===========================================================================================
 
-Killed anywhere, it is begun again with the control plane; what a refused bundle has brought is removed.
+Killed anywhere, it is begun again with the control plane; what a refused bundle has brought is removed. Until I3 the
+catalog has nothing of it but the operation, which belongs to the new application from then on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from sqlalchemy.orm import Session
 from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown
 from epochal.faults import declare
 from epochal.service.bundles import folders
+from epochal.service.bundles.importing_code import Code
 from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.bundles.uploads import Uploads
@@ -48,11 +51,12 @@ REGISTERED = declare("import.registered", "the new application is there, the upl
 
 @dataclass
 class Contents:
-    """What came out of a bundle. ``manifests`` newest first."""
+    """What came out of a bundle. ``manifests`` newest first; ``artifacts`` by checksum."""
 
     header: BundleHeader
     epochs: Sequence[BundleEpoch]
     manifests: list[Member] = field(default_factory=list)
+    artifacts: dict[str, Path] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     """Paths in the store that were not there before."""
 
@@ -87,13 +91,13 @@ class Importing:
             bundle = self._uploads.content(order["upload"])
             with unpacked(bundle, folders.unpacked(bundle), limits) as read:
                 contents = self._bring_in(read, written, progress)
-            self._check_complete(contents)
-            STORED.hit()
-            with self._database.writing() as session:
-                row = session.get_one(Operation, operation)
-                result = self._register(session, row, order, contents)
-                WRITTEN.hit()
-                finish(session, row, result)
+                self._check_complete(contents)
+                STORED.hit()
+                with self._database.writing() as session:
+                    row = session.get_one(Operation, operation)
+                    result = self._register(session, row, order, contents)
+                    WRITTEN.hit()
+                    finish(session, row, result)
         except (CatalogUnavailable, OutcomeUnknown):
             raise  # It has landed, or is tried again and finds what it has brought.
         except Exception:
@@ -113,6 +117,8 @@ class Importing:
                 self._store_member(path, member, written)
             if member.manifest is not None:
                 contents.manifests.append(member)
+            if member.kind == "artifacts":
+                contents.artifacts[member.sha256] = member.file
             READ.hit()
             progress(f"{done} of {bundle.header.bytes} bytes")
         return contents
@@ -156,12 +162,17 @@ class Importing:
     ) -> dict[str, Any]:
         """I3."""
         rows = ImportedRows(session, contents.header, operation.created_by)
-        rows.check_since()
+        rows.check()
+        code = Code(self._settings, contents.header, contents.artifacts)
+        code.register(session, operation.created_by)
+        rows.add_owners()
         references = [member.manifest for member in contents.manifests if member.manifest is not None]
         whole = {reference.key for reference in references[: contents.whole]}
         rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
         session.flush()
         application = rows.add_application(order)
+        operation.application = application.id
+        code.keep(session)
         return {
             "application": application.name,
             "branch": application.branch,

@@ -35,7 +35,12 @@ class ImportedRows:
         self._by = by
         self._executions: dict[tuple[str, int], Execution] = {}
 
-    def check_since(self) -> None:
+    def check(self) -> None:
+        """Raises ``Conflict`` when what is here already does not fit the bundle."""
+        self._check_since()
+        self._check_branches()
+
+    def _check_since(self) -> None:
         """Raises ``Conflict`` unless the snapshot is here on which an incremental bundle stands."""
         since = self._header.since
         if since is None:
@@ -47,7 +52,7 @@ class ImportedRows:
                 "one that ends there first, or export it whole."
             )
 
-    def check_branches(self) -> None:
+    def _check_branches(self) -> None:
         """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
         for branch in self._header.branches:
             row = self._session.get(Branch, branch.id)
@@ -57,9 +62,9 @@ class ImportedRows:
                     "control plane."
                 )
 
-    def add_owner(self) -> Application:
-        """The application that the snapshot's branch belongs to; it and others of the bundle's are made, without
-        epochs, unless their branches are here: imported before, or this control plane's own."""
+    def add_owners(self) -> None:
+        """The applications that the bundle's branches belong to, without epochs, unless their branches are here:
+        imported before, or this control plane's own."""
         for application in dict.fromkeys(branch.application for branch in self._header.branches):
             branches = [branch for branch in self._header.branches if branch.application == application]
             new = [branch for branch in branches if self._session.get(Branch, branch.id) is None]
@@ -74,8 +79,6 @@ class ImportedRows:
             self._session.flush()
             if not known or _is_imported(known[0]):
                 self._add_versions(owner, application)
-        head = self._session.get_one(Branch, self._header.snapshot.branch)
-        return self._session.get_one(Application, head.application)
 
     def add_epochs(
         self,

@@ -19,8 +19,7 @@ from epochal.service.applications.configuration import (
 )
 from epochal.service.applications.places import check_places
 from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.artifacts.files import artifact_path, check_artifact, keep, kept_for_a_while
-from epochal.service.artifacts.repository import ArtifactRepository
+from epochal.service.artifacts.files import check_artifact, kept_for_a_while
 from epochal.service.bundles.importing_rows import ImportedRows
 from epochal.service.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.bundles.schemas import CreateImport, ImportAnswer, ImportApplication, ImportPlan
@@ -28,7 +27,6 @@ from epochal.service.bundles.unpacking import unpacked
 from epochal.service.bundles.uploads import Uploads
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.identifiers import new_id
-from epochal.service.catalog.models import Application
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer
 from epochal.service.operations.worker import OperationWorker
@@ -114,19 +112,16 @@ class ImportService:
             },
         }
 
-        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
+        def wish(session: Session) -> tuple[None, dict[str, Any]]:
             ApplicationRepository(session).check_free(plan.application)
             if not request.shadow:
                 check_places(session, {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep})
             check_not_collecting(session)
             self._check_unused(OperationRepository(session), id)
-            rows = ImportedRows(session, header, by)
-            rows.check_since()
-            rows.check_branches()
-            register_artifacts(session, self._settings, beginning, by)
-            return rows.add_owner(), order
+            ImportedRows(session, header, by).check()
+            return None, order
 
-        return self._worker.begin("import", by, wish).model_copy(update={"application": plan.application})
+        return self._worker.begin("import", by, wish)
 
     @contextmanager
     def _beginning(self, id: str) -> Iterator[Beginning]:
@@ -175,24 +170,6 @@ class ImportService:
         for operation in operations.running("import"):
             if operation.arguments.get("upload") == id:
                 raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
-
-
-def register_artifacts(session: Session, settings: Settings, beginning: Beginning, by: str) -> None:
-    """The code that came with a bundle, as if it had been uploaded. Raises ``ArtifactError``."""
-    repository = ArtifactRepository(session)
-    for version in beginning.header.versions:
-        if version.artifact not in beginning.artifacts:
-            raise BundleError(f"The bundle does not hold the code {version.artifact}: it was altered.")
-        content = beginning.artifacts[version.artifact].read_bytes()
-        check_artifact(version.filename, content, settings.limits.artifact_unpacked_bytes)
-        row = repository.find(version.artifact)
-        filename = version.filename if row is None else row.filename
-        path = artifact_path(settings.artifacts_directory, version.artifact, filename)
-        if not path.exists():
-            keep(path, content)
-        if row is None:
-            repository.add(version.artifact, filename, len(content), by)
-            session.flush()
 
 
 def limits_of(settings: Settings) -> BundleLimits:

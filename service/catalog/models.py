@@ -313,7 +313,7 @@ class SnapshotMessage(Base):
 class Operation(Base):
     """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it.
 
-    ``application`` is null for what concerns the whole store.
+    ``application`` is null for what concerns the whole store, and for an import that has not succeeded.
     """
 
     __tablename__ = "operations"

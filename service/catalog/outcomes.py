@@ -269,11 +269,15 @@ def succeed(application: Application, operation: Operation, result: dict[str, ob
 
 
 def fail(session: Session, application: Application, operation: Operation, problem: Problem) -> ControlEvent:
-    operation.state = "failed"
     if operation.kind in RECONFIGURATIONS:
         version = session.get_one(Version, (application.id, operation.arguments["version"]))
         version.failure = {"type": problem.type, "message": problem.detail}
+    return failed(application.name, operation, problem)
+
+
+def failed(application: str, operation: Operation, problem: Problem) -> ControlEvent:
+    operation.state = "failed"
     operation.error = problem.model_dump(mode="json", exclude_none=True)
     operation.progress = None
     operation.finished_at = now()
-    return operation_changed(application.name, operation)
+    return operation_changed(application, operation)

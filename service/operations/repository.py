@@ -29,7 +29,10 @@ class OperationRepository:
         return row, self.application_name(row)
 
     def application_name(self, row: Operation) -> str | None:
-        return None if row.application is None else self._session.get_one(Application, row.application).name
+        """Of an import, whose application is there when it has succeeded, the name that it will have."""
+        if row.application is not None:
+            return self._session.get_one(Application, row.application).name
+        return row.arguments["name"] if row.kind == "import" else None
 
     def page(self, page: PageRequest, application: Application | None) -> Part:
         """Newest first."""

@@ -31,7 +31,7 @@ class OperationAnswer(Answer):
     id: str
     kind: OperationKind
     application: str | None
-    """Null for what concerns the whole store."""
+    """Null for what concerns the whole store. Of an import, the one that it makes."""
     state: OperationState
     progress: str | None
     result: dict[str, Any] | None

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,7 @@ from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError,
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
-from epochal.service.catalog.outcomes import fail, succeed
+from epochal.service.catalog.outcomes import failed, succeed
 from epochal.service.operations.repository import OperationRepository
 from epochal.service.operations.schemas import OperationAnswer, OperationKind
 from epochal.service.operations.service import operation_answer
@@ -32,8 +32,9 @@ _PROGRESS_SECONDS = 1.0
 Progress = Callable[[str], None]
 Work = Callable[[str, Progress], dict[str, Any] | None]
 """Of the operation with this id: its result; ``None``, where it has ended the operation in a transaction of its own."""
-Wish = Callable[[Session], tuple[Application, dict[str, Any]]]
-"""Within the transaction that asks for an operation: the application it is for, and its arguments."""
+Wish = Callable[[Session], tuple[Application | None, dict[str, Any]]]
+"""Within the transaction that asks for an operation: the application it is for, and its arguments. ``None``: the
+application is made by the operation; its name is the argument ``name``."""
 
 
 class OperationWorker:
@@ -71,7 +72,8 @@ class OperationWorker:
         with self._database.writing() as session:
             application, arguments = wish(session)
             row = OperationRepository(session).add(kind, application, None, arguments, by, "waiting")
-            answer, event = operation_answer(row, application.name), operation_changed(application.name, row)
+            name = _application_name(session, row)
+            answer, event = operation_answer(row, name), operation_changed(name, row)
         self._events.publish(event)
         self._bell.set()
         return answer
@@ -127,7 +129,7 @@ class OperationWorker:
             return
         with self._database.writing() as session:
             row = session.get_one(Operation, id)
-            event = fail(session, session.get_one(Application, row.application), row, problem_of(error))
+            event = failed(_application_name(session, row), row, problem_of(error))
         self._events.publish(event)
 
     def _progress(self, id: str) -> Progress:
@@ -143,3 +145,8 @@ class OperationWorker:
                 session.get_one(Operation, id).progress = text
 
         return tell
+
+
+def _application_name(session: Session, row: Operation) -> str:
+    """No operation of a worker concerns the whole store."""
+    return cast(str, OperationRepository(session).application_name(row))

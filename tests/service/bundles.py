@@ -9,7 +9,9 @@ import time
 from typing import Any
 
 import pyarrow as pa
+from sqlalchemy import func, select
 
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Version
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane
 from tests.service.lookups import DELAYS, StateDriver, route
@@ -68,7 +70,7 @@ def imported(plane: Plane, bundle: bytes, **request: Any) -> dict[str, Any]:
 
 def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]:
     """Status, type and text; nothing may be left behind."""
-    before = files(plane)
+    before = files(plane), catalog(plane)
     id = uploaded(plane, bundle)
     body = {"parameters": {"out": "/new"}, **request}
     answer = plane.client.post(f"/v1/imports/{id}/application", json=body)
@@ -79,13 +81,20 @@ def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]
         assert done["state"] == "failed", done
         problem = done["error"]
         status = problem["status"]
-    assert files(plane) == before
+    assert (files(plane), catalog(plane)) == before
     assert plane.get("/v1/applications")["items"] == []
     return status, problem["type"].rpartition(":")[2], problem["detail"]
 
 
 def files(plane: Plane) -> list[str]:
     return SnapshotStore(plane.settings.store_url).list("")
+
+
+def catalog(plane: Plane) -> list[int]:
+    """How many rows it has of all that an import brings."""
+    with plane.control.database.reading() as session:
+        tables = (Application, Version, Branch, Execution, Epoch, Artifact)
+        return [session.scalars(select(func.count()).select_from(table)).one() for table in tables]
 
 
 def value(plane: Plane, application: str, origin: str, destination: str, **query: Any) -> Any:

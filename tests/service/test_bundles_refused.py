@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from epochal.service.bundles import unpacking
 from epochal.service.settings import Settings
 from epochal.snapshots.bundle_format import BundleError
 from epochal.snapshots.bundle_reading import BundleReader
-from tests.service.bundles import exported, imported, members, packed, refused, with_state
+from tests.service.bundles import exported, imported, members, packed, refused, uploaded, with_state
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
@@ -88,14 +89,38 @@ def read(bundle: Path) -> None:
         list(reader.members())
 
 
-def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, other: Plane) -> None:
-    """Its checksums fit."""
+def signed(whole: Members, **changes: Any) -> Members:
+    """With another header, which the checksums fit."""
     (header, data), *others, (end, last) = whole
-    nameless = json.dumps({**json.loads(data), "applications": {}}).encode()
-    signed = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(nameless).hexdigest()}).encode()
-    status, slug, detail = refused(other, packed([(header, nameless), *others, (end, signed)]))
+    changed = json.dumps({**json.loads(data), **changes}).encode()
+    fitting = json.dumps({**json.loads(last), "header_sha256": hashlib.sha256(changed).hexdigest()}).encode()
+    return [(header, changed), *others, (end, fitting)]
+
+
+def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, refusing: Plane) -> None:
+    status, slug, detail = refused(refusing, packed(signed(whole, applications={})))
     assert (status, slug) == (422, "invalid-bundle")
     assert "does not say what application" in detail
+
+
+def test_what_was_refused_stands_in_the_way_of_nothing(bundle: bytes, whole: Members, other: Plane) -> None:
+    """Neither of the whole bundle, whose branch is another one than the refused bundle's of the same name, nor does it
+    let one pass that names no application."""
+    header = json.loads(whole[0][1])
+    branches = [{**branch, "created_by": "mallory"} for branch in header["branches"]]
+    *altered, (about, data), end = signed(whole, branches=branches)
+    assert about.name.startswith("files/")
+    assert refused(other, packed([*altered, (about, data[:-1] + bytes([data[-1] ^ 1])), end]))[0] == 422
+    failed = other.get("/v1/operations")["items"][0]
+    assert (failed["kind"], failed["state"], failed["application"]) == ("import", "failed", "flights")
+
+    status, _, detail = refused(other, packed(signed(whole, applications={})))
+    assert status == 422 and "does not say what application" in detail
+    assert imported(other, bundle)["state"] == "succeeded"
+    assert other.get("/v1/operations", application="flights")["items"][0]["state"] == "succeeded"
+    path = f"/v1/imports/{uploaded(other, packed(signed(whole, applications={})))}/application"
+    answer = other.client.post(path, json={"name": "copy", "parameters": {"out": "/copy"}})
+    assert (answer.status_code, "does not say what application" in answer.json()["detail"]) == (422, True)
 
 
 def test_foreign_and_newer_files_are_refused(whole: Members, refusing: Plane) -> None:
