@@ -23,7 +23,7 @@ from epochal.client.application import ApplicationHandle
 from epochal.connectors import nexmark
 from epochal.testing.servers.control_plane import control_plane, process_id
 from examples.nexmark.oracles import answer
-from tests.end_to_end.test_nexmark import FOLDER, PIPELINES, newest, sorted_rows
+from tests.end_to_end.test_nexmark import FOLDER, newest, sorted_rows
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -58,7 +58,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("query", sorted(set(TEN) & set(PIPELINES)))
+@pytest.mark.parametrize("query", TEN)
 def test_a_query_that_is_killed_rescaled_and_forked_equals_its_oracle(
     spark: SparkSession, client: Client, query: str, tmp_path: Path
 ) -> None:
