@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from epochal.declarations.unkeyed import UnkeyedProcess
     from epochal.declarations.windows import cumulative, session, sliding, tumbling
     from epochal.pipeline.pipeline import Pipeline
-    from epochal.pipeline.stream import KeyedStream, StaticTable, Stream
+    from epochal.pipeline.relation import StaticTable
+    from epochal.pipeline.stream import KeyedStream, Stream
     from epochal.secrets import Secret, secret
     from epochal.snapshots.frame import read_state
 
@@ -33,7 +34,7 @@ _HOME = {
     "MergeableAggregate": "epochal.aggregates.mergeable",
     "Partial": "epochal.aggregates.mergeable",
     "Pipeline": "epochal.pipeline.pipeline",
-    "StaticTable": "epochal.pipeline.stream",
+    "StaticTable": "epochal.pipeline.relation",
     "Stream": "epochal.pipeline.stream",
     "To": "epochal.declarations.sides",
     "UnkeyedProcess": "epochal.declarations.unkeyed",

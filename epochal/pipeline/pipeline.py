@@ -11,8 +11,9 @@ from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
 from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
+from epochal.pipeline.relation import StaticTable
 from epochal.pipeline.runner import Runner, RunOptions, RunOutcome
-from epochal.pipeline.stream import StaticTable, Stream
+from epochal.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
