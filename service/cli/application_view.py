@@ -9,7 +9,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.models import Application, Execution, KeyColumn, OpenTransaction, Restarts, Savepoint, StateTable
+from epochal.client.models import (
+    Application,
+    Epoch,
+    Execution,
+    KeyColumn,
+    OpenTransaction,
+    Restarts,
+    Savepoint,
+    StateTable,
+)
+from epochal.contracts.catalog import ShownWatermarks
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.cli import words
 from epochal.service.cli.listing import Column, Listing
@@ -22,6 +32,10 @@ _LOOK = {
     "stopped": ("○", "dim"),
     "failed": ("✗", "bold red"),
 }
+
+
+EVENT_TIME = {"watermarks", "late_rows", "rejected_rows"}
+"""What an epoch says of it."""
 
 
 class ListedApplication(Application):
@@ -59,10 +73,13 @@ def application_page(
     execution: Execution | None,
     tables: Sequence[StateTable],
     savepoints: Sequence[Savepoint],
+    head: Epoch | None = None,
     now: datetime | None = None,
 ) -> RenderableType:
-    """Everything about one application, on one page."""
+    """Everything about one application, on one page. ``head``: its latest committed epoch."""
     parts: list[RenderableType] = [_facts(application, execution, now)]
+    if head is not None and (head.watermarks or head.late_rows or head.rejected_rows):
+        parts += [Text(), _event_time(head)]
     if tables:
         parts += [Text(), _state(tables)]
     if savepoints:
@@ -196,6 +213,33 @@ def _configuration(application: Application) -> str:
     defaults = ApplicationConfiguration().model_dump(mode="json")
     different = {name: value for name, value in application.configuration.items() if value != defaults.get(name)}
     return words.values(different) or "defaults"
+
+
+def _event_time(head: Epoch) -> Listing:
+    """By declaration of event time and by operator, as of the epoch."""
+    view = Listing(
+        Column("event time"),
+        Column("watermark"),
+        Column("late before"),
+        Column("late rows", numeric=True, optional=True),
+        Column("rejected rows", numeric=True, optional=True),
+    )
+    unknown = ShownWatermarks()
+    for place in sorted({*head.watermarks, *head.late_rows, *head.rejected_rows}):
+        marks = head.watermarks.get(place, unknown)
+        late, rejected = head.late_rows.get(place), head.rejected_rows.get(place)
+        view.add(
+            Text(place, style="bold"),
+            "all rows have come" if marks.ended else f"{_moment(marks.fire)}{' (idle)' if marks.idle else ''}",
+            _moment(marks.late),
+            "" if late is None else words.count(late),
+            "" if rejected is None else words.count(rejected),
+        )
+    return view
+
+
+def _moment(time: datetime | None) -> str:
+    return "–" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _state(tables: Sequence[StateTable]) -> Listing:

@@ -9,7 +9,13 @@ from rich.text import Text
 
 from epochal.client import Application, Client, Execution
 from epochal.errors import NotFound
-from epochal.service.cli.application_view import ListedApplication, application_page, application_table, ended
+from epochal.service.cli.application_view import (
+    EVENT_TIME,
+    ListedApplication,
+    application_page,
+    application_table,
+    ended,
+)
 from epochal.service.cli.options import AvailableNow, Json, Name, Url, Wait
 from epochal.service.cli.session import connected
 
@@ -28,19 +34,21 @@ def ps(url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """Show one application: where it is, what it runs with, its state tables, savepoints, and why it failed."""
+    """Show one application: where it is, what it runs with, its watermarks, state, savepoints, and why it failed."""
     with connected(url, as_json) as session:
         handle = session.client.application(name)
         application = handle.get()
         execution = _execution(session.client, application)
         tables, savepoints = handle.state_tables(), handle.savepoints.list()
+        head = None if application.head is None else handle.epochs.get(application.head.epoch)
         document = {
             **application.model_dump(mode="json"),
             "current_execution": None if execution is None else execution.model_dump(mode="json"),
             "state_tables": [table.model_dump(mode="json") for table in tables],
             "savepoints": [savepoint.model_dump(mode="json") for savepoint in savepoints],
+            "event_time": None if head is None else head.model_dump(mode="json", include=EVENT_TIME),
         }
-        session.output.result(document, application_page(application, execution, tables, savepoints))
+        session.output.result(document, application_page(application, execution, tables, savepoints, head))
 
 
 @app.command()

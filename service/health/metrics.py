@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -40,7 +41,7 @@ class Metrics:
 
 
 class _Counts(Collector):
-    """Applications and epochs by state; counted at most every few seconds, however many ask."""
+    """Applications and epochs by state, watermarks; counted at most every few seconds, however many ask."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -63,15 +64,27 @@ class _Counts(Collector):
                 counts = CountRepository(session)
                 applications = _family("epochal_applications", "Applications by state", counts.applications())
                 epochs = _family("epochal_epochs", "Epochs by state", counts.epochs())
+                watermarks = _watermarks(counts.watermarks())
         except EpochalError:
             up.add_metric([], 0)
             return [up]
         up.add_metric([], 1)
-        return [up, applications, epochs]
+        return [up, applications, epochs, watermarks]
 
 
 def _family(name: str, text: str, counts: Mapping[str, int]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=["state"])
     for state, count in counts.items():
         family.add_metric([state], count)
+    return family
+
+
+def _watermarks(known: Iterable[tuple[str, str, datetime]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "epochal_watermark_timestamp_seconds",
+        "Watermark of an application's latest epoch, by declaration of event time or operator (place)",
+        labels=["application", "place"],
+    )
+    for application, place, watermark in known:
+        family.add_metric([application, place], watermark.timestamp())
     return family

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import ShownWatermarks
 from epochal.engine.epoch import State
 from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.catalog.models import Branch, Epoch
+from epochal.service.catalog.models import Application, Branch, Epoch
 
 _APPLICATION_STATES = ("created", "starting", "running", "stopping", "stopped", "failed")
 
@@ -31,6 +33,20 @@ class CountRepository:
         }
         row = self._session.execute(select(*(func.coalesce(func.sum(counted[state]), 0) for state in State))).one()
         return {state.value: int(count) for state, count in zip(State, row, strict=True)}
+
+    def watermarks(self) -> Iterator[tuple[str, str, datetime]]:
+        """Application, place and ``fire`` of the heads; not of places that know none, or have ended."""
+        heads = (
+            select(Application.name, Epoch.watermarks)
+            .join(Branch, Branch.id == Application.branch)
+            .join(Epoch, (Epoch.branch == Branch.head_branch) & (Epoch.epoch == Branch.head_epoch))
+            .where(Application.deleted_at.is_(None))
+        )
+        for name, watermarks in self._session.execute(heads):
+            for place, said in (watermarks or {}).items():
+                marks = ShownWatermarks.model_validate(said)
+                if marks.fire is not None:
+                    yield name, place, marks.fire
 
 
 def _unfinished(state: State) -> ColumnElement[int]:

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from epochal import errors
+from epochal.contracts.catalog import EpochCounts, EpochTerms, ShownWatermarks
 from epochal.service.catalog.database import Database
 from epochal.service.problems import STATUSES, Problem, problem_of, status_of
 from epochal.service.settings import Limits, Settings
@@ -352,6 +354,25 @@ def test_health_readiness_and_metrics(plane: Plane) -> None:
     assert 'epochal_applications{state="running"} 1.0' in metrics
     assert 'epochal_epochs{state="committed"} 1.0' in metrics and 'epochal_epochs{state="aborted"} 0.0' in metrics
     assert 'epochal_request_seconds_count{method="POST",path="/v1/applications",status="201"} 1.0' in metrics
+
+
+def test_watermarks_are_metrics_of_the_head(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    for number, seconds in ((1, 100), (2, 200)):
+        parent = driver.head.key if driver.head else None
+        driver.catalog.open_epoch(number, parent)
+        driver.head, before = driver.manifest(number), driver.head
+        marks = {
+            "at": ShownWatermarks(fire=datetime.fromtimestamp(seconds, UTC)),
+            "joined": ShownWatermarks(),
+            "ended": ShownWatermarks(ended=True),
+        }
+        terms = EpochTerms(watermarks=marks)
+        driver.catalog.prepare_epoch(number, before.key if before else None, driver.head, EpochCounts(), terms)
+        driver.catalog.commit_epoch(number)
+    lines = [line for line in plane.client.get("/metrics").text.splitlines() if line.startswith("epochal_watermark")]
+    assert lines == ['epochal_watermark_timestamp_seconds{application="flights",place="at"} 200.0']
 
 
 def test_a_catalog_of_another_version_is_not_ready(plane: Plane) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from epochal import errors
 from epochal.client.models import Application, Epoch, Head, Parent, StateValue
 from epochal.client.past import DiffRow, Scan
-from epochal.contracts.catalog import Failure
+from epochal.contracts.catalog import Failure, ShownWatermarks
 from epochal.declarations.names import alternatives
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_page, application_table
@@ -168,13 +168,39 @@ def test_a_restart_loop_says_its_cause_in_the_list_and_on_the_page() -> None:
     assert line.rstrip().endswith(
         "failed 3 of at most 6 times, tried again in 4 s: source-error: The folder is not there."
     )
-    page = drawn(application_page(looping, None, [], [], NOW), 120)
+    page = drawn(application_page(looping, None, [], [], None, NOW), 120)
     assert "failed 3 of at most 6 times, tried again in 4 s, the last time 2 s ago" in page
     assert "source-error: The folder is not there.\nLook for it." in page and "line 3" in page
 
     goes_on = application("goes-on", detail="waiting for sink", restarts={**restarts, "next_attempt_at": None})
     [line] = [line for line in drawn(application_table([goes_on], NOW), 160).splitlines() if "goes-on" in line]
     assert line.rstrip().endswith("waiting for sink · failed 3 of at most 6 times (source-error)")
+
+
+def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
+    head = Epoch(
+        branch="flights-1",
+        epoch=7,
+        attempt=1,
+        state="committed",
+        started_at=NOW,
+        late_rows={"hourly": 4},
+        rejected_rows={"at": 12},
+        watermarks={
+            "at": ShownWatermarks(fire=datetime(2013, 1, 1, 8, tzinfo=UTC), idle=True),
+            "hourly": ShownWatermarks(
+                late=datetime(2013, 1, 1, 7, tzinfo=UTC), fire=datetime(2013, 1, 1, 7, 30, tzinfo=UTC)
+            ),
+            "old": ShownWatermarks(ended=True),
+        },
+    )
+    page = drawn(application_page(application("flights"), None, [], [], head, NOW), 120)
+    rows = {line.split()[0]: line.split()[1:] for line in page.splitlines() if line.strip()}
+    assert rows["at"] == ["2013-01-01", "08:00:00", "(idle)", "–", "12"]
+    assert rows["hourly"] == ["2013-01-01", "07:30:00", "2013-01-01", "07:00:00", "4"]
+    assert rows["old"] == ["all", "rows", "have", "come", "–"]
+    without = head.model_copy(update={"late_rows": {}, "rejected_rows": {}, "watermarks": {}})
+    assert "event time" not in drawn(application_page(application("flights"), None, [], [], without, NOW), 120)
 
 
 def test_no_application_says_how_to_make_one() -> None:
