@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
@@ -62,10 +62,12 @@ class Change(_Record):
 class ShownWatermarks(_Record):
     """Watermarks for people. ``None``: not known yet, or, where ``ended``, that nothing more will come."""
 
-    late: datetime | None = None
-    fire: datetime | None = None
-    idle: bool = False
-    ended: bool = False
+    late: datetime | None = Field(default=None, description="Rows from before were late.")
+    fire: datetime | None = Field(
+        default=None, description="The watermark: what was due by then (windows, timers) came out in the epoch."
+    )
+    idle: bool = Field(default=False, description="Nothing came for so long that it holds up nobody.")
+    ended: bool = Field(default=False, description="The sources are exhausted: all rows have come.")
 
     @classmethod
     def of(cls, watermarks: Watermarks) -> ShownWatermarks:
@@ -108,12 +110,15 @@ class EpochRecord(_Record):
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
     """Known once it is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a ``command``."""
-    late_rows: dict[str, int] = {}
-    """By operator its late rows, which it left out; they went to its late stream."""
-    rejected_rows: dict[str, int] = {}
-    """By declaration of event time the rows that had none, or one too far in the future."""
-    watermarks: dict[str, ShownWatermarks] = {}
-    """By declaration of event time and by operator, what the epoch ran with."""
+    late_rows: dict[str, int] = Field(
+        default={}, description="By operator its late rows, which it left out; they went to its late stream."
+    )
+    rejected_rows: dict[str, int] = Field(
+        default={}, description="By declaration of event time the rows that had none, or one too far in the future."
+    )
+    watermarks: dict[str, ShownWatermarks] = Field(
+        default={}, description="By declaration of event time and by operator, what the epoch ran with."
+    )
     collected_at: datetime | None = None
     """When garbage collection removed the snapshot's files."""
     started_at: datetime

@@ -388,6 +388,8 @@ def test_the_openapi_document(plane: Plane) -> None:
 
     assert document["openapi"].startswith("3.1")
     assert len(document["paths"]) > 25
+    record = document["components"]["schemas"]["EpochRecord"]["properties"]
+    assert all("description" in record[name] for name in ("late_rows", "rejected_rows", "watermarks"))
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             where = f"{method} {path}"
