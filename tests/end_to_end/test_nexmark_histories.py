@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {
 }
 DELAY = timedelta(seconds=100)
 """Of watermarks: no event is late."""
-CLOSES = {"q5": "endtime", "q7": "window(dateTime, '10 seconds').end", "q11": "endtime"}
+CLOSES = {"q5": "endtime", "q7": "timestamp_seconds(unix_seconds(dateTime) div 10 * 10 + 10)", "q11": "endtime"}
 """When a query gives a row of its answer: as soon as the watermark has reached this time."""
 CONFIGURATION = {
     "max_records_per_epoch": EVENTS // EPOCHS,
