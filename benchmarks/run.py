@@ -29,6 +29,7 @@ from benchmarks.result import Result
 MEASURES = (
     "aggregate",
     "process",
+    "event_time",
     "state_views",
     "snapshot",
     "small_epoch",
