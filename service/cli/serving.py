@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from epochal.service.app import create_app
+from epochal.service.http_protocol import HttpProtocol
 from epochal.service.security.isolation import close_process
 from epochal.service.settings import Settings
 
@@ -28,7 +29,9 @@ def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]
     close_process()
     app = create_app(settings)
     failures = _remember_failures(app)
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS)
+    config = uvicorn.Config(
+        app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+    )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -43,6 +43,8 @@ def test_retry_restart_rescale_and_cuts_give_the_same(
         assert not case.closing or any(output.num_rows for output in expected), "nothing was due"
         assert meaning(case, outputs) == meaning(case, expected)
         for table in whole.state_tables:
+            if table.id in case.by_cuts:
+                continue
             # Where a row without a key lies is no more than where it lies.
             columns = [column.name for column in (*(table.full_key if table.scope.has_key else ()), *table.value)]
             assert multiset(cut.state(table.id), columns) == multiset(whole.state(table.id), columns), table.id

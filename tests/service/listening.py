@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
+from epochal.service.http_protocol import HttpProtocol
 from epochal.service.settings import Settings
 
 _SECONDS = 60
@@ -22,7 +23,9 @@ _SECONDS = 60
 def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
     """``app`` on the port of ``settings`` until the block ends. An ``AssertionError`` when it does not start."""
     app.router.routes = _routes(app)
-    server = _Server(uvicorn.Config(app, host=settings.host, port=settings.port, log_level="warning"))
+    server = _Server(
+        uvicorn.Config(app, http=HttpProtocol, host=settings.host, port=settings.port, log_level="warning")
+    )
     _wait_for(server.begin())
     try:
         yield
