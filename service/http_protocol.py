@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from epochal.service.problems import MEDIA_TYPE, PREFIX
+from epochal.errors import InvalidInput
+from epochal.service.problems import MEDIA_TYPE, PREFIX, Problem, title_of
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -16,13 +16,10 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         status = HTTPStatus.BAD_REQUEST
         detail = f"{msg} Send HTTP/1.1; percent-encode what is not printable in paths, queries and headers."
-        problem = {
-            "type": f"{PREFIX}invalid-input",
-            "title": "Bad request",
-            "status": status.value,
-            "detail": detail,
-        }
-        body = json.dumps(problem).encode()
+        problem = Problem(
+            type=f"{PREFIX}{InvalidInput.slug}", title=title_of(InvalidInput), status=status.value, detail=detail
+        )
+        body = problem.model_dump_json(exclude_none=True).encode()
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

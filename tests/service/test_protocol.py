@@ -63,6 +63,15 @@ def test_unknown_paths_and_methods_are_problems(plane: Plane) -> None:
     assert answer.headers["allow"]
 
 
+def test_what_is_no_http_request_is_a_problem(plane: Plane) -> None:
+    with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=30) as connection:
+        connection.sendall("GET /v1/größe HTTP/1.1\r\n\x00\r\n\r\n".encode())
+        head, _, body = b"".join(iter(lambda: connection.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    assert Problem.model_validate_json(body).type == "urn:epochal:problem:invalid-input"
+
+
 @pytest.mark.parametrize(
     ("content", "fields"),
     [
