@@ -245,7 +245,8 @@ CASES = (
     Case("temporal_join", as_of_their_time),
     Case("latest_join", beside_the_newest),
     Case("drop_duplicates", lambda rows: rows.drop_duplicates("key")),
-    Case("drop_duplicates within", first_within),
+    # What has expired is gone once the watermark that was observed has become the operator's: an epoch later.
+    Case("drop_duplicates within", first_within, closing=1),
     Case("top", lambda rows: rows.key_by("key").top(3, by="amount"), upserts=("key", "rank")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
     Case("process with sides", divided),
