@@ -22,12 +22,11 @@ from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input, Subtasks, placed, with_control, with_marks
-from epochal.state.access import TableAccess
 from epochal.state.type_names import quoted
-from epochal.tasks.calls import KEY_GROUP, MARK
+from epochal.tasks.calls import MARK
 from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import author_error
-from epochal.tasks.values import column_of
+from epochal.tasks.slices import SliceKeys, gathered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -169,26 +168,22 @@ class AggregateWork:
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.plan.table
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         if not slice.num_rows:
             return
-        keys = slice.select(table.key_schema.names).cast(table.key_schema)
-        groups = column_of(slice, KEY_GROUP)
-        access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
-        found, old = access.get(keys, groups.to_numpy())
+        keys = SliceKeys.of(subtask, table, slice)
+        found, old = keys.stored()
         try:
             merged = self.plan.merge(found, old, slice.select(table.value_schema.names))
             if self.rows is None:
                 rows_out = pa.Table.from_arrays(
-                    [*keys.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
+                    [*keys.rows.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
                 )
             else:
-                rows_out = self.rows.of(keys, old, merged, found, np.ones_like(found))
+                rows_out = self.rows.of(keys.rows, old, merged, found, np.ones_like(found))
         except EpochalError:
             raise
         except Exception as error:
             raise author_error(f"Operator {subtask.operator!r}, merging", error) from error
-        puts = pa.repeat(pa.scalar("put"), slice.num_rows)
-        arrays = [groups, puts, *keys.columns, *merged.columns]
-        subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
+        subtask.transaction.stage(table.id, keys.changes("put", merged.columns))
         yield from rows_out.to_batches()

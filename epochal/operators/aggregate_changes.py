@@ -21,11 +21,9 @@ from epochal.declarations.spark_errors import at
 from epochal.errors import EpochAborted, PipelineError
 from epochal.operators.aggregate import AggregateOperator, AggregatePlan
 from epochal.operators.distribution import Distribution, Input
-from epochal.state.access import TableAccess
-from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.multisets import COUNT, PLACE, Multiset, multiset_table
 from epochal.tasks.operator import Subtask
-from epochal.tasks.values import column_of
+from epochal.tasks.slices import SliceKeys, gathered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,18 +113,15 @@ class AggregateChangesWork:
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.plan.table
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         if not slice.num_rows:
             return
-        keys = slice.select(table.key_schema.names).cast(table.key_schema)
-        groups = column_of(slice, KEY_GROUP)
-        access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
-        found, old = access.get(keys, groups.to_numpy())
+        keys = SliceKeys.of(subtask, table, slice)
+        found, old = keys.stored()
         new = slice.select(table.value_schema.names)
         for multiset in self.multisets:
-            first = multiset.advanced(
-                subtask, keys, groups.to_numpy(), new[multiset.column], old[multiset.column].combine_chunks()
-            )
+            before = old[multiset.column].combine_chunks()
+            first = multiset.advanced(subtask, keys.rows, keys.groups.to_numpy(), new[multiset.column], before)
             new = new.set_column(new.column_names.index(multiset.column), multiset.column, first)
         merged = self.plan.merge(found, old, new)
         counts = merged[ROWS].to_numpy()
@@ -140,6 +135,5 @@ class AggregateChangesWork:
         known = pa.array(found | now)
         op = pc.if_else(pa.array(now), "put", "delete")
         values = [pc.if_else(pa.array(now), column, pa.scalar(None, column.type)) for column in merged.columns]
-        changed = pa.Table.from_arrays([groups, op, *keys.columns, *values], schema=table.delta_schema)
-        subtask.transaction.stage(table.id, changed.filter(known))
-        yield from self.rows.of(keys, old, merged, found, now).filter(known).to_batches()
+        subtask.transaction.stage(table.id, keys.changes(op, values).filter(known))
+        yield from self.rows.of(keys.rows, old, merged, found, now).filter(known).to_batches()

@@ -84,8 +84,7 @@ def declared_columns(declared: str | StructType) -> pa.Schema:
         if name.casefold() in RESERVED:
             raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
         seen.add(name.casefold())
-    carried = carried_schema(schema)
-    return as_given(carried)
+    return nullable(carried_schema(schema))
 
 
 def output_names(declared: str | StructType) -> list[str]:
@@ -109,8 +108,8 @@ def author_object(operator: str, author: type[Author]) -> Author:
         raise author_error(f"Operator {operator!r}, making {author.__name__}", error) from error
 
 
-def as_given(columns: pa.Schema) -> pa.Schema:
-    """Columns as a task gives them: each may be null, as it is in rows that carry handles."""
+def nullable(columns: pa.Schema) -> pa.Schema:
+    """These columns, each of which may be null, as it is in a task's rows that carry handles."""
     return pa.schema([pa.field(field.name, nullable_within(field.type)) for field in columns])
 
 

@@ -12,12 +12,10 @@ from epochal.declarations.keys import key_columns
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.operators.distribution import Subtasks
-from epochal.state.access import TableAccess
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import quoted
-from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.operator import Subtask
-from epochal.tasks.values import column_of
+from epochal.tasks.slices import SliceKeys, gathered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,13 +65,9 @@ class DistinctWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
-        keys = slice.select(self.table.key_schema.names).cast(self.table.key_schema)
-        access = TableAccess(self.table, subtask.transaction.view(self.table.id), subtask.max_parallelism)
-        found, _ = access.get(keys, column_of(slice, KEY_GROUP).to_numpy())
-        first = pa.array(~found)
-        new, groups = keys.filter(first), column_of(slice, KEY_GROUP).filter(first)
-        puts, seen = pa.repeat(pa.scalar("put"), new.num_rows), pa.repeat(pa.scalar(True), new.num_rows)
-        changes = pa.Table.from_arrays([groups, puts, *new.columns, seen], schema=self.table.delta_schema)
-        subtask.transaction.stage(self.table.id, changes)
-        yield from new.cast(subtask.output).to_batches()
+        keys = SliceKeys.of(subtask, self.table, gathered(rows))
+        found, _ = keys.stored()
+        new = keys.filter(pa.array(~found))
+        seen = pa.repeat(pa.scalar(True), new.rows.num_rows)
+        subtask.transaction.stage(self.table.id, new.changes("put", [seen]))
+        yield from new.rows.cast(subtask.output).to_batches()

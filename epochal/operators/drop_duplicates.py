@@ -15,14 +15,14 @@ from epochal.declarations.intervals import written_interval
 from epochal.declarations.keys import key_columns
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
-from epochal.operators.declared import as_given, spelled
-from epochal.state.access import TableAccess
+from epochal.operators.declared import nullable, spelled
 from epochal.state.column_bytes import Mask
 from epochal.state.expiry import Expiry, microseconds
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.tasks.calls import KEY_GROUP, MARK, SUBTASK
 from epochal.tasks.first_rows import NEVER, Integers, in_order, kept, numbered_keys
 from epochal.tasks.operator import Subtask
+from epochal.tasks.slices import SliceKeys, gathered
 from epochal.tasks.values import column_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class DropDuplicatesOperator(Operator):
             expires=expires,
             queryable=self.queryable,
         )
-        output = as_given(carried_schema(frames[0].schema))
+        output = nullable(carried_schema(frames[0].schema))
         keys, time = spelled(frames[0], self.keys), spelled(frames[0], (self.event_time or "",))
         work = DropDuplicatesWork(table, keys, time[0] if time else None, self.within)
         return OperatorPlan(self.name, self.inputs, key, (table,), work, output)
@@ -102,15 +102,13 @@ class DropDuplicatesWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         if not slice.num_rows:
             return
         codes, of_key = numbered_keys(slice.select(self.keys))
         unique = slice if len(of_key) == len(codes) else slice.take(pa.array(of_key))
-        keys = unique.select(self.keys).rename_columns(self.table.key_schema.names).cast(self.table.key_schema)
-        groups = column_of(unique, KEY_GROUP)
-        access = TableAccess(self.table, subtask.transaction.view(self.table.id), subtask.max_parallelism)
-        found, values = access.get(keys, groups.to_numpy())
+        keys = SliceKeys.of(subtask, self.table, unique, self.keys)
+        found, values = keys.stored()
         if self.within is None:
             first, changed = self._new(slice, codes, ~found), ~found
             value = pa.repeat(pa.scalar(True), int(changed.sum()))
@@ -118,7 +116,8 @@ class DropDuplicatesWork:
             first, last = self._apart(slice, codes, self._until(found, values), self.within)
             changed = last != NEVER
             value = pa.array(last[changed], pa.int64()).cast(self.table.value_schema.field(0).type)
-        self._stage(subtask, groups, keys, changed, value)
+        if changed.any():
+            subtask.transaction.stage(self.table.id, keys.filter(pa.array(changed)).changes("put", [value]))
         yield from slice.take(pa.array(first)).select(subtask.output.names).cast(subtask.output).to_batches()
 
     def _new(self, slice: pa.Table, codes: Integers, new: Mask) -> Integers:
@@ -151,18 +150,3 @@ class DropDuplicatesWork:
         """Of each key the time until which its rows are duplicates."""
         first_at = microseconds(column_of(values, FIRST_AT.name)).fill_null(0).to_numpy(zero_copy_only=False)
         return np.where(found, first_at + (self.within or 0), NEVER)
-
-    def _stage(
-        self,
-        subtask: Subtask,
-        groups: pa.Array,
-        keys: pa.Table,
-        changed: Mask,
-        value: Any,
-    ) -> None:
-        if not changed.any():
-            return
-        mask = pa.array(changed)
-        puts = pa.repeat(pa.scalar("put"), int(changed.sum()))
-        columns = [groups.filter(mask), puts, *keys.filter(mask).columns, value]
-        subtask.transaction.stage(self.table.id, pa.Table.from_arrays(columns, schema=self.table.delta_schema))

@@ -17,12 +17,11 @@ from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.operators.declared import spelled
-from epochal.state.access import TableAccess
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
-from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.first_rows import Integers, in_order, numbered_keys
 from epochal.tasks.operator import Subtask
+from epochal.tasks.slices import SliceKeys, delta_rows, gathered
 from epochal.tasks.values import column_of
 
 if TYPE_CHECKING:
@@ -103,15 +102,13 @@ class TopWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         if not slice.num_rows:
             return
         codes, of_key = numbered_keys(slice.select(self.keys))
         unique, values = slice.take(pa.array(of_key)), self.table.value_schema
-        keys = unique.select(self.keys).rename_columns(self.table.owner_schema.names).cast(self.table.owner_schema)
-        groups = column_of(unique, KEY_GROUP)
-        access = TableAccess(self.table, subtask.transaction.view(self.table.id), subtask.max_parallelism)
-        before = access.entries(keys, groups.to_numpy())
+        keys = SliceKeys.of(subtask, self.table, unique, self.keys)
+        before = keys.entries()
         both = pa.concat_tables([before.rows.select(values.names), slice.select(values.names).cast(values)])
         had = np.concatenate([column_of(before.rows, RANK.name).to_numpy(), np.zeros(len(codes), np.int32)])
         of_key = np.concatenate([before.owner, codes])
@@ -124,10 +121,8 @@ class TopWork:
             return
         of_key = pa.array(of_key[changed])
         rank = pa.array(ranks[changed], pa.int32())
-        columns = [*keys.take(of_key).columns, rank, *both.take(pa.array(ordered[changed])).columns]
-        puts = pa.repeat(pa.scalar("put"), len(changed))
-        changes = pa.Table.from_arrays([groups.take(of_key), puts, *columns], schema=self.table.delta_schema)
-        subtask.transaction.stage(self.table.id, changes)
+        columns = [*keys.rows.take(of_key).columns, rank, *both.take(pa.array(ordered[changed])).columns]
+        subtask.transaction.stage(self.table.id, delta_rows(self.table, keys.groups.take(of_key), "put", columns))
         yield from pa.Table.from_arrays(columns, schema=subtask.output).to_batches()
 
 

@@ -48,7 +48,15 @@ class TableAccess:
 
         The values of a key that is not there are all null.
         """
-        return self._view.lookup(self._groups(keys, groups), self._keys.encode_array(keys))
+        return self.get_encoded(self.encoded(keys), self._groups(keys, groups))
+
+    def encoded(self, keys: Columns) -> pa.BinaryArray:
+        """The bytes by which the view knows these full keys."""
+        return self._keys.encode_array(keys)
+
+    def get_encoded(self, keys: pa.BinaryArray, groups: Groups) -> tuple[Mask, pa.Table]:
+        """As :meth:`get`, of :meth:`encoded` keys."""
+        return self._view.lookup(groups, keys)
 
     def entries(self, keys: Columns, groups: Groups | None = None) -> Entries:
         """All entries of list or map state for each of these operator keys (key columns, without sub-key).

@@ -22,6 +22,7 @@ from epochal.state.column_bytes import column
 from epochal.tasks.interval_matching import Integers, Runs
 from epochal.tasks.join_rows import NewRows, Side, StateBatch, StoredRows
 from epochal.tasks.operator import Subtask
+from epochal.tasks.slices import gathered
 
 OUTPUT_ROWS: Final = 1 << 16
 
@@ -63,7 +64,7 @@ class IntervalJoinWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         yield from _Epoch(self, subtask, slice).output()
 
 

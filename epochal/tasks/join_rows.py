@@ -22,6 +22,7 @@ from epochal.tasks.inputs import InputColumns
 from epochal.tasks.interval_matching import Integers, TimesByCode, moved
 from epochal.tasks.operator import Subtask
 from epochal.tasks.row_digests import row_digests
+from epochal.tasks.slices import delta_rows
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
 
@@ -76,16 +77,19 @@ def gone_after(high: int) -> int:
 class KeyedRows:
     """The rows of one side that came in this epoch. ``keyless``: those with null in the key.
 
-    ``codes``: a number for the key of each of ``rows``, the same on both sides and in the order of the keys; ``keys``
-    and ``groups``: by code.
+    ``codes``: a number for the key of each of ``rows``, the same on both sides and in the order of the keys; ``keys``,
+    ``encoded`` as state knows them, and ``groups``: by code.
     """
 
-    def __init__(self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table) -> None:
+    def __init__(
+        self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table, encoded: pa.BinaryArray
+    ) -> None:
         self.side = side
         self.rows = rows
         self.keyless = keyless
         self.codes = codes
         self.keys = keys.select(list(side.key_names))
+        self.encoded = encoded
         self.groups: Groups = column_of(keys, KEY_GROUP).to_numpy()
 
     def __len__(self) -> int:
@@ -108,10 +112,11 @@ class KeyedRows:
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         codes = ranks[encoded.indices.to_numpy()]
-        by_code = keys.take(pa.array(first_of_each(codes, len(encoded.dictionary))))
+        by_code = keys.take(pa.array(first_of_each(codes, len(order))))
+        encoded_by_code = encoded.dictionary.take(pa.array(order))
         bounds = np.cumsum([0, *(rows.num_rows for rows in keyed)])
         return [
-            cls(side, rows, alone, codes[first:end], by_code)
+            cls(side, rows, alone, codes[first:end], by_code, encoded_by_code)
             for side, rows, alone, first, end in zip(sides, keyed, keyless, bounds[:-1], bounds[1:], strict=True)
         ]
 
@@ -119,8 +124,10 @@ class KeyedRows:
 class NewRows(KeyedRows):
     """Rows with times. ``matched``: which of them have had a partner in this epoch."""
 
-    def __init__(self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table) -> None:
-        super().__init__(side, rows, keyless, codes, keys)
+    def __init__(
+        self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table, encoded: pa.BinaryArray
+    ) -> None:
+        super().__init__(side, rows, keyless, codes, keys, encoded)
         self.times = times_of(column_of(rows, side.time))
         self.by_time = TimesByCode(codes, self.times, keys.num_rows)
         self.matched: Mask = np.zeros(rows.num_rows, np.bool_)
@@ -331,15 +338,6 @@ class _Bag:
         chosen = pa.array(mask)
         keys, rows = self.keys.filter(chosen), self.rows.filter(chosen)
         return _Bag(self.first[mask], self.counts[mask], self.groups[mask], keys, rows)
-
-
-def delta_rows(table: StateTable, groups: Groups, operation: str, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
-    """Changes to be staged: the columns of the full key and, but for ``delete``, the value columns."""
-    count = len(groups)
-    absent = table.delta_schema.names[2 + len(columns) :]
-    nulls = [pa.nulls(count, table.delta_schema.field(name).type) for name in absent]
-    control = [pa.array(groups, pa.int32()), pa.repeat(pa.scalar(operation), count)]
-    return pa.Table.from_arrays([*control, *columns, *nulls], schema=table.delta_schema)
 
 
 def _own(slice: pa.Table, side: Side) -> pa.Table:

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Mask
 from epochal.tasks.interval_matching import Integers
-from epochal.tasks.join_rows import ROW, KeyedRows, Side, delta_rows
+from epochal.tasks.join_rows import ROW, KeyedRows, Side
 from epochal.tasks.operator import Subtask
 from epochal.tasks.row_digests import row_digests
+from epochal.tasks.slices import delta_rows, gathered
 from epochal.tasks.temporal_join import DELETED, OUTPUT_ROWS, with_versions
 from epochal.tasks.values import column_of
 
@@ -39,7 +39,7 @@ class LatestJoinWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         new, versions = KeyedRows.of(slice, (self.rows, self.versions))
         newest, of_code = self._newest(subtask, versions)
         places = of_code[new.codes]
@@ -54,8 +54,7 @@ class LatestJoinWork:
     def _newest(self, subtask: Subtask, new: KeyedRows) -> tuple[pa.Table, Integers]:
         """Versions of the keys of the epoch, and for each code which is the newest, or -1. New ones are staged."""
         table = self.versions.table
-        encoded = KeyCodec(table.owner_schema).encode_array(new.keys)
-        found, stored = subtask.transaction.view(table.id).lookup(new.groups, encoded)
+        found, stored = subtask.transaction.view(table.id).lookup(new.groups, new.encoded)
         rows = new.rows.select(list(self.versions.kept))
         rows = rows.append_column(ROW, row_digests(rows, self.versions.kept_schema)).cast(table.value_schema)
         versions = pa.concat_tables([stored.filter(pa.array(found)), rows]).combine_chunks()
@@ -69,7 +68,7 @@ class LatestJoinWork:
         order = order.to_numpy()
         ordered = codes[order]
         last = np.append(ordered[1:] != ordered[:-1], True)[: len(order)]
-        of_code = np.full(len(encoded), -1, np.int64)
+        of_code = np.full(len(new.encoded), -1, np.int64)
         of_code[ordered[last]] = order[last]
         fresh = of_code[of_code >= int(found.sum())]
         if len(fresh):

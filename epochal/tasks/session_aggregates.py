@@ -26,6 +26,7 @@ from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.runs import Runs, reduced
 from epochal.tasks.sessions import Integers, Sessions, merged_sessions
+from epochal.tasks.slices import delta_rows, gathered
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
 
@@ -51,8 +52,7 @@ class SessionAggregateWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
-        yield from _Epoch(self, subtask).run(slice)
+        yield from _Epoch(self, subtask).run(gathered(rows))
 
 
 @dataclass(frozen=True)
@@ -174,17 +174,14 @@ class _Epoch:
 
     def _stage(self, block: _Block, sessions: Sessions, partials: pa.Table | None) -> None:
         """Put sessions, or, without ``partials``, delete them."""
-        table, count = self._work.sessions, len(sessions.keys)
-        if not count:
+        table = self._work.sessions
+        if not len(sessions.keys):
             return
-        operation = pa.repeat(pa.scalar("delete" if partials is None else "put"), count)
-        columns = [pa.array(block.groups[sessions.keys]), operation]
-        columns += [*block.keys.take(pa.array(sessions.keys)).columns, timestamps(sessions.starts)]
-        if partials is None:
-            columns += [pa.nulls(count, field.type) for field in table.value_schema]
-        else:
+        groups, operation = block.groups[sessions.keys], "delete" if partials is None else "put"
+        columns = [*block.keys.take(pa.array(sessions.keys)).columns, timestamps(sessions.starts)]
+        if partials is not None:
             columns += [timestamps(sessions.ends), *partials.columns]
-        self._subtask.transaction.stage(table.id, pa.Table.from_arrays(columns, schema=table.delta_schema))
+        self._subtask.transaction.stage(table.id, delta_rows(table, groups, operation, columns))
 
     def _call_again(self, block: _Block, still_open: list[Sessions]) -> None:
         """Put an entry for each key with open sessions that has none that is early enough."""
@@ -195,9 +192,9 @@ class _Epoch:
         if not len(needed):
             return
         table, at = self._work.entries, closes[needed] + self._work.allowed_lateness
-        keys, puts = block.keys.take(pa.array(needed)), pa.repeat(pa.scalar("put"), len(needed))
-        columns = [pa.array(block.groups[needed]), puts, timestamps(at), *keys.columns, pa.repeat(True, len(needed))]
-        self._subtask.transaction.stage(table.id, pa.Table.from_arrays(columns, schema=table.delta_schema))
+        keys, yes = block.keys.take(pa.array(needed)), pa.repeat(True, len(needed))
+        columns = [timestamps(at), *keys.columns, yes]
+        self._subtask.transaction.stage(table.id, delta_rows(table, block.groups[needed], "put", columns))
         self._subtask.due.add(event=int(at.min()))
 
     def _first_end(self, keys: int, sessions: list[Sessions]) -> Integers:

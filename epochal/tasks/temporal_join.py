@@ -23,9 +23,10 @@ from epochal.state.table import StateTable
 from epochal.state.watermarks import BEGINNING, END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.interval_matching import Integers, Runs, TimesByCode, moved
-from epochal.tasks.join_rows import COUNT, ROW, TIME, NewRows, Side, StoredRows, delta_rows, first_of_each
+from epochal.tasks.join_rows import COUNT, ROW, TIME, NewRows, Side, StoredRows, first_of_each
 from epochal.tasks.operator import Subtask
 from epochal.tasks.row_digests import row_digests
+from epochal.tasks.slices import delta_rows, gathered
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
 
@@ -50,7 +51,7 @@ class TemporalJoinWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = pa.Table.from_batches(list(rows)).combine_chunks()
+        slice = gathered(rows)
         yield from _Epoch(self, subtask, slice).output()
 
 
@@ -159,7 +160,7 @@ class _Epoch:
     def _codes_of_winners(self, keys: _Keys) -> tuple[Integers, Mask]:
         """The code among ``keys`` of each new version, and whether its key is one of them."""
         new = self._new_versions
-        by_code = pc.index_in(self._owners.encode_array(new.keys), value_set=keys.encoded)
+        by_code = pc.index_in(new.encoded, value_set=keys.encoded)
         places = by_code.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         codes = places[self._winners.codes] if len(places) else np.zeros(0, np.int64)
         return codes, codes >= 0

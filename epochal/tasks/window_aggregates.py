@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
@@ -19,7 +18,6 @@ from epochal.aggregates.plan import AggregationPlan
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
@@ -27,6 +25,7 @@ from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
 from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.runs import Runs, reduced
+from epochal.tasks.slices import SliceKeys, delta_rows, gathered
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import (
     Integers,
@@ -65,7 +64,7 @@ class WindowAggregateWork:
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         epoch = _Epoch(self, subtask)
-        new = epoch.merged(pa.Table.from_batches(list(rows)).combine_chunks())
+        new = epoch.merged(gathered(rows))
         epoch.stage(new)
         epoch.wait(new)
         yield from epoch.changed(new) if self.emit == "updates" else epoch.closed(new)
@@ -126,20 +125,17 @@ class _Epoch:
     def _partials(self) -> list[str]:
         return list(self._work.plan.table.value_schema.names)
 
-    @cached_property
-    def _keys(self) -> KeyCodec:
-        return KeyCodec(self._work.table.key_schema)
-
     def merged(self, slice: pa.Table) -> _Panes:
         """The epoch's partials, merged with those of the same panes in state."""
         table = self._work.table
         assert table.time is not None  # windows have one
-        groups = column_of(slice, KEY_GROUP).cast(pa.int32())
-        keys = slice.select(table.key_schema.names).cast(table.key_schema)
-        starts = times_of(column_of(keys, table.time.name))
-        found, old = self._access.get(keys, groups.to_numpy(zero_copy_only=False))
+        keys = SliceKeys.of(self._subtask, table, slice)
+        starts = times_of(column_of(keys.rows, table.time.name))
+        found, old = keys.stored()
+        self._encoded = keys.encoded
         values = self._merge(found, old.select(self._partials), slice.select(self._partials))
-        return _Panes(pa.table([groups, *keys.columns, *values.columns], schema=self._schema), starts, found)
+        rows = pa.table([keys.groups, *keys.rows.columns, *values.columns], schema=self._schema)
+        return _Panes(rows, starts, found)
 
     def stage(self, new: _Panes) -> None:
         """Write what is open when the epoch is over."""
@@ -147,11 +143,11 @@ class _Epoch:
         if not still.rows.num_rows:
             return
         table = self._work.table
-        groups, *others = still.rows.columns
-        arrays = [groups, pa.repeat(pa.scalar("put"), still.rows.num_rows), *others]
+        _, *columns = still.rows.columns
         if len(table.value) > len(self._partials):
-            arrays.append(timestamps(last_ends(self._work.windows, still.starts)))
-        self._subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
+            columns.append(timestamps(last_ends(self._work.windows, still.starts)))
+        groups = column_of(still.rows, KEY_GROUP)
+        self._subtask.transaction.stage(table.id, delta_rows(table, groups, "put", columns))
 
     def wait(self, new: _Panes) -> None:
         """Say when the next window closes. Of what is updated none has to: its state expires by itself."""
@@ -168,8 +164,8 @@ class _Epoch:
         """The windows that close in this epoch, each once."""
         if self._until == self._after:
             return
-        closing = new.take((new.starts >= self._since) & (new.starts < self._until))
-        for panes in self._with_stored(closing):
+        closing = (new.starts >= self._since) & (new.starts < self._until)
+        for panes in self._with_stored(new.take(closing), self._encoded.filter(pa.array(closing & new.stored))):
             yield from self._combined(panes, self._until)
 
     def changed(self, new: _Panes) -> Iterator[pa.RecordBatch]:
@@ -180,9 +176,11 @@ class _Epoch:
             else:
                 yield from self._combined(panes.and_(self._beside(panes)), END, len(panes.starts))
 
-    def _with_stored(self, new: _Panes) -> Iterator[_Panes]:
-        """``new`` and what is stored in the same range of time, some key groups at a time, or less if that will do."""
-        again = self._keys.encode_array(new.rows.filter(pa.array(new.stored)))
+    def _with_stored(self, new: _Panes, again: pa.BinaryArray) -> Iterator[_Panes]:
+        """``new`` and what is stored in the same range of time, some key groups at a time, or less if that will do.
+
+        ``again``: the keys of those of ``new`` that are stored, too, encoded.
+        """
         if self._work.windows.one_per_row:
             yield new
             for rows in self._access.due(self._groups, self._since, self._until, self._work.batch_rows):
@@ -214,7 +212,7 @@ class _Epoch:
     def _without(self, rows: pa.Table, keys: pa.BinaryArray) -> pa.Table:
         if not len(keys):
             return rows
-        return rows.filter(pc.invert(pc.is_in(self._keys.encode_array(rows), value_set=keys)))
+        return rows.filter(pc.invert(pc.is_in(self._access.encoded(rows), value_set=keys)))
 
     def _beside(self, panes: _Panes) -> pa.Table:
         """What is stored of the windows that ``panes`` are in, but for the panes themselves."""

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from epochal.contracts.conditions import END
 from epochal.declarations.windows import GridWindows
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import Chunk
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
 from epochal.tasks.operator import Subtask
 from epochal.tasks.row_digests import row_digests
+from epochal.tasks.slices import delta_rows
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import (
     Integers,
@@ -66,7 +66,6 @@ class WindowRows:
         )
         self._groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
         self._access = TableAccess(table, subtask.transaction.view(table.id), owned.max_parallelism)
-        self._keys = KeyCodec(table.key_schema)
         group = pa.field(KEY_GROUP, pa.int32(), nullable=False)
         names = table.value_schema.names
         self._columns = pa.schema([table.value_schema.field(name) for name in names[: names.index(COUNT)]])
@@ -89,11 +88,12 @@ class WindowRows:
         _, firsts = np.unique(same, return_index=True)
         once = pa.array(firsts)
         keys, groups = keys.take(once), groups.take(once)
-        found, old = self._access.get(keys, groups.to_numpy(zero_copy_only=False))
+        encoded = self._access.encoded(keys)
+        found, old = self._access.get_encoded(encoded, groups.to_numpy(zero_copy_only=False))
         before = pc.fill_null(column_of(old, COUNT), 0).to_numpy(zero_copy_only=False)
         rows = slice.select(self._columns.names).cast(self._columns).take(once)
         new = pa.table([groups, *keys.columns, *rows.columns, pa.array(counts + before)], schema=self._schema)
-        self._stored = self._keys.encode_array(new.filter(pa.array(found)))
+        self._stored = encoded.filter(pa.array(found))
         self._starts = times_of(column_of(keys, table.time.name))
         self._stage(new.filter(pa.array(self._starts >= self._open_from)))
         self._wait()
@@ -109,7 +109,7 @@ class WindowRows:
         for block in blocks:
             parts = [new.filter(pa.array(of_groups(groups, block)))]
             for rows in self._access.due(block, self._since, self._until):
-                again = pc.is_in(self._keys.encode_array(rows), value_set=self._stored)
+                again = pc.is_in(self._access.encoded(rows), value_set=self._stored)
                 parts.append(rows.select(self._schema.names).filter(pc.invert(again)))
             rows = pa.concat_tables(parts).combine_chunks()
             blocks.held = rows.num_rows
@@ -139,12 +139,12 @@ class WindowRows:
     def _stage(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        table, (groups, *others) = self._table, rows.columns
-        arrays = [groups, pa.repeat(pa.scalar("put"), rows.num_rows), *others]
+        table, (_, *columns) = self._table, rows.columns
         if len(table.value) > len(self._columns) + 1:
             assert table.time is not None  # windows have one
-            arrays.append(timestamps(last_ends(self._windows, times_of(column_of(rows, table.time.name)))))
-        self._subtask.transaction.stage(table.id, pa.Table.from_arrays(arrays, schema=table.delta_schema))
+            columns.append(timestamps(last_ends(self._windows, times_of(column_of(rows, table.time.name)))))
+        groups = column_of(rows, KEY_GROUP)
+        self._subtask.transaction.stage(table.id, delta_rows(table, groups, "put", columns))
 
     def _wait(self) -> None:
         if self._open_from == END:

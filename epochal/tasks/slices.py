@@ -1,0 +1,84 @@
+"""How a task that keeps state by key begins, its slice in one piece and the keys of the rows as state has them; and how
+it ends, with the changes that it stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import pyarrow as pa
+
+from epochal.state.access import Entries, TableAccess
+from epochal.state.column_bytes import Mask
+from epochal.state.keygroups import Groups
+from epochal.state.table import StateTable
+from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.operator import Subtask
+from epochal.tasks.values import column_of
+
+
+def gathered(rows: Iterable[pa.RecordBatch]) -> pa.Table:
+    """All rows of a subtask in one piece."""
+    return pa.Table.from_batches(list(rows)).combine_chunks()
+
+
+@dataclass(frozen=True)
+class SliceKeys:
+    """The keys of the rows of a slice as a state table has them. ``rows``: their columns, in its types; ``groups``:
+    their key groups, int32; ``access``: to the table at the parent epoch.
+    """
+
+    table: StateTable
+    rows: pa.Table
+    groups: pa.Array
+    access: TableAccess
+
+    @classmethod
+    def of(cls, subtask: Subtask, table: StateTable, rows: pa.Table, named: Sequence[str] | None = None) -> Self:
+        """The full keys of ``rows``; the operator's keys alone where the table has keys of its own beside (a map).
+
+        ``named``: how the rows call them, where they do not as the table does.
+        """
+        schema = table.owner_schema if table.sub_key else table.key_schema
+        keys = rows.select(schema.names if named is None else list(named))
+        if named is not None:
+            keys = keys.rename_columns(schema.names)
+        access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
+        return cls(table, keys.cast(schema), column_of(rows, KEY_GROUP), access)
+
+    @cached_property
+    def encoded(self) -> pa.BinaryArray:
+        """The bytes by which state knows the full keys."""
+        return self.access.encoded(self.rows)
+
+    def stored(self) -> tuple[Mask, pa.Table]:
+        """As :meth:`TableAccess.get` of the full keys."""
+        return self.access.get_encoded(self.encoded, self.groups.to_numpy(zero_copy_only=False))
+
+    def entries(self) -> Entries:
+        """As :meth:`TableAccess.entries` of the operator's keys."""
+        return self.access.entries(self.rows, self.groups.to_numpy(zero_copy_only=False))
+
+    def filter(self, mask: pa.BooleanArray) -> SliceKeys:
+        return SliceKeys(self.table, self.rows.filter(mask), self.groups.filter(mask), self.access)
+
+    def changes(self, operation: str | pa.StringArray, values: Sequence[Any] = ()) -> pa.Table:
+        """As :func:`delta_rows` of these keys, which are full ones."""
+        return delta_rows(self.table, self.groups, operation, [*self.rows.columns, *values])
+
+
+def delta_rows(
+    table: StateTable, groups: Groups | pa.Array, operation: str | pa.StringArray, columns: Sequence[Any]
+) -> pa.Table:
+    """Changes to be staged, as ``table.delta_schema`` has them.
+
+    ``operation``: ``put`` or ``delete``, or an array of them; ``columns``: those of the full key and, but for
+    ``delete``, the values.
+    """
+    count = len(groups)
+    absent = [pa.nulls(count, field.type) for field in list(table.delta_schema)[2 + len(columns) :]]
+    operations = pa.repeat(pa.scalar(operation), count) if isinstance(operation, str) else operation
+    of_rows = groups if isinstance(groups, pa.Array) else pa.array(groups, pa.int32())
+    return pa.Table.from_arrays([of_rows, operations, *columns, *absent], schema=table.delta_schema)
