@@ -75,6 +75,20 @@ class ShownWatermarks(_Record):
         return cls(late=late, fire=fire, idle=watermarks.idle, ended=watermarks.fire == END)
 
 
+class ShownDue(_Record):
+    """What opens the next epoch by itself, for people."""
+
+    at: datetime | None = Field(
+        description="The epoch opens then, or as soon as a driver runs; null: beyond all dates."
+    )
+    operator: str = Field(description="The operator that waits.")
+    clock: Literal["event", "processing"] = Field(
+        description="What it waits for: its watermark, which moves then because sources are idle or because what the "
+        "epoch read counts in the next; or the time of epochs."
+    )
+    until: datetime | None = Field(description="The time by that clock; null: beyond all dates.")
+
+
 class EpochTerms(_Record):
     """Under what an epoch ran. ``version`` is the number of the application version; ``None``: its execution's.
 
@@ -86,6 +100,7 @@ class EpochTerms(_Record):
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
     watermarks: dict[str, ShownWatermarks] = {}
+    next_due: ShownDue | None = None
 
 
 AS_THE_EXECUTION = EpochTerms()
@@ -116,8 +131,14 @@ class EpochRecord(_Record):
     rejected_rows: dict[str, int] = Field(
         default={}, description="By declaration of event time the rows that had none, or one too far in the future."
     )
+    dropped_timers: dict[str, int] = Field(
+        default={}, description="By operator the timers that were dropped when its input had ended."
+    )
     watermarks: dict[str, ShownWatermarks] = Field(
         default={}, description="By declaration of event time and by operator, what the epoch ran with."
+    )
+    next_due: ShownDue | None = Field(
+        default=None, description="What opens the next epoch without input; null: only input or a command can."
     )
     collected_at: datetime | None = None
     """When garbage collection removed the snapshot's files."""
@@ -134,7 +155,8 @@ class EpochCounts(_Record):
     """What an epoch read, wrote and changed, for people: rows in and out, state rows changed and their delta bytes.
 
     ``late_rows`` by operator and ``rejected_rows`` by declaration of event time, where there were any: rows that were
-    read and left out. JSON leaves these two out when they are empty.
+    read and left out. ``dropped_timers`` by operator: timers that the end of its input left without a time to fire at.
+    JSON leaves these three out when they are empty.
     """
 
     rows_in: int = 0
@@ -143,6 +165,7 @@ class EpochCounts(_Record):
     state_bytes: int = 0
     late_rows: dict[str, int] = {}
     rejected_rows: dict[str, int] = {}
+    dropped_timers: dict[str, int] = {}
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

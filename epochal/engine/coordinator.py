@@ -21,9 +21,10 @@ from epochal.contracts.catalog import (
     EpochTerms,
     Failure,
     ManifestReference,
+    ShownDue,
     ShownWatermarks,
 )
-from epochal.contracts.conditions import Command, EpochConditions, Trigger, microseconds
+from epochal.contracts.conditions import Command, EpochConditions, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine import points
@@ -36,7 +37,7 @@ from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.manifests import manifest_of
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.triggers import left_over, next_due
+from epochal.engine.triggers import NextDue, left_over, next_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.snapshots import layout
 from epochal.snapshots.internal_source import InternalSource, slices_in_flight
@@ -61,7 +62,7 @@ class Coordinator:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
-    _next_due: tuple[Manifest, Program, int | None] | None = field(default=None, init=False)
+    _next_due: tuple[Manifest, Program, NextDue | None] | None = field(default=None, init=False)
 
     @cached_property
     def attempt_began(self) -> int:
@@ -93,9 +94,9 @@ class Coordinator:
             return None
         due = self._next_due_after(snapshot)
         now = max(microseconds(self.now()), snapshot.clock.epoch_time)
-        return None if due is None else max(0, due - now) / 1_000_000
+        return None if due is None else max(0, due.at - now) / 1_000_000
 
-    def _next_due_after(self, snapshot: Manifest) -> int | None:
+    def _next_due_after(self, snapshot: Manifest) -> NextDue | None:
         """Found once for a snapshot and program, as the loop asks again and again."""
         program = self._program
         if self._next_due is None or self._next_due[0] is not snapshot or self._next_due[1] is not program:
@@ -214,6 +215,7 @@ class Coordinator:
             changes=manifest.changes,
             opened_for=_opened_for(manifest),
             watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
+            next_due=_shown(self._next_due_after(manifest)),
         )
         while True:
             try:
@@ -305,6 +307,12 @@ class Coordinator:
             self.store.delete(reference.path)
         for backend in self._participants.backends:
             backend.sweep(scope, keep=())
+
+
+def _shown(due: NextDue | None) -> ShownDue | None:
+    if due is None:
+        return None
+    return ShownDue(at=as_datetime(due.at), operator=due.operator, clock=due.clock, until=as_datetime(due.until))
 
 
 def _opened_for(manifest: Manifest) -> tuple[Trigger, ...]:

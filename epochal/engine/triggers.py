@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from epochal.contracts.conditions import NO_WATERMARKS, Clock, Due, Trigger
 from epochal.state.watermarks import TimeGraph, due_at
@@ -96,19 +97,36 @@ def _triggers(situation: Situation) -> tuple[Trigger, ...]:
     return tuple(trigger for trigger, held in holds.items() if held)
 
 
+@dataclass(frozen=True, order=True)
+class NextDue:
+    """What opens the next epoch without input: the operator that waits, by which clock, and until when by that clock.
+
+    ``at``: the epoch time at which that has come. In microseconds from the Unix epoch.
+    """
+
+    at: int
+    operator: str
+    clock: Literal["event", "processing"]
+    until: int
+
+
 def next_due(
     graph: TimeGraph, clock: Clock, due: Mapping[str, Due], operators: Collection[str], attempt_began: int
-) -> int | None:
-    """The epoch time at which an epoch without input would reach the first time that one of ``operators`` waits for.
+) -> NextDue | None:
+    """When an epoch without input would reach the first time that one of ``operators`` waits for.
 
-    ``clock`` and ``due``: of the last prepared epoch. That epoch's own time: at once; ``None``: only
+    ``clock`` and ``due``: of the last prepared epoch. At that epoch's own time: at once; ``None``: only
     input can bring one.
     """
-    waiting = {name: due[name] for name in operators if name in due}
-    event = {name: each.event for name, each in waiting.items() if each.event is not None}
-    times = [each.processing for each in waiting.values()]
-    times.append(due_at(graph, clock, event, attempt_began))
-    return min((time for time in times if time is not None), default=None)
+    found: list[NextDue] = []
+    for name in operators:
+        waits = due.get(name, Due())
+        if waits.processing is not None:
+            found.append(NextDue(waits.processing, name, "processing", waits.processing))
+        if waits.event is not None:
+            at = due_at(graph, clock, {name: waits.event}, attempt_began)
+            found += [] if at is None else [NextDue(at, name, "event", waits.event)]
+    return min(found, default=None)
 
 
 def left_over(clock: Clock, due: Mapping[str, Due], operators: Collection[str]) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, ShownWatermarks
+from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, ShownDue, ShownWatermarks
 from epochal.contracts.conditions import Trigger
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput
@@ -92,6 +92,7 @@ class BundleEpoch(_Model):
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
     watermarks: dict[str, ShownWatermarks] = {}
+    next_due: ShownDue | None = None
     counts: EpochCounts = EpochCounts()
     started_at: datetime
     prepared_at: datetime | None

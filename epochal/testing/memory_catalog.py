@@ -116,6 +116,7 @@ class MemoryCatalog(Catalog):
             "changes": terms.changes,
             "opened_for": terms.opened_for,
             "watermarks": terms.watermarks,
+            "next_due": terms.next_due,
             **counts.model_dump(),
         }
         self.state.epochs[epoch] = row.model_copy(update=update)

@@ -21,7 +21,7 @@ from epochal.service.artifacts.files import artifact_path
 from epochal.service.bundles import folders
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Operation, Version
-from epochal.service.catalog.records import changes_of, key_of, manifest_of
+from epochal.service.catalog.records import changes_of, due_of, key_of, manifest_of
 from epochal.service.catalog.types import now
 from epochal.service.operations.worker import Progress
 from epochal.service.settings import Settings
@@ -182,6 +182,7 @@ def _epoch(session: Session, reference: ManifestReference) -> BundleEpoch:
         changes=changes_of(row),
         opened_for=tuple(row.opened_for or ()),
         watermarks=row.watermarks or {},
+        next_due=due_of(row),
         counts=EpochCounts(
             rows_in=row.rows_in or 0,
             rows_out=row.rows_out or 0,
@@ -189,6 +190,7 @@ def _epoch(session: Session, reference: ManifestReference) -> BundleEpoch:
             state_bytes=row.state_bytes or 0,
             late_rows=row.late_rows or {},
             rejected_rows=row.rejected_rows or {},
+            dropped_timers=row.dropped_timers or {},
         ),
         started_at=row.started_at,
         prepared_at=row.prepared_at,

@@ -19,7 +19,7 @@ from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Version
-from epochal.service.catalog.records import columns_of, key_of
+from epochal.service.catalog.records import columns_of, key_of, terms_of
 from epochal.service.catalog.types import now
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader
@@ -199,13 +199,11 @@ class ImportedRows:
                 manifest_path=reference.path,
                 manifest_sha256=reference.sha256,
                 version=epoch.version,
-                changes=[change.model_dump(mode="json") for change in epoch.changes] or None,
-                opened_for=list(epoch.opened_for) or None,
                 collected_at=None if whole else moment,
                 started_at=epoch.started_at,
                 prepared_at=epoch.prepared_at or epoch.started_at,
                 committed_at=epoch.committed_at or epoch.started_at,
-                watermarks={name: marks.model_dump(mode="json") for name, marks in epoch.watermarks.items()} or None,
+                **terms_of(epoch),
                 **columns_of(epoch.counts),
             )
         )

@@ -15,8 +15,8 @@ from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, Manifest
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced
-from epochal.service.catalog.models import Branch, Epoch, Execution
-from epochal.service.catalog.records import columns_of, head_of, json_of, key_of, manifest_of
+from epochal.service.catalog.models import Branch, Epoch, Execution, LeftOut
+from epochal.service.catalog.records import LEFT_OUT, columns_of, head_of, json_of, key_of, manifest_of, terms_of
 from epochal.service.catalog.types import now
 
 
@@ -124,9 +124,7 @@ class BranchWriter:
             "manifest_sha256": manifest.sha256,
             "prepared_at": now(),
             "version": execution.version,
-            "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
-            "opened_for": list(terms.opened_for) or None,
-            "watermarks": {name: marks.model_dump(mode="json") for name, marks in terms.watermarks.items()} or None,
+            **terms_of(terms),
             **columns_of(counts),
         }
         if changed(self._session, prepared.values(values)) == 0:
@@ -159,6 +157,7 @@ class BranchWriter:
                 raise Conflict(f"Epoch {self._key(epoch)} cannot be committed before its parent {_parent(row)}.")
         self._move(epoch, State.PREPARED, {"state": State.COMMITTED.value, "committed_at": now()})
         self._count(Branch.committed_epochs)
+        self._add_left_out(row)
 
     def abort(self, epoch: int, failure: Failure) -> None:
         self.own()
@@ -193,6 +192,14 @@ class BranchWriter:
     def _count(self, column: InstrumentedAttribute[int]) -> None:
         one_more = update(Branch).where(Branch.id == self._branch).values({column: column + 1})
         self._session.execute(one_more.execution_options(synchronize_session=False))
+
+    def _add_left_out(self, row: Epoch) -> None:
+        for kind, column in LEFT_OUT.items():
+            for place, number in (getattr(row, column) or {}).items():
+                mine = LeftOut.branch == self._branch, LeftOut.kind == kind, LeftOut.place == place
+                more = update(LeftOut).where(*mine).values(total=LeftOut.total + number)
+                if changed(self._session, more.execution_options(synchronize_session=False)) == 0:
+                    self._session.add(LeftOut(branch=self._branch, kind=kind, place=place, total=number))
 
     def _expect(self, epoch: int, event: Event) -> Epoch:
         """The row, when ``event`` may happen to it, or has happened already. Raises ``Conflict``."""

@@ -146,6 +146,21 @@ class Branch(Base):
     )
 
 
+class LeftOut(Base):
+    """How many rows or timers a branch's own epochs left out in all, so that nobody has to add up its history.
+
+    ``kind``: ``late`` and ``dropped`` by operator, ``rejected`` by declaration of event time. Who commits an epoch adds
+    what it left out; imported epochs ran elsewhere, and are not added.
+    """
+
+    __tablename__ = "left_out"
+
+    branch: Mapped[str] = mapped_column(ForeignKey("branches.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    place: Mapped[str] = mapped_column(String(200), primary_key=True)
+    total: Mapped[int] = mapped_column(BigInteger)
+
+
 class Execution(Base):
     """One run of an application version. ``attempt`` is the last attempt that was given out, 0 before the first."""
 
@@ -203,7 +218,8 @@ class Epoch(Base):
     """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``.
 
     ``version`` ran it, ``changes`` took effect with it, and ``opened_for`` says why: known once it is prepared.
-    ``late_rows``, ``rejected_rows`` and ``watermarks`` are of event time, by operator or declaration.
+    ``late_rows``, ``rejected_rows``, ``dropped_timers`` and ``watermarks`` are of event time, by operator or
+    declaration; ``next_due`` says what opens the next epoch without input.
     ``collected_at``: since when its snapshot cannot be read any more.
     """
 
@@ -228,7 +244,9 @@ class Epoch(Base):
     opened_for: Mapped[JsonList | None]
     late_rows: Mapped[Json | None]
     rejected_rows: Mapped[Json | None]
+    dropped_timers: Mapped[Json | None]
     watermarks: Mapped[Json | None]
+    next_due: Mapped[Json | None]
     collected_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     prepared_at: Mapped[datetime | None]

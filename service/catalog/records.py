@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from epochal.contracts.catalog import Change, EpochCounts, EpochRecord, EpochState, Failure, ManifestReference
+from epochal.contracts.catalog import (
+    Change,
+    EpochCounts,
+    EpochRecord,
+    EpochState,
+    EpochTerms,
+    Failure,
+    ManifestReference,
+    ShownDue,
+)
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.models import Branch, Epoch, Json
+from epochal.snapshots.bundle_format import BundleEpoch
+
+LEFT_OUT: Final = {"late": "late_rows", "rejected": "rejected_rows", "dropped": "dropped_timers"}
+"""The columns of an epoch that say what it left out, by the kind of it in ``left_out``."""
 
 
 def key_of(branch: str | None, epoch: int | None) -> EpochKey | None:
@@ -36,10 +49,23 @@ def changes_of(row: Epoch) -> tuple[Change, ...]:
     return tuple(Change.model_validate(change) for change in row.changes or ())
 
 
+def due_of(row: Epoch) -> ShownDue | None:
+    return None if row.next_due is None else ShownDue.model_validate(row.next_due)
+
+
+def terms_of(terms: EpochTerms | BundleEpoch) -> dict[str, Any]:
+    """The columns of an epoch that say under what it ran, but for its version."""
+    return {
+        "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
+        "opened_for": list(terms.opened_for) or None,
+        "watermarks": {name: marks.model_dump(mode="json") for name, marks in terms.watermarks.items()} or None,
+        "next_due": None if terms.next_due is None else terms.next_due.model_dump(mode="json"),
+    }
+
+
 def columns_of(counts: EpochCounts) -> dict[str, Any]:
     """The columns of an epoch that say what it read, wrote and left out."""
-    left_out = {"late_rows": counts.late_rows or None, "rejected_rows": counts.rejected_rows or None}
-    return {**counts.model_dump(), **left_out}
+    return {**counts.model_dump(), **{name: getattr(counts, name) or None for name in LEFT_OUT.values()}}
 
 
 def epoch_record(row: Epoch) -> EpochRecord:
@@ -60,7 +86,9 @@ def epoch_record(row: Epoch) -> EpochRecord:
         opened_for=tuple(row.opened_for or ()),
         late_rows=row.late_rows or {},
         rejected_rows=row.rejected_rows or {},
+        dropped_timers=row.dropped_timers or {},
         watermarks=row.watermarks or {},
+        next_due=due_of(row),
         collected_at=row.collected_at,
         started_at=row.started_at,
         prepared_at=row.prepared_at,

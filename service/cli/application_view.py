@@ -34,7 +34,7 @@ _LOOK = {
 }
 
 
-EVENT_TIME = {"watermarks", "late_rows", "rejected_rows"}
+EVENT_TIME = {"watermarks", "late_rows", "rejected_rows", "dropped_timers", "next_due"}
 """What an epoch says of it."""
 
 
@@ -77,8 +77,8 @@ def application_page(
     now: datetime | None = None,
 ) -> RenderableType:
     """Everything about one application, on one page. ``head``: its latest committed epoch."""
-    parts: list[RenderableType] = [_facts(application, execution, now)]
-    if head is not None and (head.watermarks or head.late_rows or head.rejected_rows):
+    parts: list[RenderableType] = [_facts(application, execution, head, now)]
+    if head is not None and (head.watermarks or head.late_rows or head.rejected_rows or head.dropped_timers):
         parts += [Text(), _event_time(head)]
     if tables:
         parts += [Text(), _state(tables)]
@@ -175,7 +175,7 @@ def _restarts(restarts: Restarts, now: datetime | None) -> str:
     return f"{failed}, tried again {'now' if seconds < 1 else f'in {seconds:.0f} s'}"
 
 
-def _facts(application: Application, execution: Execution | None, now: datetime | None) -> Table:
+def _facts(application: Application, execution: Execution | None, head: Epoch | None, now: datetime | None) -> Table:
     facts: list[tuple[str, RenderableType]] = [("state", state_text(application.state))]
     if application.detail:
         facts.append(("detail", Text(application.detail)))
@@ -185,6 +185,8 @@ def _facts(application: Application, execution: Execution | None, now: datetime 
     if application.head is not None:
         committed = words.age(application.head.committed_at, now)
         facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}")))
+    if head is not None and head.next_due is not None:
+        facts.append(("next due", Text(words.due(head.next_due))))
     facts.append(("branch", Text(application.branch)))
     if application.parent is not None:
         parent = application.parent
@@ -223,23 +225,19 @@ def _event_time(head: Epoch) -> Listing:
         Column("late before"),
         Column("late rows", numeric=True, optional=True),
         Column("rejected rows", numeric=True, optional=True),
+        Column("dropped timers", numeric=True, optional=True),
     )
     unknown = ShownWatermarks()
-    for place in sorted({*head.watermarks, *head.late_rows, *head.rejected_rows}):
+    for place in sorted({*head.watermarks, *head.late_rows, *head.rejected_rows, *head.dropped_timers}):
         marks = head.watermarks.get(place, unknown)
-        late, rejected = head.late_rows.get(place), head.rejected_rows.get(place)
+        left_out = (counts.get(place) for counts in (head.late_rows, head.rejected_rows, head.dropped_timers))
         view.add(
             Text(place, style="bold"),
-            "all rows have come" if marks.ended else f"{_moment(marks.fire)}{' (idle)' if marks.idle else ''}",
-            _moment(marks.late),
-            "" if late is None else words.count(late),
-            "" if rejected is None else words.count(rejected),
+            "all rows have come" if marks.ended else f"{words.moment(marks.fire)}{' (idle)' if marks.idle else ''}",
+            words.moment(marks.late),
+            *("" if number is None else words.count(number) for number in left_out),
         )
     return view
-
-
-def _moment(time: datetime | None) -> str:
-    return "–" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _state(tables: Sequence[StateTable]) -> Listing:

@@ -107,7 +107,9 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
         Column("opened for", optional=True),
         Column("late", numeric=True, optional=True),
         Column("rejected", numeric=True, optional=True),
+        Column("timers dropped", numeric=True, optional=True),
         Column("watermark", optional=True),
+        Column("next due", optional=True),
         Column("ended", numeric=True),
         Column("why", flexible=True),
     )
@@ -125,7 +127,9 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
             ", ".join(_TRIGGERS[trigger] for trigger in record.opened_for),
             _left_out(record.late_rows),
             _left_out(record.rejected_rows),
+            _left_out(record.dropped_timers),
             _least_watermark(record),
+            "" if record.next_due is None else words.due(record.next_due),
             Text(words.age(record.committed_at or record.prepared_at or record.started_at), style="dim"),
             Text("" if record.failure is None else record.failure.message.partition("\n")[0], style="red"),
         )

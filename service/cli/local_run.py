@@ -154,7 +154,11 @@ class _Progress:
 
 def _left_out(counts: EpochCounts) -> str:
     """``, 3 late (windows), 1 rejected (ts)``."""
-    kinds = (("late", counts.late_rows), ("rejected", counts.rejected_rows))
+    kinds = (
+        ("late", counts.late_rows),
+        ("rejected", counts.rejected_rows),
+        ("timers dropped", counts.dropped_timers),
+    )
     return "".join(f", {sum(rows.values()):,} {kind} ({', '.join(rows)})" for kind, rows in kinds if rows)
 
 

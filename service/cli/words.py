@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from epochal.contracts.catalog import ShownDue
+
 
 def age(then: datetime | None, now: datetime | None = None) -> str:
     """How long ago, in its largest unit: ``just now``, ``41 s``, ``3 min``, ``5 h``, ``12 d``."""
@@ -40,6 +42,18 @@ def size(bytes: int | None) -> str:
 def code(sha256: str | None) -> str:
     """An artifact's sha256, as far as people compare it."""
     return "" if sha256 is None else sha256[:8]
+
+
+def moment(time: datetime | None) -> str:
+    """A time of events, in UTC, to the second."""
+    return "–" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
+
+
+def due(next: ShownDue) -> str:
+    """What opens the next epoch: ``2026-05-01 12:00:05 (processing time of 'reminders')``."""
+    if next.clock == "processing":
+        return f"{moment(next.at)} (processing time of {next.operator!r})"
+    return f"{moment(next.at)} ({next.operator!r}, event time {moment(next.until)})"
 
 
 def values(mapping: Mapping[str, Any]) -> str:

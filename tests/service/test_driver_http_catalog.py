@@ -104,7 +104,7 @@ CALLS: list[tuple[Callable[[HttpCatalog], Any], tuple[str, str, Any]]] = [
                 "parent": None,
                 "manifest": MANIFEST.model_dump(),
                 "counts": {"rows_in": 7, "rows_out": 0, "state_rows": 0, "state_bytes": 0},
-                "terms": {"version": None, "changes": [], "opened_for": [], "watermarks": {}},
+                "terms": {"version": None, "changes": [], "opened_for": [], "watermarks": {}, "next_due": None},
             },
         ),
     ),

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from epochal import errors
-from epochal.contracts.catalog import EpochCounts, EpochTerms, ShownWatermarks
+from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownWatermarks
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Branch, LeftOut
 from epochal.service.problems import STATUSES, Problem, problem_of, status_of
 from epochal.service.settings import Limits, Settings
 from tests.waiting import eventually
@@ -384,6 +385,45 @@ def test_watermarks_are_metrics_of_the_head(plane: Plane) -> None:
     assert lines == ['epochal_watermark_timestamp_seconds{application="flights",place="at"} 200.0']
 
 
+def test_what_was_left_out_is_counted_over_all_branches(plane: Plane) -> None:
+    """A rollback takes nothing back of what ran, and an epoch that is aborted has left nothing out."""
+    plane.application()
+    driver = plane.driver()
+    counts = EpochCounts(late_rows={"hourly": 2}, rejected_rows={"at": 1})
+    terms = EpochTerms(watermarks={"at": ShownWatermarks(), "hourly": ShownWatermarks()})
+    for number in (1, 2):
+        parent = driver.head.key if driver.head else None
+        driver.catalog.open_epoch(number, parent)
+        driver.head = driver.manifest(number)
+        driver.catalog.prepare_epoch(number, parent, driver.head, counts, terms)
+        driver.catalog.commit_epoch(number)
+        driver.catalog.commit_epoch(number)
+    driver.catalog.open_epoch(3, driver.head.key)
+    driver.catalog.abort_epoch(3, Failure(type="t", message="m"))
+    record = plane.client.get("/v1/applications/flights/epochs/2").json()
+    assert record["late_rows"] == {"hourly": 2} and record["dropped_timers"] == {} and record["next_due"] is None
+
+    with plane.control.database.writing() as session:
+        branch = session.scalars(select(Branch)).one()
+        other = {column.name: getattr(branch, column.name) for column in Branch.__table__.columns}
+        session.add(Branch(**{**other, "id": "flights-2", "kind": "rollback"}))
+        session.flush()
+        session.add(LeftOut(branch="flights-2", kind="late", place="hourly", total=3))
+        session.add(LeftOut(branch="flights-2", kind="dropped", place="reminders", total=5))
+    assert left_out(plane) == {
+        'epochal_late_rows_total{application="flights",place="hourly"} 7.0',
+        'epochal_late_rows_total{application="flights",place="at"} 0.0',
+        'epochal_rejected_rows_total{application="flights",place="at"} 2.0',
+        'epochal_rejected_rows_total{application="flights",place="hourly"} 0.0',
+        'epochal_dropped_timers_total{application="flights",place="reminders"} 5.0',
+    }
+
+
+def left_out(plane: Plane) -> set[str]:
+    lines = plane.client.get("/metrics").text.splitlines()
+    return {line for line in lines if line.startswith(("epochal_late", "epochal_rejected", "epochal_dropped"))}
+
+
 def test_a_catalog_of_another_version_is_not_ready(plane: Plane) -> None:
     with plane.control.database.writing() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -398,7 +438,7 @@ def test_the_openapi_document(plane: Plane) -> None:
     assert document["openapi"].startswith("3.1")
     assert len(document["paths"]) > 25
     record = document["components"]["schemas"]["EpochRecord"]["properties"]
-    assert all("description" in record[name] for name in ("late_rows", "rejected_rows", "watermarks"))
+    assert all("description" in record[name] for name in ("late_rows", "rejected_rows", "dropped_timers", "watermarks"))
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             where = f"{method} {path}"

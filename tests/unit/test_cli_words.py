@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from epochal import errors
 from epochal.client.models import Application, Epoch, Head, Parent, StateValue
 from epochal.client.past import DiffRow, Scan
-from epochal.contracts.catalog import Failure, ShownWatermarks
+from epochal.contracts.catalog import Failure, ShownDue, ShownWatermarks
 from epochal.declarations.names import alternatives
 from epochal.service.cli import words
 from epochal.service.cli.application_view import ListedApplication, application_page, application_table
@@ -186,6 +186,8 @@ def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
         started_at=NOW,
         late_rows={"hourly": 4},
         rejected_rows={"at": 12},
+        dropped_timers={"reminders": 1},
+        next_due=ShownDue(at=NOW, operator="hourly", clock="event", until=datetime(2013, 1, 1, 9, tzinfo=UTC)),
         watermarks={
             "at": ShownWatermarks(fire=datetime(2013, 1, 1, 8, tzinfo=UTC), idle=True),
             "hourly": ShownWatermarks(
@@ -199,7 +201,14 @@ def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
     assert rows["at"] == ["2013-01-01", "08:00:00", "(idle)", "–", "12"]
     assert rows["hourly"] == ["2013-01-01", "07:30:00", "2013-01-01", "07:00:00", "4"]
     assert rows["old"] == ["all", "rows", "have", "come", "–"]
-    without = head.model_copy(update={"late_rows": {}, "rejected_rows": {}, "watermarks": {}})
+    assert rows["reminders"][-1] == "1"
+    assert f"next due {NOW:%Y-%m-%d %H:%M:%S} ('hourly', event time 2013-01-01 09:00:00)" in " ".join(page.split())
+    assert words.due(ShownDue(at=NOW, operator="reminders", clock="processing", until=NOW)) == (
+        f"{NOW:%Y-%m-%d %H:%M:%S} (processing time of 'reminders')"
+    )
+    empty: dict[str, int] = {}
+    nothing = {"late_rows": empty, "rejected_rows": empty, "dropped_timers": empty, "watermarks": {}, "next_due": None}
+    without = head.model_copy(update=nothing)
     assert "event time" not in drawn(application_page(application("flights"), None, [], [], without, NOW), 120)
 
 

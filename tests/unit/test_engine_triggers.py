@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from epochal.contracts.conditions import BEGINNING, Clock, Due, PartitionClock, Trigger, Watermarks
-from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide, left_over, next_due
+from epochal.engine.triggers import POLL_SECONDS, Decision, NextDue, Situation, Step, decide, left_over, next_due
 from epochal.state.watermarks import WHOLE, Declaration, TimedOperator, TimeGraph
 
 SECOND = 1_000_000
@@ -96,7 +96,9 @@ def test_event_times_are_due_by_what_was_observed_and_processing_times_by_the_cl
     times: dict[str, int], at: int | None, left: bool
 ) -> None:
     clock = prepared(fire=NOON - HOUR, seen=NOON - 30 * MINUTE)
-    assert next_due(GRAPH, clock, due(**times), ["late"], BEGINNING) == at
+    found = next_due(GRAPH, clock, due(**times), ["late"], BEGINNING)
+    assert (None if found is None else found.at) == at
+    assert found is None or times[found.clock] == found.until
     assert left_over(clock, due(**times), ["late"]) is left
 
 
@@ -109,6 +111,7 @@ def test_the_first_time_of_all_operators_counts_and_those_that_are_gone_do_not()
         **due("without watermark", event=NOON - DAY),
     }
     every = ["first", "second", "without watermark", "new"]
-    assert next_due(GRAPH, clock, waiting, every, BEGINNING) == NOON + SECOND
+    found = next_due(GRAPH, clock, waiting, every, BEGINNING)
+    assert found == NextDue(NOON + SECOND, "second", "processing", NOON + SECOND)
     assert next_due(GRAPH, clock, waiting, ["without watermark"], BEGINNING) is None
     assert not left_over(clock, waiting, every)
