@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RANK: Final = Column(name="rank", type="int")
 MOST: Final = 1000
-_TAKES: Final = only_append(
+TAKES: Final = only_append(
     "Take top() of the rows themselves; of new values of keys it would keep those that have been replaced since."
 )
 
@@ -48,7 +48,7 @@ class TopOperator(Operator):
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input("rows", Distribution.BY_KEY, self.keys, _TAKES),)
+        return (Input("rows", Distribution.BY_KEY, self.keys, TAKES),)
 
     def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
         return upsert((*self.keys, RANK.name))

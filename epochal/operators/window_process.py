@@ -22,7 +22,8 @@ from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import check_order, declared_output, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks
 from epochal.operators.keyed_calls import KeyedCalls
-from epochal.operators.windowed import WINDOW, check_names, pane_name, pane_table, window_time
+from epochal.operators.panes import WINDOW, check_names, pane_name, pane_table
+from epochal.operators.windowed import window_time
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column

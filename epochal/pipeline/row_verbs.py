@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from epochal.declarations.intervals import fixed_interval
 from epochal.declarations.names import check_name
+from epochal.declarations.windowing import Windowing
 from epochal.errors import PipelineError
 from epochal.operators.drop_duplicates import DropDuplicatesOperator
 from epochal.operators.top import MOST, TopOperator
+from epochal.operators.window_top import WindowTopOperator
+
+EVERY: Final = "_every"
+"""The key of what is of a whole stream."""
 
 
 def drop_duplicates(
@@ -29,10 +35,29 @@ def top(
     name: str, keys: tuple[str, ...], count: int, by: str | Sequence[str], descending: bool, queryable: bool
 ) -> TopOperator:
     """Raises ``PipelineError`` with the fix."""
+    return TopOperator(name, keys, *_first_rows(name, count, by), descending, queryable)
+
+
+def window_top(
+    name: str,
+    keys: tuple[str, ...],
+    event_time: str,
+    windowing: Windowing,
+    count: int,
+    by: str | Sequence[str],
+    descending: bool,
+    queryable: bool,
+) -> WindowTopOperator:
+    """Raises ``PipelineError`` with the fix."""
+    order = _first_rows(name, count, by)
+    return WindowTopOperator(name, keys, event_time, windowing, *order, descending, queryable)
+
+
+def _first_rows(name: str, count: int, by: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
     check_name("an operator", name)
     if type(count) is not int or not 1 <= count <= MOST:
         raise PipelineError(f"Operator {name!r}: top() keeps 1 to {MOST} rows of each key, not {count!r}.")
     columns = (by,) if isinstance(by, str) else tuple(by)
     if not columns or not all(columns):
         raise PipelineError(f"Operator {name!r}: top() needs the columns to order rows by, such as by='price'.")
-    return TopOperator(name, keys, count, columns, descending, queryable)
+    return count, columns

@@ -161,6 +161,24 @@ class Stream(Relation):
         """Of the rows that are equal in ``columns`` the first. As :meth:`KeyedStream.drop_duplicates`."""
         return self.key_by(*columns).drop_duplicates(within=within, name=name, queryable=queryable)
 
+    def top(
+        self,
+        count: int,
+        by: str | Sequence[str],
+        *,
+        within: Windows,
+        name: str = "top",
+        descending: bool = True,
+        queryable: bool = True,
+    ) -> Stream:
+        """The ``count`` rows of each window of the whole stream with the greatest ``by``, when the window has closed.
+
+        As :meth:`KeyedStream.top` of one key that all rows have. One subtask gets them all: of a large stream take the
+        top of each part first, ``key_by(..).top(.., within=..)``, and of what that gives the top.
+        """
+        alone = self.select("*", f"0 AS {row_verbs.EVERY}").key_by(row_verbs.EVERY)
+        return alone.top(count, by, name, descending, queryable, within).drop(row_verbs.EVERY)
+
     def side(self, name: str) -> Stream:
         """The rows that the function of ``process`` gives to its side output ``name``: ``alerts = out.side("alerts")``.
 
@@ -293,14 +311,25 @@ class KeyedStream:
         return self._operator(row_verbs.drop_duplicates(name, self._keys, event_time, within, queryable))
 
     def top(
-        self, count: int, by: str | Sequence[str], name: str = "top", descending: bool = True, queryable: bool = True
+        self,
+        count: int,
+        by: str | Sequence[str],
+        name: str = "top",
+        descending: bool = True,
+        queryable: bool = True,
+        within: Windows | None = None,
     ) -> Stream:
         """The ``count`` rows of each key with the greatest ``by``, or with ``descending=False`` the least, so far.
 
         Gives, in each epoch, the ranks that another row has now: column ``rank``, from 1, after the key columns. An
         upsert by key and rank. Rows that are equal in ``by`` are in the order of their other columns. State table:
         ``name``, a map from rank to row.
+
+        ``within=tumbling("1 hour")``: of each window, once, when it has closed: ``window(..).top(..)``, which takes
+        ``allowed_lateness`` and ``emit`` as well.
         """
+        if within is not None:
+            return self.window(within).top(count, by, name, descending, queryable)
         return self._operator(row_verbs.top(name, self._keys, count, by, descending, queryable))
 
     def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from epochal.aggregates.mergeable import MergeableAggregate
@@ -17,6 +17,7 @@ from epochal.operators.contract import Operator
 from epochal.operators.session_aggregate import SessionAggregateOperator
 from epochal.operators.window_aggregate import WindowAggregateOperator
 from epochal.operators.window_process import WindowProcessOperator
+from epochal.pipeline import row_verbs
 from epochal.pipeline.aggregations import declared_aggregations
 
 if TYPE_CHECKING:
@@ -66,6 +67,20 @@ class WindowedStream:
         kind = SessionAggregateOperator if sessions else WindowAggregateOperator
         return self._add(
             kind(name, self._keys, self._event_time, self._windowing, aggregations, queryable, over_updates)
+        )
+
+    def top(
+        self, count: int, by: str | Sequence[str], name: str = "top", descending: bool = True, queryable: bool = True
+    ) -> Stream:
+        """The ``count`` rows of each key and window with the greatest ``by``, or with ``descending=False`` the least.
+
+        Gives the key columns, those of the window, ``rank``, from 1, and the rows' other columns. With ``emit="final"``
+        each window once, when it has closed; with ``emit="updates"``, in each epoch, all ranks of the windows that had
+        rows: an upsert by key, window and rank. Rows that are equal in ``by`` are in the order of their other columns.
+        State table: ``name``, with the best ``rows`` of each pane, or session.
+        """
+        return self._add(
+            row_verbs.window_top(name, self._keys, self._event_time, self._windowing, count, by, descending, queryable)
         )
 
     def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:

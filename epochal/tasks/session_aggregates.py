@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.aggregates.plan import AggregationPlan
 from epochal.contracts.conditions import BEGINNING, END
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START
 from epochal.state.access import TableAccess
@@ -23,6 +22,7 @@ from epochal.state.table import StateTable
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
 from epochal.tasks.operator import Subtask
+from epochal.tasks.partials import Merging
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.runs import Runs, reduced
 from epochal.tasks.sessions import Integers, Sessions, merged_sessions
@@ -42,7 +42,7 @@ class SessionAggregateWork:
     value that leaves its type, ``AuthorError`` for what an author's own merge raises.
     """
 
-    plan: AggregationPlan
+    plan: Merging
     sessions: StateTable
     entries: StateTable
     gap: int

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.aggregates.plan import AggregationPlan
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
 from epochal.state.access import TableAccess
@@ -23,6 +22,7 @@ from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
 from epochal.tasks.operator import Subtask
+from epochal.tasks.partials import Merging
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.runs import Runs, reduced
 from epochal.tasks.slices import SliceKeys, delta_rows, gathered
@@ -53,7 +53,7 @@ class WindowAggregateWork:
     for a value that leaves its type, ``AuthorError`` for what an author's own merge raises.
     """
 
-    plan: AggregationPlan
+    plan: Merging
     table: StateTable
     windows: GridWindows
     allowed_lateness: int

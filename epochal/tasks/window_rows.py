@@ -48,7 +48,7 @@ class ClosedWindow:
 
 
 class WindowRows:
-    """The rows of one subtask's windows in one epoch. ``table``: of :func:`epochal.operators.windowed.pane_table`, its
+    """The rows of one subtask's windows in one epoch. ``table``: of :func:`epochal.operators.panes.pane_table`, its
     values the columns of the rows and ``_count``, its sub-key ``_digest``."""
 
     def __init__(

@@ -206,9 +206,14 @@ def beside_the_newest(rows: Stream) -> Stream:
 
 
 def timed(rows: Stream) -> KeyedStream:
+    return timed_rows(rows).key_by("key")
+
+
+def timed_rows(rows: Stream) -> Stream:
     """A row a minute, up to five minutes out of order."""
-    at = "timestamp_seconds(60 * number + (number * 7919) % 300)"
-    return rows.with_column("at", at).with_watermark("at", "5 minutes").key_by("key")
+    return rows.with_column("at", "timestamp_seconds(60 * number + (number * 7919) % 300)").with_watermark(
+        "at", "5 minutes"
+    )
 
 
 def sums(windowed: WindowedStream) -> Stream:
@@ -276,6 +281,23 @@ CASES = (
         "window_process",
         lambda rows: timed(rows).window(tumbling("10 minutes"), "1 minute").process(Windowed),
         closing=2,
+    ),
+    Case(
+        "window_top",
+        lambda rows: timed(rows).window(sliding("10 minutes", "4 minutes"), "1 minute").top(2, by="amount"),
+        closing=2,
+    ),
+    Case(
+        "window_top with updates",
+        lambda rows: timed(rows).window(tumbling("10 minutes"), emit="updates").top(2, by="amount"),
+        upserts=("key", "window_start", "rank"),
+        closing=2,
+    ),
+    Case(
+        "window_top of sessions of all rows",
+        lambda rows: timed_rows(rows).top(3, by=("amount", "number"), within=session("1 minute")),
+        closing=2,
+        by_cuts=("top.entries",),
     ),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
 )

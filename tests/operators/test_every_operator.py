@@ -20,7 +20,17 @@ from epochal.testing import Harness
 from tests.operators.every_operator import CASES, Case, Row, some_rows
 
 OPERATORS = Path(__file__).parents[2] / "epochal" / "operators"
-SUPPORT = {"__init__", "contract", "declared", "distribution", "windowed", "keyed_calls", "timed_calls", "joined"}
+SUPPORT = {
+    "__init__",
+    "contract",
+    "declared",
+    "distribution",
+    "panes",
+    "windowed",
+    "keyed_calls",
+    "timed_calls",
+    "joined",
+}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -86,5 +96,5 @@ def meaning(case: Case, outputs: list[pa.Table]) -> Any:
     return {key: row for key, row in newest.items() if case.ended is None or row[case.ended]}
 
 
-def multiset(table: pa.Table, columns: list[str]) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row.values()) for row in table.select(columns).to_pylist())
+def multiset(table: pa.Table, columns: list[str]) -> Counter[str]:
+    return Counter(repr(tuple(row.values())) for row in table.select(columns).to_pylist())

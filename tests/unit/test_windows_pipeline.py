@@ -53,6 +53,8 @@ class Waits(Rows):
         (lambda: windowed().aggregate("pages", window_start="count(*)"), "Rename the aggregate"),
         (lambda: windowed().aggregate("pages"), "aggregate() needs a column"),
         (lambda: windowed().aggregate("pages", n="median(window_end)"), "median"),
+        (lambda: windowed().top(0, by="at"), "keeps 1 to 1000 rows"),
+        (lambda: clicks().top(3, by="at", within=tumbling("1 hour")), "with_watermark("),
         (lambda: windowed().process(Remembers), "second operator"),
         (lambda: windowed().process(Waits), "remove on_timer"),
         (lambda: timed().key_by("page").window(session("1 hour")).process(Rows), "session windows"),
@@ -78,6 +80,8 @@ def test_kinds_event_times_and_descriptions() -> None:
         keyed.window(cumulative("1 hour", "5 minutes"), emit="updates").aggregate("so_far", n="count(*)"),
         keyed.window(session("1 hour")).aggregate("sessions", n="count(*)"),
         keyed.window(tumbling("1 hour")).process(Rows, "called"),
+        keyed.top(3, "at", "best", within=session("1 hour")),
+        keyed.window(cumulative("1 hour", "5 minutes"), emit="updates").top(3, "at", "best_so_far"),
     ]
     for number, result in enumerate(results):
         result.write(f"out{number}", console.sink())
@@ -89,8 +93,11 @@ def test_kinds_event_times_and_descriptions() -> None:
         "so_far": "upsert(page, window_start, window_end)",
         "sessions": "append",
         "called": "append",
+        "best": "append",
+        "best_so_far": "upsert(page, window_start, window_end, rank)",
     }
-    assert [result.event_time for result in results] == ["window_time", None, None, "window_time", "window_time"]
+    final = ["window_time", None, None, "window_time", "window_time", "window_time", None]
+    assert [result.event_time for result in results] == final
     operators = {node.name: node.operator for node in graph.operators}
     assert operators["final"].hold == 60_000_000
     assert operators["final"].details() == {
@@ -102,3 +109,12 @@ def test_kinds_event_times_and_descriptions() -> None:
         "columns": {"n": "count(*)"},
     }
     assert operators["called"].details()["class"] == "Rows"
+    assert operators["best"].details() == {
+        "keys": ["page"],
+        "event_time": "at",
+        "window": {"kind": "session", "gap": "1 hour"},
+        "emit": "final",
+        "count": 3,
+        "by": ["at"],
+        "order": "descending",
+    }

@@ -14,7 +14,7 @@ from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import HOUR, MINUTE
 from epochal.declarations.windowing import windowing
 from epochal.declarations.windows import session
-from epochal.operators.windowed import WINDOW, session_tables
+from epochal.operators.panes import WINDOW, session_tables
 from epochal.tasks.session_aggregates import SessionAggregateWork
 from epochal.tasks.sessions import late_before
 from epochal.tasks.windows import timestamps

@@ -15,8 +15,8 @@ from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
 from epochal.declarations.windowing import windowing
 from epochal.declarations.windows import GridWindows, cumulative, sliding, tumbling
+from epochal.operators.panes import WINDOW, pane_name, pane_table
 from epochal.operators.window_process import WindowProcessWork
-from epochal.operators.windowed import WINDOW, pane_name, pane_table
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.tasks.window_rows import COUNT, DIGEST
 from epochal.tasks.windows import assigned, late_before, pane_starts, timestamps
