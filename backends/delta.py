@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 import pyarrow as pa
 
 from epochal.backends.recent import remember
-from epochal.backends.unexpired import unexpired
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
@@ -23,6 +22,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.delta import select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.state.unexpired import unexpired
 
 VIEW_OPENED = declare("T1.view-opened", "a stateful task has its view of the parent epoch")
 BEFORE_DELTA = declare("T3.before-delta", "a stateful task is about to write a delta")

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from epochal.backends.unexpired import first_key
 from epochal.contracts.state import StateTaskScope
 from epochal.state.codec import RowCodec
 from epochal.state.expiry import gone
 from epochal.state.table import StateTable
+from epochal.state.unexpired import first_key
 
 FEWEST_ROWS = 1024
 """Of one key group: below, nothing is looked for."""

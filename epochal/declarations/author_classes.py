@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 from epochal.declarations.state import declared_states
+from epochal.declarations.time_to_live import check_clock_of_ttl
 from epochal.errors import PipelineError
 from epochal.state.table import StateScope
 
@@ -50,6 +51,12 @@ def check_states(author: type, scopes: Collection[StateScope], fix: str) -> None
             raise PipelineError(f"state {state.name!r} of {author.__name__} is {state.scope.value} state; {fix}")
         state.value_columns()
         state.sub_key_columns()
+
+
+def check_times_to_live(author: type, event_time: str | None) -> None:
+    """Is there an event time where a state expires by it? Raises ``PipelineError``."""
+    for state in declared_states(author).values():
+        check_clock_of_ttl(f"state {state.name!r} of {author.__name__}", state.expires, event_time)
 
 
 def check_output(author: type) -> None:

@@ -54,6 +54,12 @@ def check_broadcast(process: Any) -> None:
     check_sides(process)
     check_order_by(process)
     check_states(process, SCOPES, _FIX)
+    for state in declared_states(process).values():
+        if state.expires is not None and state.expires.clock == "event":
+            raise PipelineError(
+                f"state {state.name!r} of {process.__name__} has ttl_on='event_time'; beside a control stream there is "
+                "no event time. Leave ttl_on out, to count in processing time."
+            )
     for name in ("on_timer", "hold"):
         if getattr(process, name) != getattr(KeyedProcess, name):
             raise PipelineError(

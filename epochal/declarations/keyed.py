@@ -201,7 +201,7 @@ def check_batch_function(function: Any) -> BatchFunction:
     check_sides(type(function))
     check_states(type(function), (StateScope.KEYED,), KEYED_ONLY)
     for state in declared_states(type(function)).values():
-        if state.ttl is not None:
+        if state.expires is not None:
             raise PipelineError(
                 f"state {state.name!r} of {type(function).__name__} has a ttl, which process_batch() does not keep: "
                 "use a KeyedProcess, or keep a time in the state and delete what is old."

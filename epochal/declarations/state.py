@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from epochal.declarations.ddl import parse_columns
-from epochal.declarations.intervals import fixed_interval
 from epochal.declarations.names import check_name, listed
+from epochal.declarations.time_to_live import TtlOn, time_to_live
 from epochal.errors import PipelineError, SchemaError
-from epochal.state.expiry import Expiry
-from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
+from epochal.state.expiry import Refresh
+from epochal.state.table import GROUP, TOUCHED, Column, StateKind, StateScope, StateTable
 from epochal.state.types import is_key_type, key_fix
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 LIST_INDEX = Column(name="_index", type="bigint")
 """The sub-key of list state: the element's position."""
-
-TOUCHED = Column(name="_touched", type="timestamp")
-"""Of state with a time to live: the epoch time at which the row was written last."""
 
 _BOUND = "_epochal_state"
 
@@ -132,15 +129,23 @@ class StateDeclaration:
     ``scope`` says whose the state is (:class:`~epochal.state.table.StateScope`): ``keyed`` of the current key;
     ``operator`` of the subtask; ``union`` of the subtask, and read by all; ``broadcast`` of all subtasks alike.
 
-    ``ttl``: so long (``"7 days"``, of epoch time) after it was written last is a value, each element of a list, each
-    entry of a map, gone from state.
+    ``ttl``: so long (``"7 days"``) after it was written last is a value, each element of a list, each entry of a map,
+    gone from state. ``ttl_on``: in epoch time, or in event time, by the watermark. ``refresh="read_and_write"``: what
+    is read lives on as what is written.
     """
 
     kind: ClassVar[StateKind]
     scopes: ClassVar[tuple[StateScope, ...]] = (StateScope.KEYED, StateScope.BROADCAST)
 
     def __init__(
-        self, schema: str | StructType, *, queryable: bool = True, scope: str = "keyed", ttl: str | None = None
+        self,
+        schema: str | StructType,
+        *,
+        queryable: bool = True,
+        scope: str = "keyed",
+        ttl: str | None = None,
+        ttl_on: TtlOn = "processing_time",
+        refresh: Refresh = "write",
     ) -> None:
         if scope not in self.scopes:
             raise PipelineError(
@@ -149,8 +154,8 @@ class StateDeclaration:
         self.schema = schema
         self.queryable = queryable
         self.scope = StateScope(scope)
-        self.ttl = None if ttl is None else fixed_interval(f"{type(self).__name__}(): ttl", ttl, least=1)
-        if self.ttl is not None and not self.scope.has_key:
+        self.expires = time_to_live(f"{type(self).__name__}()", ttl, ttl_on, refresh)
+        if self.expires is not None and not self.scope.has_key:
             raise PipelineError(
                 f"{type(self).__name__} of scope {scope!r} cannot have a ttl: only keyed state has one."
             )
@@ -177,8 +182,8 @@ class StateDeclaration:
             scope=self.scope,
             key=key if self.scope.has_key else (GROUP,),
             sub_key=self.sub_key_columns(),
-            value=self.value_columns() if self.ttl is None else (*self.value_columns(), TOUCHED),
-            expires=None if self.ttl is None else Expiry(clock="processing", column=TOUCHED.name, after=self.ttl),
+            value=self.value_columns() if self.expires is None else (*self.value_columns(), TOUCHED),
+            expires=self.expires,
             queryable=self.queryable,
         )
 
@@ -229,8 +234,10 @@ class MapState(StateDeclaration):
         queryable: bool = True,
         scope: str = "keyed",
         ttl: str | None = None,
+        ttl_on: TtlOn = "processing_time",
+        refresh: Refresh = "write",
     ) -> None:
-        super().__init__(value, queryable=queryable, scope=scope, ttl=ttl)
+        super().__init__(value, queryable=queryable, scope=scope, ttl=ttl, ttl_on=ttl_on, refresh=refresh)
         self.key = key
 
     def sub_key_columns(self) -> tuple[Column, ...]:

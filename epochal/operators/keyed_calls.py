@@ -4,58 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import declared_states
 from epochal.errors import SchemaError
 from epochal.operators.declared import author_object
-from epochal.state.table import StateKind
+from epochal.state.expiry import microseconds
+from epochal.state.table import StateKind, StateTable
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import Chunk
 from epochal.tasks.contexts import context_of
 from epochal.tasks.keyed_state import Cursor
 from epochal.tasks.keys import KeyChunk, named_rows
-from epochal.tasks.list_state import KeyedList
-from epochal.tasks.map_state import KeyedMap
+from epochal.tasks.list_state import KeyedList, RefreshedList
+from epochal.tasks.map_state import KeyedMap, RefreshedMap
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.sides import OutputBatch
-from epochal.tasks.value_state import KeyedValue
+from epochal.tasks.touched import Times
+from epochal.tasks.value_state import KeyedValue, RefreshedValue
 from epochal.tasks.values import column_of
 
-KEYED_STATES: dict[StateKind, type[KeyedValue | KeyedList | KeyedMap]] = {
+KeyedAccess = KeyedValue | KeyedList | KeyedMap
+KEYED_STATES: dict[StateKind, type[KeyedAccess]] = {
     StateKind.VALUE: KeyedValue,
     StateKind.LIST: KeyedList,
     StateKind.MAP: KeyedMap,
+}
+REFRESHED_STATES: dict[StateKind, type[KeyedAccess]] = {
+    StateKind.VALUE: RefreshedValue,
+    StateKind.LIST: RefreshedList,
+    StateKind.MAP: RefreshedMap,
 }
 
 
 class KeyedCalls:
     """The author's object in one subtask, with its keyed states at the current key. To be bound by whoever makes it."""
 
-    def __init__(self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask) -> None:
+    def __init__(
+        self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask, event_time: str | None = None
+    ) -> None:
         self._columns = columns
         self._subtask = subtask
         self._context = context_of(subtask)
         self._cursor = Cursor()
         self._output = OutputRows(subtask.operator, subtask.output, subtask.sides)
         tables = {table.id: table for table in subtask.tables}
-        self.keyed: dict[str, KeyedValue | KeyedList | KeyedMap] = {}
+        self.keyed: dict[str, KeyedAccess] = {}
         for name, state in declared_states(process).items():
             if not state.scope.has_key:
                 continue
             table = tables[f"{subtask.operator}.{name}"]
-            view = subtask.transaction.view(table.id)
-            make, time = KEYED_STATES[table.kind], subtask.epoch_time
-            self.keyed[name] = make(table, view, subtask.max_parallelism, self._cursor, time)
+            make, view = _access_of(table), subtask.living(table)
+            self.keyed[name] = make(table, view, subtask.max_parallelism, self._cursor, subtask.epoch_time)
+        expiring = (state.table.expires for state in self.keyed.values())
+        in_event_time = any(expires is not None and expires.clock == "event" for expires in expiring)
+        self._touches_by = event_time if in_event_time else None
         self.author = author_object(subtask.operator, process)
 
     def process(self, chunk: Chunk) -> Iterator[OutputBatch]:
         keys = self._keys(chunk)
         for state in self.keyed.values():
             state.begin(keys)
+        if self._touches_by is not None:
+            self._cursor.times = self._latest_times(chunk.rows, chunk.ends)
         self._call_each(keys, chunk)
         self._stage_states()
         return self._output.take()
@@ -76,6 +91,17 @@ class KeyedCalls:
                 add(process(key, rows[start:end], context))
                 start = end
 
+    def _latest_times(self, rows: pa.Table | None, ends: Sequence[int]) -> Times:
+        """Of each key the event time that it is called at: of its latest row, but none that rows would be late at."""
+        latest = np.full(len(ends), self._subtask.watermarks.late)
+        if rows is None or self._touches_by is None:
+            return latest
+        times = np.asarray(microseconds(column_of(rows, self._touches_by)), np.int64)
+        starts = np.array([0, *ends[:-1]], np.int64)
+        with_rows = np.flatnonzero(np.asarray(ends) > starts)
+        latest[with_rows] = np.maximum(latest[with_rows], np.maximum.reduceat(times, starts[with_rows]))
+        return latest
+
     def _keys(self, chunk: Chunk) -> KeyChunk:
         first = chunk.rows.take(pa.array(chunk.starts))
         groups = column_of(first, KEY_GROUP).to_numpy()
@@ -84,3 +110,8 @@ class KeyedCalls:
 
     def _where(self, keys: KeyChunk) -> str:
         return f"Operator {self._subtask.operator!r}, key {keys.shown(self._cursor.position)}"
+
+
+def _access_of(table: StateTable) -> type[KeyedAccess]:
+    by_reads = table.expires is not None and table.expires.refresh == "read_and_write"
+    return (REFRESHED_STATES if by_reads else KEYED_STATES)[table.kind]

@@ -120,7 +120,7 @@ class ProcessWork:
         if self.has_timers:
             yield from self._run_with_timers(subtask, chunks)
             return
-        calls = KeyedCalls(self.process, self.columns, subtask)
+        calls = KeyedCalls(self.process, self.columns, subtask, self.event_time)
         bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
             for chunk in chunks:

@@ -18,7 +18,7 @@ from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.sides import OutputBatch
 from epochal.tasks.stored_timers import StoredTimers
-from epochal.tasks.timers import Timer, Timers
+from epochal.tasks.timers import EVENT, Timer, Timers
 from epochal.tasks.values import column_of
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,7 +38,7 @@ class TimedCalls(KeyedCalls):
         event_time: str | None,
         interleaved: bool,
     ) -> None:
-        super().__init__(process, columns, subtask)
+        super().__init__(process, columns, subtask, event_time)
         self._fire = subtask.watermarks.fire
         self._timers = Timers(self._fire, subtask.epoch_time)
         self._contexts = timer_contexts(subtask, self._timers, event_time is not None)
@@ -50,6 +50,8 @@ class TimedCalls(KeyedCalls):
         for due in due_keys(chunks, self._keys, self._subtask.key, self._stored.due(), target):
             for state in self.keyed.values():
                 state.begin(due.keys)
+            if self._touches_by is not None:
+                self._cursor.times = self._latest_times(due.rows, due.ends)
             self._timers.begin_chunk()
             with AuthorCall(lambda keys=due.keys: self._where(keys), InvalidInput):  # type: ignore[misc]
                 for _ in self._calls(due):
@@ -107,6 +109,9 @@ class TimedCalls(KeyedCalls):
             yield
 
     def _fire_timer(self, key: Any, timer: Timer) -> None:
+        times = self._cursor.times
+        if times is not None and timer[0] == EVENT:
+            times[self._cursor.position] = max(timer[1], int(times[self._cursor.position]))
         self._output.add(self.author.on_timer(key, _UNIX_EPOCH + timedelta(microseconds=timer[1]), self._contexts[1]))
 
     def _times(self, due: DueKeys) -> list[int] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.contracts.stream_kind import CHANGES
+from epochal.declarations.author_classes import check_times_to_live
 from epochal.declarations.event_time import OnReject, event_time
 from epochal.declarations.expressions import Expression
 from epochal.declarations.keyed import (
@@ -343,6 +344,7 @@ class KeyedStream:
             check_process(process)
             configured = with_settings(process, settings)
             event_time = Stream(self._builder, self._node).event_time
+            check_times_to_live(configured, event_time)
             hold = checked_hold(configured, has_timers(configured), event_time)
         return self._operator(ProcessOperator(operator, self._keys, configured, event_time, hold))
 

@@ -23,6 +23,8 @@ from epochal.state.watermarks import behind
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "bigint"})
 """Of columns with times: microseconds from the Unix epoch, whichever it is."""
 
+Refresh = Literal["write", "read_and_write"]
+
 
 @dataclass(frozen=True)
 class StateClock:
@@ -37,7 +39,8 @@ class Expiry(BaseModel):
 
     ``column``: the table's ``time``, or a value column; a row in which it is null never goes. ``clock``: ``event``, the
     operator's watermark *fire*; ``processing``, the epoch time. ``floor``: rows with times up to it were gone when
-    ``after`` was changed, and stay gone.
+    ``after`` was changed, and stay gone. ``refresh``: whether an author's function lets a row live on by writing it
+    alone, or by reading it, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,11 +49,13 @@ class Expiry(BaseModel):
     column: str
     after: int = Field(ge=0)
     floor: int | None = None
+    refresh: Refresh = "write"
 
     @model_serializer(mode="wrap")
-    def _without_absent_floor(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "floor" or value is not None}
+        usual = {"floor": None, "refresh": "write"}
+        return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     def horizon(self, clock: StateClock | None) -> int | None:
         """The last time of rows that are gone, of ``column``; ``None``: no row is."""

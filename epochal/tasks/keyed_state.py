@@ -9,27 +9,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.state import StateView
-from epochal.declarations.state import TOUCHED
 from epochal.errors import SchemaError
-from epochal.state.table import Column, StateTable
+from epochal.state.table import TOUCHED, Column, StateTable
 from epochal.tasks.fields import Fields, declared
 from epochal.tasks.keys import KeyChunk
+from epochal.tasks.touched import Positions, Times, Touched
 from epochal.tasks.values import Unconvertible, arrow_values
 
-PUT, DELETE = 1, 2
-
-Positions = npt.NDArray[np.int64]
+PUT, DELETE, READ = 1, 2, 3
 
 
 class Cursor:
-    """The position, within the chunk, of the key that the author's function is being called for."""
+    """The position, within the chunk, of the key that the author's function is being called for.
 
-    __slots__ = ("position",)
+    ``times``: of each key of the chunk the event time that it is called at, where a state expires by it.
+    """
+
+    __slots__ = ("position", "times")
 
     def __init__(self) -> None:
         self.position = 0
+        self.times: Times | None = None
 
 
 class KeyedState(ABC):
@@ -46,6 +50,7 @@ class KeyedState(ABC):
         self._cursor = cursor
         self._fields = Fields(table.id, columns_of_author(table))
         self._epoch_time = epoch_time
+        self._touched_at = None if table.expires is None else Touched(table, table.expires, view, max_parallelism)
         self._keys: KeyChunk
 
     @abstractmethod
@@ -66,14 +71,32 @@ class KeyedState(ABC):
         if sub_key is not None:
             arrays += [sub_key.column(column.name) for column in self.table.sub_key]
         columns = self._fields.columns([None if gone else value for gone, value in zip(deleted, values, strict=True)])
-        schema = self.table.value_schema
+        key_columns, schema = arrays[2:], self.table.value_schema
         for column, name in zip(columns, self._fields.names, strict=True):
             at = lambda row: self._at(int(positions[row]))  # noqa: E731
             arrays.append(value_column(self.table, schema.field(name), column, at))
-        if len(schema) > len(self._fields.names):
-            touched = pa.array(np.full(len(positions), self._epoch_time), mask=deleted)
-            arrays.append(touched.cast(schema.field(TOUCHED.name).type))
+        if self._touched_at is not None:
+            full_keys = pa.Table.from_arrays(key_columns, schema=self.table.key_schema)
+            touched = self._touched_at.written(self._keys, full_keys, positions, self._times(positions))
+            arrays.append(pc.if_else(pa.array(deleted), pa.scalar(None, touched.type), touched))
         return pa.Table.from_arrays(arrays, schema=self.table.delta_schema)
+
+    def _with_refreshed(
+        self, delta: pa.Table | None, positions: Positions, sub_keys: pa.Table | None
+    ) -> pa.Table | None:
+        """``delta`` and the rows that were read and not written: key ``positions[i]``, row i of ``sub_keys``."""
+        if self._touched_at is None or not len(positions):
+            return delta
+        refreshed = self._touched_at.refreshed(self._keys, positions, sub_keys, self._times(positions))
+        if delta is None or refreshed is None:
+            return refreshed if delta is None else delta
+        return pa.concat_tables([delta, refreshed])
+
+    def _times(self, positions: Positions) -> Times:
+        if self.table.expires is not None and self.table.expires.clock == "event" and self._cursor.times is not None:
+            times = self._cursor.times[positions]
+            return np.where(times == BEGINNING, self._epoch_time, times)  # no event time is known yet
+        return np.full(len(positions), self._epoch_time)
 
     def _at(self, position: int) -> str:
         return f" at key {self._keys.shown(position)}" if self.table.scope.has_key else ""

@@ -26,6 +26,7 @@ class _Elements:
     stored: dict[bytes, Any]
     added: list[Any] = field(default_factory=list)
     cleared: bool = False
+    read: bool = False
 
     @property
     def kept(self) -> list[Any]:
@@ -97,3 +98,27 @@ class KeyedList(KeyedState, ListAccess):
         if elements is None:
             elements = self._lists[position] = _Elements(self._entries.all(position))
         return elements
+
+
+class RefreshedList(KeyedList):
+    """The current key's list, all elements of which live on when it is read."""
+
+    def get(self) -> list[Any]:
+        self._here().read = True
+        return super().get()
+
+    def __len__(self) -> int:
+        self._here().read = True
+        return super().__len__()
+
+    def changes(self) -> pa.Table | None:
+        read = [
+            (position, index)
+            for position, elements in self._lists.items()
+            if elements.read and not elements.cleared
+            for index in elements.stored
+        ]
+        if not read:
+            return super().changes()
+        positions, indices = zip(*read, strict=True)
+        return self._with_refreshed(super().changes(), np.array(positions), self._index.decode(list(indices)))

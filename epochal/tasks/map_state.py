@@ -106,3 +106,20 @@ class KeyedMap(KeyedState, MapAccess):
         if self._sub_keys.single:
             return python_values(column_of(table, table.column_names[0]))
         return named_rows("MapKey", table, table.column_names)
+
+
+class RefreshedMap(KeyedMap):
+    """The current key's map, the entries of which live on when they are read."""
+
+    def changes(self) -> pa.Table | None:
+        # What is known of stored entries was asked for by the author, or is written over.
+        read = [
+            (position, key)
+            for position, entries in self._maps.items()
+            for key, value in entries.known.items()
+            if value is not ABSENT and key not in entries.written
+        ]
+        if not read:
+            return super().changes()
+        positions, sub_keys = zip(*read, strict=True)
+        return self._with_refreshed(super().changes(), np.array(positions), self._sub_keys.codec.decode(list(sub_keys)))

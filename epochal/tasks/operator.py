@@ -16,9 +16,11 @@ import pyarrow as pa
 from epochal.contracts.conditions import Due, EpochConditions, Watermarks
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
-from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction
+from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
 from epochal.snapshots.chain import Chain
+from epochal.state.expiry import StateClock
 from epochal.state.table import Column, StateTable
+from epochal.state.unexpired import unexpired
 from epochal.tasks import points
 from epochal.tasks.calls import Call, CallReader
 from epochal.tasks.reporting import Reporting
@@ -103,6 +105,14 @@ class Subtask:
     @property
     def max_parallelism(self) -> int:
         return self.ownership.max_parallelism
+
+    def living(self, table: StateTable) -> StateView:
+        """A state table at the parent epoch without what has lived its time when this epoch opens.
+
+        Otherwise what a key sees would depend on how long ago the last epoch was.
+        """
+        clock = StateClock(self.watermarks.late, self.epoch_time)
+        return unexpired(table, self.transaction.view(table.id), table.horizon(clock))
 
     @property
     def key_names(self) -> tuple[str, ...]:

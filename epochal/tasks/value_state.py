@@ -11,7 +11,7 @@ from epochal.contracts.state import StateView
 from epochal.declarations.state import ValueAccess
 from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
-from epochal.tasks.keyed_state import DELETE, PUT, Cursor, KeyedState
+from epochal.tasks.keyed_state import DELETE, PUT, READ, Cursor, KeyedState
 from epochal.tasks.keys import KeyChunk, named_rows
 from epochal.tasks.values import column_of, python_values
 
@@ -62,3 +62,16 @@ class KeyedValue(KeyedState, ValueAccess):
         for absent in np.flatnonzero(~self._found).tolist():
             values[absent] = None
         return values
+
+
+class RefreshedValue(KeyedValue):
+    """The current key's value, which lives on when it is read."""
+
+    def get(self) -> Any:
+        position = self._cursor.position
+        self._touched[position] = self._touched[position] or READ
+        return super().get()
+
+    def changes(self) -> pa.Table | None:
+        touched = np.frombuffer(self._touched, np.uint8)
+        return self._with_refreshed(super().changes(), np.flatnonzero((touched == READ) & self._found), None)

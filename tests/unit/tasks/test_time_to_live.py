@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, ValueState
+from epochal import BatchFunction, BroadcastProcess, KeyedProcess, ListState, MapState, Pipeline, ValueState
 from epochal.connectors import generator
 from epochal.contracts.conditions import BEGINNING, microseconds
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
 from epochal.operators.process import ProcessWork
+from epochal.pipeline.stream import Stream
 from epochal.state.table import Column
+from epochal.tasks.stored_timers import timer_tables
 
 KEY = (Column(name="plane", type="string"),)
-ROW = pa.schema([("plane", pa.string()), ("n", pa.int64()), ("does", pa.string())])
-OUTPUT = pa.schema([("plane", pa.string()), ("seen", pa.string())])
-TTL = 10
+ROW = pa.schema(
+    [("plane", pa.string()), ("n", pa.int64()), ("does", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
+)
+OUTPUT = pa.schema([("n", pa.int64()), ("seen", pa.string())])
+TTL = 20
+BETWEEN = 2
+DOES = ("set", "append", "append", "put", "put", "remove", "clear", "read", "look")
 
 
 class Living(KeyedProcess):
-    value = ValueState("n bigint, m bigint", ttl="10 microseconds")
-    list = ListState("n bigint", ttl="10 microseconds")
-    map = MapState(key="digit bigint", value="n bigint, m bigint", ttl="10 microseconds")
-    output = "plane string, seen string"
+    output = "n bigint, seen string"
     order_by = "n"
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
-        yield key.plane, repr((self.value.get() and self.value.get().n, self.list.get(), self.entries()))
         for row in rows:
             match row.does:
                 case "set":
@@ -49,86 +53,237 @@ class Living(KeyedProcess):
                     self.list.append(row.n)
                 case "read":
                     assert (row.n % 3 in self.map) == (self.map.get(row.n % 3) is not None)
+                case "look":
+                    value = self.value.get()
+                    entries = [(digit, entry.n) for digit, entry in self.map.items()]
+                    yield row.n, repr((value and value.n, self.list.get(), entries))
 
-    def entries(self) -> list[tuple[int, int]]:
-        return [(digit, value.n) for digit, value in self.map.items()]
+
+def living(ttl_on: str, refresh: str) -> type[KeyedProcess]:
+    how: dict[str, Any] = {"ttl": f"{TTL} microseconds", "ttl_on": ttl_on, "refresh": refresh}
+    states = {
+        "value": ValueState("n bigint, m bigint", **how),
+        "list": ListState("n bigint", **how),
+        "map": MapState(key="digit bigint", value="n bigint, m bigint", **how),
+    }
+    made = type("Living", (Living,), {"__module__": __name__, **states})
+    for name, state in states.items():
+        state.__set_name__(made, name)
+    return made
 
 
-class Model:
-    """Of each key what was written when; a read leaves out what the parent's epoch time has reached."""
+@dataclass
+class Entry:
+    """``touched`` is ``None`` for what was written in this epoch."""
 
-    def __init__(self) -> None:
-        self.value: dict[str, tuple[int, int]] = {}
-        self.list: dict[str, list[tuple[int, int]]] = {}
-        self.map: dict[str, dict[int, tuple[int, int]]] = {}
+    n: int
+    touched: int | None = None
+    read: bool = False
 
-    def expire(self, clock: int) -> None:
-        self.value = {key: value for key, value in self.value.items() if clock < value[1] + TTL}
-        self.list = {key: [each for each in all if clock < each[1] + TTL] for key, all in self.list.items()}
-        for key, entries in self.map.items():
-            self.map[key] = {digit: value for digit, value in entries.items() if clock < value[1] + TTL}
 
-    def seen(self, key: str) -> str:
-        entries = [(digit, n) for digit, (n, _) in sorted(self.map.get(key, {}).items())]
-        return repr((self.value.get(key, (None,))[0], [n for n, _ in self.list.get(key, [])], entries))
+@dataclass
+class Key:
+    """What one key holds. A value and a list are maps, too: from nothing, and from a number that rises."""
 
-    def apply(self, row: dict[str, Any], now: int) -> None:
-        key, n = row["plane"], row["n"]
+    states: dict[str, dict[Any, Entry]] = field(default_factory=lambda: {"value": {}, "list": {}, "map": {}})
+    before: dict[tuple[str, Any], int] = field(default_factory=dict)
+
+    def begin(self, clock: int) -> None:
+        """Forget what has lived its time."""
+        for entries in self.states.values():
+            for name, entry in list(entries.items()):
+                assert entry.touched is not None
+                if entry.touched + TTL <= clock:
+                    del entries[name]
+        self.before = {
+            (state, name): entry.touched
+            for state, entries in self.states.items()
+            for name, entry in entries.items()
+            if entry.touched is not None and state != "list"
+        }
+
+    def apply(self, row: Mapping[str, Any]) -> str | None:
+        """What a row sees, if it looks."""
+        n = row["n"]
+        value, elements, entries = self.states.values()
         match row["does"]:
             case "set":
-                self.value[key] = (n, now)
+                value[None] = Entry(n)
             case "append":
-                self.list.setdefault(key, []).append((n, now))
+                elements[n] = Entry(n)
             case "put":
-                self.map.setdefault(key, {})[n % 3] = (n, now)
+                entries[n % 3] = Entry(n)
             case "remove":
-                self.map.setdefault(key, {}).pop(n % 3, None)
+                entries.pop(n % 3, None)
             case "clear":
-                self.value.pop(key, None)
-                self.list[key] = [(n, now)]
+                value.clear()
+                elements.clear()
+                elements[n] = Entry(n)
+            case "read":
+                for entry in [entries[n % 3]] if n % 3 in entries else []:
+                    entry.read = True
+            case "look":
+                for state in self.states.values():
+                    for entry in state.values():
+                        entry.read = True
+                in_order = [(digit, entries[digit].n) for digit in sorted(entries)]
+                return repr((value[None].n if value else None, [entry.n for entry in elements.values()], in_order))
+        return None
+
+    def end(self, time: int, reads: bool) -> None:
+        """``time``: that the key was called at."""
+        for state, entries in self.states.items():
+            for name, entry in entries.items():
+                if entry.touched is None:
+                    entry.touched = max(time, self.before.get((state, name), time))
+                elif reads and entry.read and time - entry.touched >= BETWEEN:
+                    entry.touched = time
+                entry.read = False
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_what_was_not_written_for_so_long_is_gone(
-    number: int, run_seed: int, make_operator: Any, tmp_path: Path
+@pytest.mark.parametrize("refresh", ["write", "read_and_write"])
+@pytest.mark.parametrize("ttl_on", ["processing_time", "event_time"])
+@pytest.mark.parametrize("number", range(2))
+def test_what_was_not_touched_for_so_long_is_gone(
+    ttl_on: str, refresh: str, number: int, run_seed: int, make_operator: Any, tmp_path: Path
 ) -> None:
-    choose, model = random.Random(run_seed * 10 + number), Model()
-    tables = tuple(state.table("operator", KEY) for state in declared_states(Living).values())
-    work = ProcessWork(Living, tuple(ROW.names))
+    choose, keys = random.Random(run_seed * 10 + number), {name: Key() for name in "ab"}
+    process = living(ttl_on, refresh)
+    tables = tuple(state.table("operator", KEY) for state in declared_states(process).values())
+    work = ProcessWork(process, tuple(ROW.names), "at")
     more = {"tables": tables, "order_by": ("n",), "kind": choose.choice(["heap", "lmdb"])}
     operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, **more)
-    now = 100
-    for epoch in range(12):
-        now += choose.choice([0, 1, 3, 8])
-        operator.at(BEGINNING, now)
+    now, late, fire = 100, BEGINNING, BEGINNING
+    for epoch in range(16):
+        now += choose.choice([0, 1, 3, 15])
+        late, fire = fire, max(fire, now - choose.randint(0, 30)) if epoch else BEGINNING
+        operator.at(fire, now + 7 if ttl_on == "event_time" else now)
         rows = [
-            {"plane": choose.choice("ab"), "n": epoch * 10 + n, "does": choose.choice(DOES)}
+            {
+                "plane": choose.choice("ab"),
+                "n": epoch * 10 + n,
+                "does": choose.choice(DOES),
+                "at": now - choose.randint(0, 40),
+            }
             for n in range(choose.choice([0, 2, 6]))
         ]
-        expected = {row["plane"]: model.seen(row["plane"]) for row in rows}
-        assert {row["plane"]: row["seen"] for row in operator.run(rows)} == expected, epoch
-        for row in rows:
-            model.apply(row, now)
-        model.expire(now)
+        expected = []
+        for name, key in keys.items():
+            mine = [row for row in rows if row["plane"] == name]
+            key.begin(now if ttl_on == "processing_time" else late)
+            seen = [(row["n"], key.apply(row)) for row in mine]
+            expected += [{"n": n, "seen": text} for n, text in seen if text is not None]
+            if mine:
+                latest = max(late, *(row["at"] for row in mine))
+                key.end(now if ttl_on == "processing_time" else latest, refresh == "read_and_write")
+        assert sorted(operator.run(rows), key=lambda row: row["n"]) == sorted(expected, key=lambda row: row["n"])
         if choose.random() < 0.3:
             operator.parallelism = choose.choice([2, 4])
             operator.backend = type(operator.backend)("operator", operator.store, str(tmp_path / f"moved-{epoch}"))
-    stored = operator.state(tables[0])
-    assert {key: n for (key,), (n, _, at) in stored.items() if microseconds(at) + TTL > now} == {
-        key: n for key, (n, _) in model.value.items()
-    }
+    for table, state in zip(tables, ("value", "list", "map"), strict=True):
+        clock = now if ttl_on == "processing_time" else fire
+        stored = [
+            (name, values[0], microseconds(values[-1]))
+            for (name, *_), values in operator.state(table).items()
+            if microseconds(values[-1]) + TTL > clock
+        ]
+        assert sorted(stored) == sorted(
+            (name, entry.n, entry.touched)
+            for name, key in keys.items()
+            for entry in key.states[state].values()
+            if entry.touched is not None and entry.touched + TTL > clock
+        ), state
 
 
-DOES = ("set", "append", "append", "put", "put", "remove", "clear", "read")
+class Asked(KeyedProcess):
+    value = ValueState("n bigint", ttl="20 microseconds", refresh="read_and_write")
+    output = "n bigint, seen string"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            if row.does == "set":
+                self.value.set(row.n)
+            yield row.n, repr(self.value.get())
 
 
-def test_a_ttl_that_cannot_be_kept_is_refused() -> None:
-    with pytest.raises(PipelineError, match=r"ListState\(\): ttl is 'soon'"):
-        ListState("n int", ttl="soon")
-    with pytest.raises(PipelineError, match="only keyed state has one"):
-        ListState("n int", scope="operator", ttl="1 hour")
-    with pytest.raises(PipelineError, match="which process_batch"):
-        Pipeline("p").read("rows", generator.source({"n": "id"})).key_by("n").process_batch(Batched)
+def test_reads_write_a_row_again_at_most_every_tenth_of_its_time(make_operator: Any) -> None:
+    (table,) = (state.table("operator", KEY) for state in declared_states(Asked).values())
+    work = ProcessWork(Asked, tuple(ROW.names))
+    operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=(table,))
+    written = []
+    for now in (100, 101, 102, 103, 103, 104, 120, 140):
+        operator.at(BEGINNING, now)
+        does = "set" if now == 100 else "look"
+        (answer,) = operator.run([{"plane": "a", "n": now, "does": does, "at": None}])
+        written.append(sum(delta.file.rows for delta in operator.links[table.id][-1].deltas))
+        assert answer["seen"] == ("None" if now == 140 else "100"), now
+    assert written == [1, 0, 1, 0, 0, 1, 1, 0]
+
+
+def test_what_a_function_sees_does_not_depend_on_when_the_last_epoch_was(make_operator: Any) -> None:
+    """Nothing ran for longer than the time to live: no snapshot lies between in which the value has gone."""
+    (table,) = (state.table("operator", KEY) for state in declared_states(Asked).values())
+    work = ProcessWork(Asked, tuple(ROW.names))
+    operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=(table,))
+    operator.at(BEGINNING, 100)
+    operator.run([{"plane": "a", "n": 1, "does": "set", "at": None}])
+    operator.at(BEGINNING, 120)
+    (answer,) = operator.run([{"plane": "a", "n": 2, "does": "look", "at": None}])
+    assert answer["seen"] == "None"
+
+
+class Reminded(KeyedProcess):
+    value = ValueState("n bigint", ttl="20 microseconds", ttl_on="event_time")
+    output = "n bigint, seen string"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            ctx.timer(row.at + timedelta(microseconds=30), name=row.does)
+            yield row.n, repr(self.value.get())
+
+    def on_timer(self, key: Any, at: Any, ctx: Any) -> None:
+        if ctx.timer_name == "set":
+            self.value.set(at.microsecond)
+
+
+def test_what_a_timer_writes_lives_from_the_time_of_the_timer(make_operator: Any) -> None:
+    (table,) = (state.table("operator", KEY) for state in declared_states(Reminded).values())
+    work = ProcessWork(Reminded, tuple(ROW.names), "at")
+    tables = (table, *timer_tables("operator", KEY, has_event_time=True))
+    operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=tables)
+    # Row times, the watermark that the epoch fires by, what its rows see. The timers are due at 130 and 131.
+    epochs = [
+        ([100], 101, "None"),
+        ([101], 130, "None"),
+        ([102], 149, "130"),
+        ([103], 150, "130"),
+        ([104], 150, "None"),
+    ]
+    for number, (times, fire, seen) in enumerate(epochs):
+        operator.at(fire, 1_000)
+        does = "set" if number == 0 else "look"
+        answers = operator.run([{"plane": "a", "n": at, "does": does, "at": at} for at in times])
+        assert [answer["seen"] for answer in answers] == [seen], number
+
+
+def stream() -> Stream:
+    return Pipeline("p").read("rows", generator.source({"n": "id", "at": "timestamp_seconds(id)"}))
+
+
+class Late(KeyedProcess):
+    kept = MapState(key="a int", value="m int", ttl="1 hour", ttl_on="event_time")
+    output = "n int"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None: ...
+
+
+class Steered(BroadcastProcess):
+    kept = ValueState("m int", ttl="1 hour", ttl_on="event_time")
+    output = "n int"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None: ...
+
+    def process_broadcast(self, row: Any, ctx: Any) -> None: ...
 
 
 class Batched(BatchFunction):
@@ -137,3 +292,31 @@ class Batched(BatchFunction):
 
     def process_batch(self, batch: pa.Table, states: Any, ctx: Any) -> pa.Table:
         return batch
+
+
+def test_a_ttl_that_cannot_be_kept_is_refused() -> None:
+    with pytest.raises(PipelineError, match=r"ListState\(\): ttl is 'soon'"):
+        ListState("n int", ttl="soon")
+    with pytest.raises(PipelineError, match="only keyed state has one"):
+        ListState("n int", scope="operator", ttl="1 hour")
+    with pytest.raises(PipelineError, match="which process_batch"):
+        stream().key_by("n").process_batch(Batched)
+    refused: list[Any] = [{"ttl_on": "event"}, {"refresh": "read"}]
+    for wrong in refused:
+        with pytest.raises(
+            PipelineError, match=r"it is one of '(processing_time|write)', '(event_time|read_and_write)'"
+        ):
+            ValueState("n int", ttl="1 hour", **wrong)
+    with pytest.raises(PipelineError, match="has none: add ttl="):
+        ValueState("n int", refresh="read_and_write")
+
+
+def test_event_time_that_rows_could_expire_by_has_to_be_there() -> None:
+    with pytest.raises(
+        PipelineError, match=r"Operator 'late': state 'kept' of Late has ttl_on='event_time'.*with_waterm"
+    ):
+        stream().key_by("n").process(Late)
+    stream().with_watermark("at", "1 minute").key_by("n").process(Late)
+    timed = stream().with_watermark("at", "1 minute")
+    with pytest.raises(PipelineError, match="beside a control stream there is no event time"):
+        timed.connect(timed.where("n > 1"), broadcast=True, order_by="n").key_by("n").process(Steered)

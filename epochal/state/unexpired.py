@@ -1,4 +1,4 @@
-"""Views without the rows that are gone at the parent epoch. Tables whose rows never expire have no such view."""
+"""Views without the rows that are gone. Tables whose rows never expire have no such view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.state.table import StateTable
 
 
 def unexpired(table: StateTable, view: StateView, horizon: int | None) -> StateView:
-    """``view``, without what is gone. ``horizon``: of ``StateTable.horizon`` at the epoch of the view."""
+    """``view``, without what is gone. ``horizon``: of ``StateTable.horizon``, by the clock that is to count."""
     if horizon is None or table.expires is None:
         return view
     if table.time is not None and table.expires.column == table.time.name:
