@@ -47,7 +47,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from epochal.state.watermarks import observed
 from epochal.testing.in_memory import CapturingSink, InMemorySource
-from epochal.testing.local_engine import CLOCK, situation_of
+from epochal.testing.local_attempt import CLOCK, situation_of
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
 InputRows = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]

@@ -17,7 +17,7 @@ from epochal.tasks.inputs import carried_name
 
 @dataclass(frozen=True)
 class LocalInput:
-    """One input of an operator: all rows, or those in which the boolean column ``where`` is true.
+    """One input of an operator: all of its rows, or those in which the boolean column ``where`` is true.
 
     ``order_by``: the columns that the rows of a subtask, or of a key, are in the order of.
     """
@@ -39,14 +39,17 @@ class LocalShuffle:
     parallelism: int
     max_parallelism: int
 
-    def of(self, rows: pa.Table) -> pa.Table:
+    def of(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """``tables``: the rows of each input."""
         numbers = pa.array(range(self.parallelism), pa.int32())
         marks = pa.table({MARK: numbers, SUBTASK: numbers})
-        parts = [self._arranged(number, input, rows) for number, input in enumerate(self.inputs)]
+        inputs = zip(self.inputs, tables, strict=True)
+        parts = [self._arranged(number, input, rows) for number, (input, rows) in enumerate(inputs)]
         both = pa.concat_tables([*parts, marks], promote_options="default")
         order = [(SUBTASK, "ascending"), (MARK, "ascending")]
         order += [(INPUT, "descending")] * (len(self.inputs) > 1)
-        order += [(name, "ascending") for name in self._order(rows)]
+        order += [(KEY_GROUP, "ascending")]
+        order += [(name, "ascending") for name in self._order(tables)]
         return both.sort_by(order)
 
     def _arranged(self, number: int, input: LocalInput, rows: pa.Table) -> pa.Table:
@@ -79,9 +82,9 @@ class LocalShuffle:
             return name
         return carried_name(number, name)
 
-    def _order(self, rows: pa.Table) -> Sequence[str]:
+    def _order(self, tables: Sequence[pa.Table]) -> Sequence[str]:
         names = [column.name for column in self.key]
-        for number, input in enumerate(self.inputs):
+        for number, (input, rows) in enumerate(zip(self.inputs, tables, strict=True)):
             names += [self._name(number, name) for name in input.order_by]
             if input.distribution is not Distribution.BY_KEY:
                 names += [self._name(number, name) for name in rows.column_names]

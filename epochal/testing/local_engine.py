@@ -1,8 +1,7 @@
-"""The real engine without Spark: an attempt whose tasks this process runs itself, in milliseconds instead of seconds.
+"""The real engine without Spark: epochs whose tasks this process runs itself, in milliseconds instead of seconds.
 
-Coordinator, commit queue, recovery, retention and compaction are the driver's; store, catalog, state backends and sinks
-are real, and so are the tasks. What is not there is Spark: rows are read, shuffled, sorted and given to the tasks here.
-A process that runs :func:`attempt` can be killed at any fault point as a driver can.
+Store, state backends and sinks are real, and so are the tasks. What is not there is Spark: rows are read, shuffled,
+sorted and given to the tasks here. :mod:`epochal.testing.local_attempt` runs epochs over it.
 
 Where faults of tasks are planned, each task runs in a process of its own, which may die, and is run again as often as
 Spark would.
@@ -11,62 +10,57 @@ Spark would.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pickle
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from epochal import faults
-from epochal.contracts.catalog import Catalog
 from epochal.contracts.handle import Handle
-from epochal.contracts.source import Slice, SliceLimits
+from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
+from epochal.declarations.sides import LATE, REJECTED
 from epochal.declarations.state import declared_states
 from epochal.engine.answers import Answers, SinkAnswer
-from epochal.engine.bases import PendingBases
-from epochal.engine.commits import CommitQueue, until_available
-from epochal.engine.compaction import Compaction
-from epochal.engine.coordinator import Coordinator
+from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.pipeline_plan import PipelinePlan
-from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.recovery import Recovery
-from epochal.engine.retention import Retention
+from epochal.engine.program import Program
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
+from epochal.operators.contract import Operator
 from epochal.operators.process import ProcessWork
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
-from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
+from epochal.state.watermarks import WHOLE
 from epochal.tasks.operator import HANDLE, OperatorTask, Work
 from epochal.tasks.sides import SIDE, TaskOutput
 from epochal.tasks.sink import SinkTask
+from epochal.tasks.stored_timers import timer_tables
 from epochal.testing.local_distribution import LocalInput, LocalShuffle
-
-log = logging.getLogger(__name__)
+from epochal.testing.local_event_time import LocalEventTime, LocalTime
+from epochal.testing.local_sources import LocalSource
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_PAUSE_SECONDS = 0.02
-CLOCK = partial(datetime.now, UTC)
+Change = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
 class LocalOperator:
-    """An operator that reads the source's rows. ``output``: the columns that its work gives, ``sides``: beside them.
+    """An operator. ``output``: the columns that its work gives, ``sides``: beside them.
 
-    ``inputs``: how the rows come to its subtasks; one input by key, unless others are given.
+    ``inputs``: how the rows come to its subtasks; one input by key, unless others are given. ``reads``: for each of
+    them the streams whose rows it has; without it, all rows of all sources. ``declared``: what says which rows are
+    late. ``before``: for each input what becomes of its rows before they are shuffled, ``after``: of those that the
+    work gives.
     """
 
     name: str
@@ -76,41 +70,60 @@ class LocalOperator:
     output: pa.Schema
     inputs: tuple[LocalInput, ...] = (LocalInput(),)
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    reads: tuple[tuple[str, ...], ...] = ()
+    declared: Operator | None = None
+    before: tuple[Change, ...] = ()
+    after: Change | None = None
+
+    @property
+    def output_columns(self) -> pa.Schema:
+        """The columns of the stream that it gives."""
+        empty = self.output.empty_table()
+        return (empty if self.after is None else self.after(empty)).schema
 
 
 def local_process(
     name: str, process: type[KeyedProcess], key: tuple[Column, ...], rows: pa.Schema, output: pa.Schema
 ) -> LocalOperator:
-    """A ``process`` operator over ``rows``. ``output`` says in Arrow what the class declares."""
+    """A ``process`` operator over ``rows``, without event time. ``output`` says in Arrow what the class declares."""
     tables = tuple(state.table(name, key) for state in declared_states(process).values())
     work = ProcessWork(process, tuple(rows.names))
+    if work.has_timers:
+        tables += timer_tables(name, key, has_event_time=False)
     return LocalOperator(name, work, key, tables, output, (LocalInput(order_by=process.order_columns()),))
 
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """One source of JSON files, operators over it, and for each sink the source or the operator that it writes, or of
-    an operator a side: ``operator.side``.
+    """Sources by name, with their columns; ``steps``, in the order in which rows pass them; and for each sink the
+    stream that it writes: a source, an operator, or of an operator a side: ``operator.side``.
 
-    ``loops``: internal sources whose slices name JSON files, too; their rows are united with the source's.
+    ``loops``: internal sources; their rows are united with the only source's. ``graph``: what it was made of, where it
+    was (:func:`epochal.testing.local_plans.local_pipeline`).
     """
 
-    source: str
-    rows: pa.Schema
-    operators: tuple[LocalOperator, ...]
+    sources: Mapping[str, pa.Schema]
+    steps: tuple[LocalOperator | LocalEventTime, ...]
     sinks: Mapping[str, str]
     loops: tuple[str, ...] = ()
+    graph: Graph | None = None
+
+    @property
+    def operators(self) -> tuple[LocalOperator, ...]:
+        return tuple(step for step in self.steps if isinstance(step, LocalOperator))
 
     @property
     def tables(self) -> tuple[StateTable, ...]:
         return tuple(table for operator in self.operators for table in operator.tables)
 
-    @property
-    def plan(self) -> PipelinePlan:
-        """Of the sinks: operators are planned for Spark alone."""
-        columns = {self.source: self.rows, **{operator.name: operator.output for operator in self.operators}}
+    def plan(self, sources: Mapping[str, Source]) -> PipelinePlan:
+        """Of the sinks and of event time: operators are planned for Spark alone."""
+        columns = {**self.sources, **{operator.name: operator.output_columns for operator in self.operators}}
         columns |= {f"{one.name}.{side}": schema for one in self.operators for side, schema in one.sides.items()}
-        return PipelinePlan({}, {sink: columns[name] for sink, name in self.sinks.items()})
+        time = WITHOUT_EVENT_TIME if self.graph is None else TimePlan.of(self.graph, sources)
+        # Of what the engine keeps out nobody has to know the columns.
+        sinks = {sink: columns.get(name, pa.schema([])) for sink, name in self.sinks.items()}
+        return PipelinePlan({}, sinks, time)
 
 
 @dataclass(frozen=True)
@@ -160,6 +173,9 @@ class LocalTasks:
             os._exit(code)
 
 
+FAULTLESS: Final = LocalTasks()
+
+
 def _result(run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
     try:
         return run()
@@ -184,28 +200,65 @@ class LocalRunner(EpochRunner):
     participants: Participants
     configuration: Configuration
     tasks: LocalTasks
+    partitioned: Mapping[str, str] = field(default_factory=dict)
+    """Of declarations whose rows have partitions, the source that these are of."""
+
+    def declaring(self, participants: Participants) -> LocalRunner:
+        return replace(self, participants=participants)
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        names = (self.pipeline.source, *self.pipeline.loops)
-        rows = read_rows([plan.slices[name] for name in names if name in plan.slices], self.pipeline.rows)
-        half = rows.num_rows // 2
-        outputs = {self.pipeline.source: [rows.slice(0, half), rows.slice(half)]}
+        streams, time = self._sources(plan), LocalTime(plan.conditions)
+        rows_in = sum(part.num_rows for parts in streams.values() for part in parts)
         handles: dict[str, list[Handle]] = {}
-        for operator in self.pipeline.operators:
-            output, handles[operator.name] = self._operator(plan, operator, rows)
-            outputs.update(output)
-        inputs = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in outputs[name]]
+        for step in self.pipeline.steps:
+            if isinstance(step, LocalEventTime):
+                streams.update(self._event_time(plan, step, streams, time))
+                continue
+            inputs = self._inputs(step, streams)
+            if step.declared is not None:
+                inputs, late = time.on_time(step.declared, inputs)
+                streams[f"{step.name}.{LATE}"] = [] if late is None else [late]
+            output, handles[step.name] = self._operator(plan, step, inputs)
+            streams.update(output)
+        read = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in streams[name]]
         answers = [
             SinkAnswer(partition, self._sink(plan, sink, part, partition))
-            for partition, (sink, part) in enumerate(inputs)
+            for partition, (sink, part) in enumerate(read)
         ]
-        return Answers(handles, answers, (), partitions=len(inputs), rows_in=rows.num_rows)
+        return Answers(handles, answers, (), partitions=len(read), rows_in=rows_in, time=time.observed)
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return self.participants.operators[handle.owner].deltas(handle)
 
+    def _sources(self, plan: EpochPlan) -> dict[str, list[pa.Table]]:
+        """By source its rows, in two partitions."""
+        found = {}
+        for name, schema in self.pipeline.sources.items():
+            mine = [plan.slices[each] for each in (name, *self.pipeline.loops) if each in plan.slices]
+            source = self.participants.sources[name]
+            rows = source.table(mine) if isinstance(source, LocalSource) else read_rows(mine, schema)
+            half = rows.num_rows // 2
+            found[name] = [rows.slice(0, half), rows.slice(half)]
+        return found
+
+    def _event_time(
+        self, plan: EpochPlan, step: LocalEventTime, streams: Mapping[str, list[pa.Table]], time: LocalTime
+    ) -> dict[str, list[pa.Table]]:
+        source = self.partitioned.get(step.declaration)
+        partitions = [WHOLE]
+        if source is not None:
+            slice = plan.slices.get(source)
+            partitions = [] if slice is None else sorted(self.participants.sources[source].partitions_of(slice))
+        rows = _united([part for name in step.reads for part in streams[name]])
+        kept, rejected = time.accepted(step, rows, partitions)
+        return {step.name: [kept], f"{step.name}.{REJECTED}": [rejected]}
+
+    def _inputs(self, operator: LocalOperator, streams: Mapping[str, list[pa.Table]]) -> list[pa.Table]:
+        reads = operator.reads or (tuple(self.pipeline.sources),) * len(operator.inputs)
+        return [_united([part for name in names for part in streams[name]]) for names in reads]
+
     def _operator(
-        self, plan: EpochPlan, operator: LocalOperator, rows: pa.Table
+        self, plan: EpochPlan, operator: LocalOperator, inputs: Sequence[pa.Table]
     ) -> tuple[dict[str, list[pa.Table]], list[Handle]]:
         """By subtask its output, and that of each side, and its handle."""
         task = OperatorTask(
@@ -216,7 +269,7 @@ class LocalRunner(EpochRunner):
             conditions=plan.conditions,
             parallelism=self.configuration.parallelism,
             max_parallelism=self.configuration.max_parallelism,
-            tables=operator.tables,
+            tables=self._tables(operator),
             chains={table.id: plan.chains[table.id] for table in operator.tables},
             key=operator.key,
             output=operator.output,
@@ -224,7 +277,9 @@ class LocalRunner(EpochRunner):
         )
         answers, handles = [], []
         parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
-        controlled = LocalShuffle(operator.inputs, operator.key, parallelism, maximum).of(rows)
+        if operator.before:
+            inputs = [change(rows) for change, rows in zip(operator.before, inputs, strict=True)]
+        controlled = LocalShuffle(operator.inputs, operator.key, parallelism, maximum).of(inputs)
         for subtask in range(self.configuration.parallelism):
             mine = controlled.filter(pa.compute.equal(controlled["_subtask"], subtask))
             answer = pa.Table.from_batches(self.tasks.run(task, mine.to_batches(), subtask), task.schema)
@@ -233,12 +288,24 @@ class LocalRunner(EpochRunner):
             handles.append(Handle.decode(handle))
             answers.append(answer.filter(pa.compute.invert(with_handle)))
         names: dict[str, str | None] = {operator.name: None, **{f"{operator.name}.{s}": s for s in operator.sides}}
-        return {name: [_side(operator, answer, side) for answer in answers] for name, side in names.items()}, handles
+        output = {name: [_side(operator, answer, side) for answer in answers] for name, side in names.items()}
+        if operator.after is not None:
+            output[operator.name] = [operator.after(rows) for rows in output[operator.name]]
+        return output, handles
+
+    def _tables(self, operator: LocalOperator) -> tuple[StateTable, ...]:
+        """The operator's, with what the lineage knows of the expiry of their rows."""
+        known = {table.id: table for table in self.participants.tables}
+        return tuple(known.get(table.id, table) for table in operator.tables)
 
     def _sink(self, plan: EpochPlan, sink: str, rows: pa.Table, partition: int) -> Handle:
         task = SinkTask(sink, self.participants.sinks[sink], plan.scope)
         (answer,) = self.tasks.run(task, rows.to_batches(), partition)
         return Handle.decode(answer.column("handle")[0].as_py())
+
+
+def _united(parts: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def _side(operator: LocalOperator, answer: pa.Table, side: str | None) -> pa.Table:
@@ -261,70 +328,10 @@ def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def attempt(
-    orders: ExecutionOrders,
-    pipeline: LocalPipeline,
-    participants: Participants,
-    catalog: Catalog,
-    tasks: LocalTasks = LocalTasks(),
-    epochs: int | None = None,
-    now: Callable[[], datetime] = CLOCK,
-) -> None:
-    """One attempt, until there is nothing to do ``now``, or of so many ``epochs``; in one thread.
-
-    Commits fall behind as far as they may: the queue works when it is full, after a failure, and at the end. Raises
-    what ends an attempt: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
-    """
-    store, configuration = SnapshotStore(orders.store), orders.configuration
-    runner = LocalRunner(pipeline, participants, configuration, tasks)
-    program = Program(orders, Graph(orders.application, ()), pipeline.plan, participants, runner)
-    current = CurrentProgram(program)
-    catalog.begin_attempt()
-    for name, sink in participants.sinks.items():
-        until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, lambda waiting: None)
-    queue = CommitQueue(catalog, current)
-    position = Recovery(program, catalog, store, queue, time.sleep, lambda waiting: None).run()
-    bases = PendingBases()
-    coordinator = Coordinator(current, catalog, store, queue, position, bases, now=now)
-    compaction = Compaction(store, position, bases, current)
-    retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
-    ran = failed = 0
-    while epochs is None or ran < epochs:
-        if not queue.has_room:
-            _step(queue)
-            continue
-        slices = coordinator.plan_slices(SliceLimits(None))
-        decision = decide(situation_of(coordinator, slices))
-        if decision.step is not Step.OPEN:
-            break
-        try:
-            coordinator.run_epoch(slices, decision.opened_for)
-        except EpochAborted:
-            failed += 1
-            if failed > configuration.tolerable_failed_epochs:
-                raise
-            _step(queue)  # what has gone wrong may have to do with it
-            continue
-        ran, failed = ran + 1, 0
-    while not queue.empty:
-        _step(queue)
-    retention.finish()
-    compaction.finish()
-    catalog.finish(None)
-
-
-def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
-    """Of a loop that goes on as long as there is something to do, without an interval."""
-    return Situation(
-        has_room=True,
-        ended=False,
-        until_interval=0.0,
-        until_due=coordinator.until_due,
-        in_flight=coordinator.in_flight,
-        has_input=coordinator.has_input(slices),
-    )
-
-
-def _step(queue: CommitQueue) -> None:
-    if not queue.step():
-        time.sleep(_PAUSE_SECONDS)
+def local_program(
+    orders: ExecutionOrders, pipeline: LocalPipeline, participants: Participants, tasks: LocalTasks = FAULTLESS
+) -> Program:
+    """A program whose tasks this process runs."""
+    plan = pipeline.plan(participants.sources)
+    runner = LocalRunner(pipeline, participants, orders.configuration, tasks, plan.time.partitions.partitioned)
+    return Program(orders, pipeline.graph or Graph(orders.application, ()), plan, participants, runner)

@@ -33,7 +33,7 @@ from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.lineage import history
-from epochal.testing.local_engine import situation_of
+from epochal.testing.local_attempt import situation_of
 from epochal.testing.memory_catalog import MemoryCatalog
 from epochal.testing.simulated import (
     LOOP,

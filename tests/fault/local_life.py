@@ -1,4 +1,4 @@
-"""One life of a driver without Spark, in a process of its own: see ``epochal.testing.local_engine``.
+"""One life of a driver without Spark, in a process of its own: see ``epochal.testing.local_attempt``.
 
 The application is that of ``application.py`` and its like: two stateful operators over one source, and the sinks that
 the ``kind`` says. What is to be run comes as JSON, the first argument.
@@ -26,7 +26,8 @@ from epochal.pipeline.definitions import SinkDefinition
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
-from epochal.testing.local_engine import LocalPipeline, LocalTasks, attempt, local_process
+from epochal.testing.local_attempt import attempt
+from epochal.testing.local_engine import LocalPipeline, LocalTasks, local_process
 
 NAME = "faults"
 SOURCE = "events"
@@ -146,7 +147,7 @@ def run(
     """Run one attempt of the application in ``folder``."""
     processes, sinks = KINDS[kind](parameters)
     operators = tuple(local_process(name_of(process), process, KEY, ROWS, OUTPUTS[process]) for process in processes)
-    pipeline = LocalPipeline(SOURCE, ROWS, operators, {name: input for name, (input, _) in sinks.items()})
+    pipeline = LocalPipeline({SOURCE: ROWS}, operators, {name: input for name, (input, _) in sinks.items()})
     settings = Configuration.model_validate(configuration)
     catalog = standalone_catalog(f"sqlite:///{folder}/catalog.sqlite", NAME, "local", parameters, configuration)
     orders = ExecutionOrders(

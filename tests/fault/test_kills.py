@@ -5,7 +5,7 @@ two, the second in its recovery), and one that runs the input to its end. Then t
 sequential oracle: state at every epoch, each sink's rows of every epoch, no epoch shown that was not decided, no file
 that nobody refers to.
 
-The drivers have no Spark (``epochal.testing.local_engine``), so that every point is met in every run. Real drivers,
+The drivers have no Spark (``epochal.testing.local_attempt``), so that every point is met in every run. Real drivers,
 with Spark, are killed in ``test_kills_with_spark.py``.
 """
 

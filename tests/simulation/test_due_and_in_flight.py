@@ -27,7 +27,8 @@ from epochal.faults import FaultPoint, injected
 from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.local_engine import LocalOperator, LocalPipeline, attempt, local_process
+from epochal.testing.local_attempt import attempt
+from epochal.testing.local_engine import LocalOperator, LocalPipeline, local_process
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
 
@@ -140,7 +141,7 @@ class Application:
             cache_directory=str(self.folder / "cache"),
         )
         pipeline = LocalPipeline(
-            "in", ROWS, (self.operator,), dict.fromkeys(self.loops, self.operator.name), self.loops
+            {"in": ROWS}, (self.operator,), dict.fromkeys(self.loops, self.operator.name), self.loops
         )
         schema = "name string, n bigint"
         participants = Participants(

@@ -28,8 +28,9 @@ from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
 from epochal.tasks.inputs import InputColumns
+from epochal.testing.local_attempt import attempt
 from epochal.testing.local_distribution import LocalInput
-from epochal.testing.local_engine import LocalOperator, LocalPipeline, LocalTasks, attempt
+from epochal.testing.local_engine import LocalOperator, LocalPipeline, LocalTasks
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
 ROWS = pa.schema([("name", pa.string()), ("n", pa.int64()), ("control", pa.bool_())])
@@ -130,7 +131,7 @@ class Application:
             store=self.store.url,
             cache_directory=str(self.folder / "cache"),
         )
-        pipeline = LocalPipeline("in", ROWS, OPERATORS, {})
+        pipeline = LocalPipeline({"in": ROWS}, OPERATORS, {})
         schema = "name string, n bigint, control boolean"
         participants = Participants(
             sources={"in": files.source(str(self.folder / "in"), format="json", schema=schema, max_files=1).make()},

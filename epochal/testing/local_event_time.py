@@ -1,0 +1,85 @@
+"""Event time without Spark: what is rejected where it is declared, and what is late to an operator, over Arrow tables.
+
+As :mod:`epochal.engine.event_time` has it in Spark's expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.contracts.conditions import EpochConditions
+from epochal.contracts.source import PARTITION
+from epochal.declarations.event_time import EventTime
+from epochal.engine.answers import ObservedTime
+from epochal.operators.contract import Operator
+from epochal.state.expiry import microseconds
+from epochal.state.watermarks import WHOLE, latest_accepted
+
+
+@dataclass(frozen=True)
+class LocalEventTime:
+    """``with_watermark`` over the streams ``reads``. ``name``: of the stream that it gives."""
+
+    name: str
+    declaration: str
+    event_time: EventTime
+    reads: tuple[str, ...]
+
+
+@dataclass
+class LocalTime:
+    """Of one epoch: what of its rows is kept out, and what was observed."""
+
+    conditions: EpochConditions
+    latest: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def observed(self) -> ObservedTime:
+        return ObservedTime(self.latest, self.rejected, self.late)
+
+    def accepted(self, step: LocalEventTime, rows: pa.Table, partitions: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        """The rows that have a possible event time, and those that have not. ``partitions``: of the slice."""
+        latest = latest_accepted(self.conditions.epoch_time, step.event_time.max_ahead)
+        times = microseconds(rows[step.event_time.column].combine_chunks())
+        possible = pc.fill_null(pc.less_equal(times, latest), False)
+        kept, rejected = rows.filter(possible), rows.filter(pc.invert(possible))
+        self.rejected[step.declaration] = rejected.num_rows
+        self.latest[step.declaration] = {
+            partition: _latest(kept, step.event_time.column, partition) for partition in partitions
+        }
+        return _without_partition(kept), _without_partition(rejected)
+
+    def on_time(self, operator: Operator, inputs: Sequence[pa.Table]) -> tuple[list[pa.Table], pa.Table | None]:
+        """The rows of an operator's inputs that are not late to it, and those that are."""
+        late = self.conditions.watermarks(operator.name).late
+        kept, apart = [], []
+        for number, (input, rows) in enumerate(zip(operator.inputs, inputs, strict=True)):
+            bound = operator.late_before(number, late) if input.event_time is not None else None
+            if input.event_time is None or bound is None:
+                kept.append(rows)
+                continue
+            times = microseconds(rows[input.event_time].combine_chunks())
+            timely = pc.fill_null(pc.greater_equal(times, bound), False)
+            kept.append(rows.filter(timely))
+            apart.append(rows.filter(pc.invert(timely)))
+        if not apart:
+            return kept, None
+        late_rows = pa.concat_tables(apart, promote_options="default")
+        self.late[operator.name] = late_rows.num_rows
+        return kept, late_rows
+
+
+def _latest(rows: pa.Table, column: str, partition: str) -> int | None:
+    mine = rows if partition == WHOLE else rows.filter(pc.equal(rows[PARTITION], partition))
+    found: int | None = pc.max(microseconds(mine[column].combine_chunks())).as_py()
+    return found
+
+
+def _without_partition(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([PARTITION]) if PARTITION in rows.column_names else rows

@@ -1,0 +1,192 @@
+"""The graph of a pipeline planned without Spark, for the engine without Spark.
+
+Operators are planned by themselves, over the columns that they read; what Spark does with rows before and after their
+tasks is done here: partial aggregates, the panes of windows, the time of a window's result. Of the verbs between
+operators ``union`` is there; others would need Spark's expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from epochal.declarations.keys import key_columns
+from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
+from epochal.operators import panes
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.interval_join import IntervalJoinPlan
+from epochal.operators.panes import WINDOW, pane_name
+from epochal.operators.process import ProcessPlan
+from epochal.operators.window_process import WindowProcessOperator
+from epochal.operators.windowed import WindowedAggregate
+from epochal.pipeline.graph import (
+    EventTimeNode,
+    Graph,
+    NodeId,
+    OperatorNode,
+    SideNode,
+    SinkNode,
+    SourceNode,
+    StaticNode,
+    TransformNode,
+)
+from epochal.tasks.windows import TIMESTAMP, Integers, pane_starts, times_of, timestamps
+from epochal.testing.local_aggregates import local_aggregation, partials
+from epochal.testing.local_distribution import LocalInput
+from epochal.testing.local_engine import Change, LocalOperator, LocalPipeline
+from epochal.testing.local_event_time import LocalEventTime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def local_pipeline(graph: Graph, sources: Mapping[str, pa.Schema]) -> LocalPipeline:
+    """``sources``: the columns of each. Raises ``ValueError`` for a verb that needs Spark."""
+    return _Walk(graph, sources).run()
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What operators ask of a DataFrame when they are planned."""
+
+    schema: StructType
+
+    @property
+    def columns(self) -> list[str]:
+        return self.schema.names
+
+
+class _Walk:
+    """Over the nodes of a graph: each stream by the names of what its rows are united of, with its columns."""
+
+    def __init__(self, graph: Graph, sources: Mapping[str, pa.Schema]) -> None:
+        self._graph, self._sources = graph, sources
+        self._streams: dict[NodeId, tuple[str, ...]] = {}
+        self._columns: dict[NodeId, pa.Schema] = {}
+        self._steps: list[LocalOperator | LocalEventTime] = []
+        self._sinks: dict[str, str] = {}
+
+    def run(self) -> LocalPipeline:
+        for node in self._graph.nodes:
+            match node:
+                case SourceNode():
+                    self._add(node.id, node.name, self._sources[node.name])
+                case EventTimeNode():
+                    name = f"watermark {node.name}"
+                    self._steps.append(LocalEventTime(name, node.name, node.event_time, self._streams[node.input]))
+                    self._add(node.id, name, self._columns[node.input])
+                case TransformNode(label="union"):
+                    self._streams[node.id] = tuple(name for id in node.inputs for name in self._streams[id])
+                    self._columns[node.id] = self._columns[node.inputs[0]]
+                case OperatorNode():
+                    self._operator(node)
+                case SideNode():
+                    (owner,) = self._streams[node.input]
+                    columns = self._columns[node.input] if owner.startswith("watermark ") else self._beside(node)
+                    self._add(node.id, f"{owner}.{node.side}", columns)
+                case SinkNode():
+                    (self._sinks[node.name],) = self._streams[node.input]
+                case TransformNode() | StaticNode():
+                    raise ValueError(f"{node} needs Spark")
+        return LocalPipeline(self._sources, tuple(self._steps), self._sinks, graph=self._graph)
+
+    def _add(self, id: NodeId, name: str, columns: pa.Schema) -> None:
+        self._streams[id], self._columns[id] = (name,), columns
+
+    def _operator(self, node: OperatorNode) -> None:
+        columns = [self._columns[id] for id in node.inputs]
+        operator = planned(node.operator, columns, tuple(self._streams[id] for id in node.inputs))
+        self._steps.append(operator)
+        self._add(node.id, operator.name, operator.output_columns)
+
+    def _beside(self, node: SideNode) -> pa.Schema:
+        owner = self._graph.node(node.input)
+        assert isinstance(owner, OperatorNode)
+        if not node.by_engine:
+            operator = next(step for step in self._steps if step.name == owner.name)
+            return cast(LocalOperator, operator).sides[node.side]
+        return pa.unify_schemas([self._columns[id] for id in owner.inputs])
+
+
+def planned(operator: Operator, rows: Sequence[pa.Schema], reads: tuple[tuple[str, ...], ...]) -> LocalOperator:
+    """``rows``: the columns of each input; ``reads``: the streams that its rows are united of."""
+    plan = _windowed(operator, rows[0]) if isinstance(operator, WindowedAggregate) else _plan(operator, rows)
+    before, after = _around(operator, plan)
+    order = plan.order_by if isinstance(plan, ProcessPlan) else ()
+    return LocalOperator(
+        plan.name,
+        plan.work,
+        plan.key,
+        plan.tables,
+        plan.output,
+        tuple(LocalInput(input.distribution, (*order, *input.order_by)) for input in plan.inputs),
+        plan.sides,
+        reads,
+        operator,
+        before,
+        after,
+    )
+
+
+def _plan(operator: Operator, rows: Sequence[pa.Schema]) -> OperatorPlan:
+    frames = [cast("DataFrame", _Columns(from_arrow_schema(schema))) for schema in rows]
+    return operator.plan(frames)
+
+
+def _windowed(operator: WindowedAggregate, rows: pa.Schema) -> OperatorPlan:
+    key = key_columns(operator.name, operator.keys, from_arrow_schema(rows))
+    aggregation = local_aggregation(operator.name, key, operator.aggregations, operator.queryable, rows)
+    tables = panes.tables(operator.windowing, aggregation.table)
+    work = panes.merging_work(operator.windowing, aggregation, tables)
+    output = pa.schema([column.to_arrow() for column in (*key, *WINDOW, *aggregation.table.value)])
+    return OperatorPlan(operator.name, operator.inputs, key, tables, work, output)
+
+
+def _around(operator: Operator, plan: OperatorPlan) -> tuple[tuple[Change, ...], Change | None]:
+    """What happens to the rows of each input before they are shuffled, and to those that the task gives."""
+    match operator:
+        case WindowedAggregate():
+            return (partial(_partials, operator, plan),), partial(_timed, len(plan.key) + len(WINDOW))
+        case WindowProcessOperator():
+            return (partial(_with_pane, operator),), partial(_timed, len(plan.output))
+    if isinstance(plan, IntervalJoinPlan):
+        sides = (plan.work.left, plan.work.right)
+        return tuple(partial(_selected, side.columns.names) for side in sides), None
+    return (), None
+
+
+def _selected(names: Sequence[str], rows: pa.Table) -> pa.Table:
+    return rows.select(list(names))
+
+
+def _with_pane(operator: WindowProcessOperator, rows: pa.Table) -> pa.Table:
+    starts = pane_starts(operator.windows, _times(rows, operator.event_time))
+    return rows.append_column(pane_name(operator.windows), timestamps(starts))
+
+
+def _partials(operator: WindowedAggregate, plan: OperatorPlan, rows: pa.Table) -> pa.Table:
+    aggregation, time = plan.work.plan, plan.tables[0].time  # type: ignore[attr-defined]
+    starts = times = _times(rows, operator.event_time)
+    if time is not None:  # not of sessions
+        starts = pane_starts(operator.windowing.windows, times)  # type: ignore[arg-type]
+    pane = WINDOW_START if time is None else time.name
+    # What the windows of an operator before this one are called is no column of these.
+    rows = rows.drop_columns([name for name in rows.column_names if name == pane])
+    return partials(aggregation, rows.append_column(pane, timestamps(starts)), (*operator.keys, pane))
+
+
+def _times(rows: pa.Table, column: str) -> Integers:
+    return times_of(rows[column].combine_chunks())
+
+
+def _timed(position: int, rows: pa.Table) -> pa.Table:
+    """With the event time of a window's result, from the window's end."""
+    ends = rows[WINDOW_END].cast(pa.int64())
+    return rows.add_column(position, WINDOW_TIME, pc.subtract(ends, 1).cast(TIMESTAMP))

@@ -1,0 +1,234 @@
+"""Applications without Spark through what a property test does to them: epochs, aborts, restarts, other parallelism."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from uuid import uuid4
+
+import hypothesis.strategies as st
+import pyarrow as pa
+from fsspec.core import url_to_fs
+from hypothesis import Phase, settings
+from pyspark.sql.types import StructType
+
+from epochal.backends import heap
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.contracts.source import PARTITION
+from epochal.engine.job import Participants
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import EpochAborted, Fenced
+from epochal.faults import FaultPoint, injected
+from epochal.pipeline.pipeline import Pipeline
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.local_attempt import LocalAttempt
+from epochal.testing.local_engine import local_program
+from epochal.testing.local_plans import local_pipeline
+from epochal.testing.local_sources import HandleSink, LocalRows, LocalSource, rows_of
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+
+Row = dict[str, Any]
+Happening = Literal["nothing", "abort", "die", "die decided", "restart"]
+MAX_PARALLELISM = 8
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+TIMESTAMP = pa.timestamp("us", "UTC")
+_ABORTED_AT, _DIES_AT, _DIES_DECIDED_AT = "E3.collected", "E4.manifest-written", "E4.prepared"
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An epoch over the next rows: what happens in it, the parallelism from there on, and the clock, in seconds."""
+
+    happening: Happening = "nothing"
+    parallelism: int = 2
+    clock: float = 0
+
+
+HAPPENINGS: st.SearchStrategy[Happening] = st.sampled_from(
+    ("nothing", "nothing", "abort", "die", "die decided", "restart")
+)
+PARALLELISM = st.sampled_from((1, 2, 3))
+
+
+def steps(least: int = 1, most: int = 6) -> st.SearchStrategy[list[Step]]:
+    """So many epochs; the clock does not move."""
+    return st.lists(st.builds(Step, HAPPENINGS, PARALLELISM), min_size=least, max_size=most)
+
+
+@dataclass
+class Life:
+    """``columns``: of each source. ``partitions``: of sources that have some."""
+
+    pipeline: Pipeline
+    columns: Mapping[str, pa.Schema]
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    state_backend: str = "heap"
+    clock: datetime = BEGIN
+    parallelism: int = 2
+
+    def __post_init__(self) -> None:
+        graph = self.pipeline.graph()
+        self.rows = {name: LocalRows(schema, self.partitions.get(name, ())) for name, schema in self.columns.items()}
+        self._local = local_pipeline(graph, self.columns)
+        self._store = SnapshotStore(f"memory://lives-{uuid4().hex}")
+        self._caches = TemporaryDirectory(prefix="epochal-lives-")
+        self._catalog = MemoryCatalogState()
+        self._attempt: LocalAttempt | None = None
+
+    def __enter__(self) -> Life:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._caches.cleanup()
+        filesystem, root = url_to_fs(self._store.url)
+        if filesystem.exists(root):
+            filesystem.rm(root, recursive=True)
+
+    def live(self, epochs: Sequence[Mapping[str, Sequence[Row]]], steps: Sequence[Step]) -> None:
+        """An epoch for each element of ``epochs``, with its rows by source; ``steps`` come round."""
+        for number, rows in enumerate(epochs):
+            self.epoch(steps[number % len(steps)], **rows)
+        self.settle()
+
+    def epoch(self, step: Step = Step(), **rows: Sequence[Row]) -> None:
+        """An epoch over these rows by source, whatever happens to it at first; none without rows or what is due."""
+        for name, given in rows.items():
+            if given:
+                self.rows[name].give(given)
+        self.clock = max(self.clock, at(step.clock))
+        match step.happening:
+            case "restart":
+                self.restart(step.parallelism)
+            case "abort":
+                self._failing(_ABORTED_AT, OSError("the disk is gone"))
+            case "die" | "die decided":
+                decided = step.happening == "die decided"
+                self._failing(_DIES_DECIDED_AT if decided else _DIES_AT, Fenced("the driver is gone"))
+                self.restart(step.parallelism)
+                if decided:
+                    return
+        self._running.epoch()
+
+    def settle(self, most: int = 50) -> None:
+        """Epochs until nothing is due, at this time."""
+        for _ in range(most):
+            if self._running.epoch() is None:
+                return
+        raise AssertionError(f"something is due after {most} epochs")
+
+    def restart(self, parallelism: int | None = None) -> None:
+        """Another attempt, which knows no more than what is stored."""
+        self.parallelism = parallelism or self.parallelism
+        heap._caches.clear()
+        number = self._catalog.attempt + 1
+        orders = ExecutionOrders(
+            application="lives",
+            execution="one",
+            attempt=number,
+            artifact="none",
+            configuration=Configuration(
+                parallelism=self.parallelism, max_parallelism=MAX_PARALLELISM, state_backend=self.state_backend
+            ),
+            store=self._store.url,
+            cache_directory=str(Path(self._caches.name) / str(number)),
+        )
+        make_state = find(STATE_BACKENDS, self.state_backend)
+        participants = Participants(
+            sources={name: LocalSource(rows) for name, rows in self.rows.items()},
+            operators={
+                operator.name: make_state(operator.name, self._store, orders.cache_directory)
+                for operator in self._local.operators
+            },
+            sinks={name: HandleSink(name) for name in self._local.sinks},
+            tables=self._local.tables,
+        )
+        program = local_program(orders, self._local, participants)
+        self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
+
+    @property
+    def _running(self) -> LocalAttempt:
+        if self._attempt is None:
+            self.restart()
+        assert self._attempt is not None
+        return self._attempt
+
+    def _failing(self, point: str, error: Exception) -> None:
+        with failing_at(point, error) as fired:
+            try:
+                self._running.epoch()
+            except (EpochAborted, Fenced):
+                assert fired
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """Of all epochs that were decided."""
+        return [self._store.read_manifest(record.manifest) for record in self._catalog.decided if record.manifest]
+
+    def shown(self, sink: str) -> list[list[Row]]:
+        """By epoch what the sink shows."""
+        return [rows_of(manifest.sinks[sink].handles) for manifest in self.manifests]
+
+    def all_of(self, sink: str) -> list[Row]:
+        return [row for rows in self.shown(sink) for row in rows]
+
+    @property
+    def late(self) -> Counter[str]:
+        """By operator the rows that came too late."""
+        return sum((Counter(manifest.counts.late_rows) for manifest in self.manifests), Counter())
+
+    def state(self, table: str) -> list[Row]:
+        """The state table after the last epoch."""
+        assert self._catalog.head is not None
+        found: list[Row] = SnapshotReader(self._store, self._catalog.head).read(table).to_pylist()
+        return found
+
+
+@contextmanager
+def failing_at(name: str, error: Exception) -> Iterator[list[str]]:
+    fired: list[str] = []
+
+    def fault(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == name and not fired:
+            fired.append(name)
+            raise error
+
+    with injected(fault):
+        yield fired
+
+
+def of_partition(partition: str, rows: Sequence[Row]) -> list[Row]:
+    return [{**row, PARTITION: partition} for row in rows]
+
+
+def cut(rows: Sequence[Row], cuts: Sequence[int]) -> list[list[Row]]:
+    """``rows`` in their order, cut at these places (of 100)."""
+    bounds = [0, *sorted(len(rows) * place // 100 for place in cuts), len(rows)]
+    return [list(rows[first:end]) for first, end in pairwise(bounds)]
+
+
+def examples(quick: int) -> settings:
+    """So many in the quick profile, and as many times more as another profile has more."""
+    count = max(quick * settings().max_examples // 25, 1)
+    # An explanation costs more runs than all the rest.
+    return settings(max_examples=count, deadline=None, phases=[phase for phase in Phase if phase is not Phase.explain])
+
+
+def struct(**columns: str) -> StructType:
+    """What an author's class gives, without Spark: it reads text with a JVM."""
+    found = StructType()
+    for name, type in columns.items():
+        found = found.add(name, type)
+    return found
