@@ -37,8 +37,9 @@ from epochal.testing.invariants import (
     wrongly_visible,
 )
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
-from epochal.testing.oracle import Expectation, KeyedOracle, Row, Rows, expectations, multiset
+from epochal.testing.oracle import Expectation, Row, Rows, expectations, multiset
 from tests.chaos.servers import DISTURBANCES, Servers
+from tests.fault.faulty_application import ORACLES
 from tests.fault.points import where
 
 PIPELINE = Path(__file__).with_name("application.py")
@@ -68,33 +69,6 @@ def all_points() -> list[str]:
             import_module(module.name)
     here = [name for name in declared() if where(name) is None or name.startswith("catalog.")]
     return [name for name in here if not name.startswith(NOT_MET)]
-
-
-def totals_step(before: Row | None, rows: Sequence[Row]) -> tuple[Row, Sequence[Row]]:
-    values = [row["value"] for row in rows]
-    old = before or {"events": 0, "total": 0, "highest": max(values)}
-    after = {
-        "events": old["events"] + len(rows),
-        "total": old["total"] + sum(values),
-        "highest": max(old["highest"], *values),
-    }
-    return after, [{"sensor": rows[0]["sensor"], **after}]
-
-
-def streaks_step(before: Row | None, rows: Sequence[Row]) -> tuple[Row, Sequence[Row]]:
-    late, longest = (before["late"], before["longest"]) if before else (0, 0)
-    output = []
-    for row in rows:
-        late = late + 1 if row["value"] > 50 else 0
-        longest = max(longest, late)
-        output.append({"event": row["event"], "sensor": row["sensor"], "late": late})
-    return {"late": late, "longest": longest}, output
-
-
-ORACLES = (
-    KeyedOracle("totals", "events", "totals", ("sensor",), totals_step),
-    KeyedOracle("streaks.state", "events", "streaks", ("sensor",), streaks_step, order_by=("event",)),
-)
 
 
 @dataclass

@@ -1,0 +1,116 @@
+"""What is known of the control plane itself: health, metrics, the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select, text
+
+from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownWatermarks
+from epochal.service.catalog.models import Branch, LeftOut
+from tests.service.problems import check_problem
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+
+def test_health_readiness_and_metrics(plane: Plane) -> None:
+    anybody = plane.as_bearer(None)
+    assert anybody.get("/healthz").json() == anybody.get("/readyz").json() == {"status": "ok"}
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+
+    metrics = plane.client.get("/metrics").text
+    assert 'epochal_applications{state="running"} 1.0' in metrics
+    assert 'epochal_epochs{state="committed"} 1.0' in metrics and 'epochal_epochs{state="aborted"} 0.0' in metrics
+    assert 'epochal_request_seconds_count{method="POST",path="/v1/applications",status="201"} 1.0' in metrics
+
+
+def test_watermarks_are_metrics_of_the_head(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    for number, seconds in ((1, 100), (2, 200)):
+        parent = driver.head.key if driver.head else None
+        driver.catalog.open_epoch(number, parent)
+        driver.head, before = driver.manifest(number), driver.head
+        marks = {
+            "at": ShownWatermarks(fire=datetime.fromtimestamp(seconds, UTC)),
+            "joined": ShownWatermarks(),
+            "ended": ShownWatermarks(ended=True),
+        }
+        terms = EpochTerms(watermarks=marks)
+        driver.catalog.prepare_epoch(number, before.key if before else None, driver.head, EpochCounts(), terms)
+        driver.catalog.commit_epoch(number)
+    lines = [line for line in plane.client.get("/metrics").text.splitlines() if line.startswith("epochal_watermark")]
+    assert lines == ['epochal_watermark_timestamp_seconds{application="flights",place="at"} 200.0']
+
+
+def test_what_was_left_out_is_counted_over_all_branches(plane: Plane) -> None:
+    """A rollback takes nothing back of what ran, and an epoch that is aborted has left nothing out."""
+    plane.application()
+    driver = plane.driver()
+    counts = EpochCounts(late_rows={"hourly": 2}, rejected_rows={"at": 1})
+    terms = EpochTerms(watermarks={"at": ShownWatermarks(), "hourly": ShownWatermarks()})
+    for number in (1, 2):
+        parent = driver.head.key if driver.head else None
+        driver.catalog.open_epoch(number, parent)
+        driver.head = driver.manifest(number)
+        driver.catalog.prepare_epoch(number, parent, driver.head, counts, terms)
+        driver.catalog.commit_epoch(number)
+        driver.catalog.commit_epoch(number)
+    driver.catalog.open_epoch(3, driver.head.key)
+    driver.catalog.abort_epoch(3, Failure(type="t", message="m"))
+    record = plane.client.get("/v1/applications/flights/epochs/2").json()
+    assert record["late_rows"] == {"hourly": 2} and record["dropped_timers"] == {} and record["next_due"] is None
+
+    with plane.control.database.writing() as session:
+        branch = session.scalars(select(Branch)).one()
+        other = {column.name: getattr(branch, column.name) for column in Branch.__table__.columns}
+        session.add(Branch(**{**other, "id": "flights-2", "kind": "rollback"}))
+        session.flush()
+        session.add(LeftOut(branch="flights-2", kind="late", place="hourly", total=3))
+        session.add(LeftOut(branch="flights-2", kind="dropped", place="reminders", total=5))
+    assert left_out(plane) == {
+        'epochal_late_rows_total{application="flights",place="hourly"} 7.0',
+        'epochal_late_rows_total{application="flights",place="at"} 0.0',
+        'epochal_rejected_rows_total{application="flights",place="at"} 2.0',
+        'epochal_rejected_rows_total{application="flights",place="hourly"} 0.0',
+        'epochal_dropped_timers_total{application="flights",place="reminders"} 5.0',
+    }
+
+
+def left_out(plane: Plane) -> set[str]:
+    lines = plane.client.get("/metrics").text.splitlines()
+    return {line for line in lines if line.startswith(("epochal_late", "epochal_rejected", "epochal_dropped"))}
+
+
+def test_a_catalog_of_another_version_is_not_ready(plane: Plane) -> None:
+    with plane.control.database.writing() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    check_problem(plane.client.get("/readyz"), 503, "catalog-version")
+    assert plane.client.get("/healthz").status_code == 200
+
+
+def test_the_openapi_document(plane: Plane) -> None:
+    document = plane.as_bearer(None).get("/openapi.json").json()
+
+    assert document["openapi"].startswith("3.1")
+    assert len(document["paths"]) > 25
+    record = document["components"]["schemas"]["EpochRecord"]["properties"]
+    assert all("description" in record[name] for name in ("late_rows", "rejected_rows", "dropped_timers", "watermarks"))
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method} {path}"
+            problem = operation["responses"]["default"]["content"]["application/problem+json"]
+            assert problem["schema"] == {"$ref": "#/components/schemas/Problem"}, where
+            assert "422" not in operation["responses"], where
+            assert bool(operation.get("security")) == (path not in ("/healthz", "/readyz")), where
+            keys = [p for p in operation.get("parameters", []) if p["name"] == "Idempotency-Key"]
+            changes = operation.get("x-scope") in ("operate", "admin") and path != "/v1/collections/plan"
+            assert len(keys) == (changes and method != "get"), where
+    json.dumps(document)
