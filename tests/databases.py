@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +18,7 @@ from epochal.testing.contract import SinkHarness
 from epochal.testing.servers.process import LOOPBACK
 from epochal.testing.servers.proxy import TcpProxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH
+from tests.manifests import plain_manifest
 
 TABLE = "results"
 
@@ -109,16 +109,9 @@ class DbmsThroughProxy(ThroughProxy, DbmsDatabase):
 
 def manifest(number: int, target: str | None = None, handles: tuple[Handle, ...] = ()) -> Manifest:
     """What an epoch of the shipped suite's application would leave; ``target``: that of sink ``out``, if it has one."""
-    return Manifest(
+    return plain_manifest(
+        number,
         application=APPLICATION,
         branch=BRANCH,
-        epoch=number,
-        parent=None,
-        execution="e",
-        attempt=1,
-        artifact="0" * 64,
-        parallelism=1,
-        max_parallelism=8,
         sinks={"out": SinkHandles(kind="dbms", target=target, handles=handles)} if target else {},
-        created_at=datetime.now(UTC),
     )

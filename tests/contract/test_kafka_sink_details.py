@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from epochal.backends.kafka.marker import Marker
 from epochal.connectors import kafka
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.catalog import EpochCounts
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import EpochalError, SinkError, SinkUnavailable
@@ -23,6 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.kafka_reading import read_topic
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.process import free_port
+from tests.manifests import plain_manifest
 
 pytestmark = pytest.mark.server
 
@@ -202,26 +202,12 @@ def test_a_lost_marker_is_an_error_but_a_new_sink_needs_none(
 
 
 def manifest(branch: str, epoch: int, sinks: Sequence[str]) -> Manifest:
-    return Manifest(
+    return plain_manifest(
+        epoch,
         application="app",
         branch=branch,
-        epoch=epoch,
-        parent=None,
-        execution="e",
-        attempt=1,
-        artifact="a",
-        parameters={},
-        parallelism=1,
         max_parallelism=1,
-        slices={},
-        tables=(),
-        deltas=(),
-        bases=(),
-        source_checkpoints={},
         sinks={name: SinkHandles(kind="kafka", target="kafka:", handles=()) for name in sinks},
-        changes=(),
-        counts=EpochCounts(rows_in=0, rows_out=0, state_rows=0, state_bytes=0),
-        created_at=datetime.now(UTC),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure, ManifestReference
@@ -33,9 +33,9 @@ from epochal.service.settings import Settings
 from epochal.service.versions.repository import VersionRepository
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history, read_chains
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from tests.manifests import plain_manifest
 from tests.programs import current_program
 from tests.property.counting import COUNTS, GROUPS, Changes, rows_after, write_changes
 from tests.property.retention_model import App, Model
@@ -224,10 +224,10 @@ class World:
         write_changes(self.store, key, app.table, app.parallelism, changes)
         position, parent, bases = driver.position, driver.position.parent, driver.bases.take()
         reference = self.store.write_manifest(
-            Manifest(
+            plain_manifest(
+                key.epoch,
                 application=app.name,
                 branch=key.branch,
-                epoch=key.epoch,
                 parent=position.head,
                 execution=driver.catalog.execution,
                 attempt=driver.catalog.attempt,
@@ -238,7 +238,6 @@ class World:
                 deltas=write_changes(self.store, key, app.table, app.parallelism, changes),
                 bases=bases,
                 source_checkpoints={"in": {}} if bases else {},
-                created_at=datetime.now(UTC),
             )
         )
         driver.catalog.prepare_epoch(key.epoch, parent, reference, EpochCounts(), terms)

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,11 @@ from epochal.service.driver.http_catalog import HttpCatalog
 from epochal.service.health.repository import CountRepository
 from epochal.service.ports import ControlEvent, PortFactories
 from epochal.service.settings import Settings
-from epochal.snapshots.manifest import Manifest, SinkHandles
+from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from tests.catalogs import new_sqlite_catalog
+from tests.manifests import plain_manifest
 from tests.service.listening import listening
 
 
@@ -166,10 +166,10 @@ class Driver:
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()
         }
         return self._store.write_manifest(
-            Manifest(
+            plain_manifest(
+                number,
                 application=self.point.application,
                 branch=self.point.branch,
-                epoch=number,
                 parent=self.head,
                 execution=self.execution,
                 attempt=self.attempt,
@@ -181,7 +181,6 @@ class Driver:
                     name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
                     for name, handle in handles.items()
                 },
-                created_at=datetime.now(UTC),
             )
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,9 +13,10 @@ from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
 from epochal.snapshots.delta import sort_changes, write_delta
-from epochal.snapshots.manifest import DeltaFile, Manifest
+from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateScope, StateTable
+from tests.manifests import plain_manifest
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -83,14 +83,13 @@ class StateDriver:
         number, branch = self.next_epoch, self.driver.point.branch
         key, parent = EpochKey(branch, number), self.head.key if self.head else None
         self.driver.catalog.open_epoch(number, parent)
-        manifest = Manifest(
+        manifest = plain_manifest(
+            number,
             application=self.application,
             branch=branch,
-            epoch=number,
             parent=self.head,
             execution=self.driver.execution,
             attempt=self.driver.attempt,
-            artifact="0" * 64,
             parameters={"threshold": 15},
             parallelism=2,
             max_parallelism=MAX_PARALLELISM,
@@ -98,7 +97,6 @@ class StateDriver:
             tables=self.tables,
             deltas=tuple(delta for change in changes for delta in self._deltas(key, *change)),
             conditions=self.conditions,
-            created_at=datetime.now(UTC),
         )
         reference = self.store.write_manifest(manifest)
         self.driver.catalog.prepare_epoch(number, parent, reference, EpochCounts())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,9 @@ from epochal.snapshots import store as store_module
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
+from tests.manifests import plain_manifest
 
 DELAYS = StateTable(
     id="delays",
@@ -72,20 +71,16 @@ class Line:
                 schema=DELAYS.delta_schema,
             )
             deltas.append(write_delta(self.store, sort_changes(DELAYS, changes), key, subtask, 2))
-        manifest = Manifest(
+        manifest = plain_manifest(
+            key.epoch,
             application="flights",
             branch=self.branch,
-            epoch=key.epoch,
             parent=parent,
-            execution="e1",
-            attempt=1,
-            artifact="0" * 64,
             parallelism=2,
             max_parallelism=128,
             tables=(DELAYS,),
             deltas=tuple(deltas),
             bases=self._bases(parent) if bases and parent else (),
-            created_at=datetime.now(UTC),
         )
         self.heads.append(self.store.write_manifest(manifest))
         state = dict(self.expected[parent.key]) if parent else {}

@@ -17,11 +17,12 @@ from epochal.contracts.source import Slice
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import clock_of, read_chains
-from epochal.snapshots.manifest import BaseFile, DeltaFile, Manifest
+from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
+from tests.manifests import plain_manifest
 
 GROUPS = 16
 TOTALS = StateTable(
@@ -92,14 +93,11 @@ class Branch:
             else:
                 rows[full_key] = values
         self._expire()
-        manifest = Manifest(
+        manifest = plain_manifest(
+            key.epoch,
             application=self.application,
             branch=self.name,
-            epoch=key.epoch,
             parent=self.head,
-            execution="x",
-            attempt=1,
-            artifact="0" * 64,
             parallelism=self.parallelism,
             max_parallelism=GROUPS,
             slices={"in": Slice(start={"offset": key.epoch * 10}, end={"offset": key.epoch * 10 + 10}, rows=10)},

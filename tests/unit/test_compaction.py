@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manif
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
 from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
+from tests.manifests import plain_manifest
 from tests.programs import current_program
 from tests.waiting import eventually
 
@@ -55,21 +55,15 @@ class Line:
         key = EpochKey("main", self.position.next_epoch)
         rows = sort_changes(COUNTS, changes_of(COUNTS, changes))
         bases = self.bases.take()
-        manifest = Manifest(
+        manifest = plain_manifest(
+            key.epoch,
             application="test",
-            branch="main",
-            epoch=key.epoch,
             parent=self.position.head,
-            execution="one",
-            attempt=1,
-            artifact="none",
-            parallelism=1,
             max_parallelism=GROUPS,
             tables=(COUNTS,),
             deltas=(write_delta(self.store, rows, key, 0, 1),) if changes else (),
             bases=bases,
             source_checkpoints={"in": {}} if bases or self.bases.checkpoint_requested else {},
-            created_at=datetime.now(UTC),
         )
         reference: ManifestReference = self.store.write_manifest(manifest)
         self.position.advance(manifest, reference)

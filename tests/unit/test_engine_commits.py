@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
 from pathlib import Path
 
 from epochal.contracts.catalog import ManifestReference
@@ -11,10 +10,10 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine.commits import CommitQueue
 from epochal.engine.job import Participants
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.simulated import SimulatedSource, World
+from tests.manifests import plain_manifest
 from tests.programs import current_program
 
 
@@ -36,18 +35,10 @@ def test_an_epoch_with_a_source_that_this_version_dropped_is_committed(tmp_path:
     kept = Listening(World(SnapshotStore(str(tmp_path)), []))
     queue = CommitQueue(catalog, current_program(participants=Participants({"kept": kept})))
     slice = Slice(start={"position": 0}, end={"position": 1})
-    manifest = Manifest(
-        application="application",
+    manifest = plain_manifest(
+        1,
         branch=point.branch,
-        epoch=1,
-        parent=None,
-        execution="execution",
-        attempt=1,
-        artifact="0" * 64,
-        parallelism=1,
-        max_parallelism=8,
         slices={"dropped": slice, "kept": slice},
-        created_at=datetime.now(UTC),
     )
     reference = ManifestReference(branch=point.branch, epoch=1, path="1.json", sha256="0" * 64)
     catalog.open_epoch(1, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +15,9 @@ from epochal.engine.commits import CommitQueue
 from epochal.engine.job import Participants
 from epochal.engine.transactions import TransactionOrders
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots.manifest import Manifest, SinkHandles
+from epochal.snapshots.manifest import SinkHandles
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.manifests import plain_manifest
 from tests.programs import current_program
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
@@ -68,21 +68,14 @@ class Engine:
             transaction = sink.start(TaskScope(scope, name, 0))
             transaction.write(ROWS)
             handles[name] = transaction.pre_commit()
-        manifest = Manifest(
-            application="application",
+        manifest = plain_manifest(
+            epoch,
             branch=scope.branch,
-            epoch=epoch,
-            parent=None,
-            execution="execution",
             attempt=scope.attempt,
-            artifact="0" * 64,
-            parallelism=1,
-            max_parallelism=8,
             sinks={
                 name: SinkHandles(kind="files", target=self.sinks[name].target, handles=(handle,))
                 for name, handle in handles.items()
             },
-            created_at=datetime.now(UTC),
         )
         reference = ManifestReference(branch=scope.branch, epoch=epoch, path=f"{epoch}.json", sha256="0" * 64)
         self.catalog.open_epoch(epoch, scope.parent)

@@ -13,8 +13,8 @@ from epochal.engine.program import Program, changes_since
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.graph import Graph
 from epochal.service.cli.lineage_changes import _watermarks
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from tests.manifests import plain_manifest
 
 
 class NeverRun(EpochRunner):
@@ -42,14 +42,9 @@ def program(folder: Path, **declared: EventTime) -> Program:
 def test_an_upgrade_says_which_declarations_are_not_as_before(tmp_path: Path) -> None:
     before = program(tmp_path, at=event_time("at", "10 seconds"), gone=event_time("old", "1 second"))
     store = SnapshotStore(str(tmp_path))
-    manifest = Manifest(
+    manifest = plain_manifest(
+        1,
         application="rides",
-        branch="main",
-        epoch=1,
-        parent=None,
-        execution="one",
-        attempt=1,
-        artifact="a" * 64,
         parallelism=before.configuration.parallelism,
         max_parallelism=before.configuration.max_parallelism,
         event_times={name: dict(details) for name, details in before.plan.time.declared.items()},

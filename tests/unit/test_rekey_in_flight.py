@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from epochal.pipeline.definitions import SourceDefinition
 from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from tests.manifests import plain_manifest
 
 
 class Flying(InternalSource):
@@ -50,17 +50,11 @@ def test_records_in_flight_are_not_lost_by_a_rekey(spark: SparkSession, tmp_path
         cache_directory=str(tmp_path / "cache"),
     )
     store = SnapshotStore(orders.store)
-    head = Manifest(
+    head = plain_manifest(
+        1,
         application="loop",
-        branch="main",
-        epoch=1,
-        parent=None,
-        execution="one",
-        attempt=1,
-        artifact="a" * 64,
         parallelism=2,
         max_parallelism=128,
-        created_at=datetime.now(UTC),
     )
     reference = store.write_manifest(head)
     with pytest.raises(IncompatibleState, match="records in flight in ranks"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots import row_groups
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.lineage import read_chains
@@ -26,19 +24,10 @@ from epochal.state.expiry import StateClock
 from epochal.state.table import StateTable
 from tests.unit.snapshot_tree import SESSIONS, WINDOWS, Branch, Key
 
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 CITIES = ["JFK", "LA", None]
 PLACES = [("N1", "A"), ("N1", "B"), ("N2", "A"), (None, "C")]
 TIMED = (WINDOWS, SESSIONS)
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept() -> None:
-    row_groups.forget()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> SnapshotStore:
-    return SnapshotStore(f"memory://{tmp_path}")
 
 
 def timed(store: SnapshotStore) -> Branch:

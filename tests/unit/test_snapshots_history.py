@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, InvalidInput, InvalidKey, NotFound, SchemaError
-from epochal.snapshots import row_groups
 from epochal.snapshots.difference import TableDifference, table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.reader import SnapshotReader
@@ -23,6 +21,7 @@ from epochal.state.codec import KeyCodec
 from epochal.state.table import Column, StateTable
 from tests.unit.snapshot_tree import TOTALS, VISITS, Branch, Key, Rows
 
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 CITIES = [("JFK", day) for day in range(6)] + [
     ("LAX", 1),
     ("LA", 1),
@@ -32,16 +31,6 @@ CITIES = [("JFK", day) for day in range(6)] + [
     (None, None),
 ]
 TAILS = [(tail, airport) for tail in ("N1", "N2", None) for airport in ("A", "AB", "B")]
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept() -> None:
-    row_groups.forget()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> SnapshotStore:
-    return SnapshotStore(f"memory://{tmp_path}")
 
 
 def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:

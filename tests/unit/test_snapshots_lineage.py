@@ -14,9 +14,10 @@ from epochal.errors import FileMissing
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.continuation import revived_columns
 from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
-from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
+from tests.manifests import plain_manifest
 
 
 def delta(table: str, name: str) -> DeltaFile:
@@ -52,15 +53,11 @@ class Line:
         declared: Sequence[str] = ("t", "u"),
         tables: Sequence[StateTable] | None = None,
     ) -> EpochKey:
-        manifest = Manifest(
+        manifest = plain_manifest(
+            epoch,
             application="a",
             branch=self.branch,
-            epoch=epoch,
             parent=self.head,
-            execution="x",
-            attempt=1,
-            artifact="0" * 64,
-            parallelism=1,
             max_parallelism=16,
             tables=tuple(tables if tables is not None else map(table_of, declared)),
             deltas=tuple(delta(table, f"{table} {self.branch} {epoch}") for table in changed),

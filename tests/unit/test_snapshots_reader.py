@@ -22,7 +22,7 @@ from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
-from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.state_world import (
@@ -37,6 +37,9 @@ from epochal.testing.state_world import (
     uncounted,
     unseen,
 )
+from tests.manifests import plain_manifest
+
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 
 class Line:
@@ -48,14 +51,11 @@ class Line:
 
     def add(self, bases: tuple[BaseFile, ...] = (), **changes: list[Change]) -> ManifestReference:
         key = EpochKey("main", len(self.references) + 1)
-        manifest = Manifest(
+        manifest = plain_manifest(
+            key.epoch,
             application="a",
             branch=key.branch,
-            epoch=key.epoch,
             parent=self.references[-1] if self.references else None,
-            execution="x",
-            attempt=1,
-            artifact="0" * 64,
             parallelism=2,
             max_parallelism=GROUPS,
             tables=TABLES,
@@ -79,12 +79,6 @@ class Line:
     def bases(self) -> tuple[BaseFile, ...]:
         chains = read_chains(self.store, self.references[-1], [table.id for table in TABLES])
         return tuple(base for table in TABLES for base in compact(self.store, table, chains[table.id], GROUPS))
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept() -> None:
-    """Files of the same bytes, of other tests, may be kept in memory."""
-    row_groups.forget()
 
 
 @pytest.fixture(params=["path", "memory"])

@@ -19,6 +19,7 @@ from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
+from tests.manifests import plain_manifest
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -28,14 +29,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
 
 
 def manifest(epoch: int, parent: ManifestReference | None = None) -> Manifest:
-    return Manifest(
+    return plain_manifest(
+        epoch,
         application="a",
-        branch="main",
-        epoch=epoch,
         parent=parent,
-        execution="x",
         attempt=3,
-        artifact="0" * 64,
         parallelism=2,
         max_parallelism=16,
         created_at=datetime(2013, 1, 1, tzinfo=UTC),

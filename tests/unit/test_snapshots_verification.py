@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,12 @@ from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.discovery import discover
 from epochal.snapshots.lineage import read_chains
-from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Finding, Report, Trouble, Verification
 from epochal.testing.state_world import COUNTS, GROUPS, changes_of, counted
+from tests.manifests import plain_manifest
 
 
 class Line:
@@ -42,21 +42,15 @@ class Line:
         rows = changes_of(COUNTS, counted(*range(20), count=epoch))
         self.references.append(
             self.store.write_manifest(
-                Manifest(
+                plain_manifest(
+                    epoch,
                     application="test",
-                    branch="main",
-                    epoch=epoch,
                     parent=self.references[-1] if self.references else None,
-                    execution="one",
-                    attempt=1,
-                    artifact="none",
-                    parallelism=1,
                     max_parallelism=GROUPS,
                     tables=(COUNTS,),
                     deltas=(write_delta(self.store, sort_changes(COUNTS, rows), key, 0, 1),),
                     bases=bases,
                     source_checkpoints={"in": {}} if bases else {},
-                    created_at=datetime.now(UTC),
                 )
             )
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.source import Slice
 from epochal.engine.recovery import restore_sources
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from tests.manifests import plain_manifest
 
 MOVED = {"at": "2030-01-01T00:00:00+00:00"}
 IMPORT = Change(kind="import", detail={"origin": {"sources": {"kafka": MOVED}}})
@@ -38,18 +37,12 @@ class Line:
         self.head: ManifestReference | None = None
 
     def epoch(self, branch: str, number: int, *sources: str, **more: Any) -> None:
-        manifest = Manifest(
+        manifest = plain_manifest(
+            number,
             application="moved",
             branch=branch,
-            epoch=number,
             parent=self.head,
-            execution="e",
-            attempt=1,
-            artifact="0" * 64,
-            parallelism=1,
-            max_parallelism=8,
             slices={name: Slice(start={"n": number - 1}, end={"n": number}) for name in sources},
-            created_at=datetime.now(UTC),
             **more,
         )
         self.head = self.store.write_manifest(manifest)
