@@ -1,0 +1,124 @@
+"""Wrong ways to commit and to recover, and to write to the catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+SIMULATION = "tests/simulation"
+
+
+@mutant("engine: a sink commits before the manifest is decided", SIMULATION)
+def _commit_before_manifest() -> None:
+    from epochal.engine.coordinator import Coordinator
+
+    def early(decide: Any) -> Any:
+        def wrong(self: Any, scope: Any, manifest: Any, reference: Any) -> None:
+            for name, sink in self.current.program.participants.sinks.items():
+                sink.commit(scope, manifest.sinks[name].handles)
+            decide(self, scope, manifest, reference)
+
+        return wrong
+
+    change(Coordinator, "_decide", early)
+
+
+@mutant("engine: recovery does not redo what was decided", SIMULATION)
+def _no_redo() -> None:
+    from epochal.engine.recovery import Recovery
+
+    change(Recovery, "_finish", lambda _: lambda self, point: None)
+
+
+@mutant("engine: undecided epochs are not aborted", SIMULATION)
+def _no_abort() -> None:
+    from epochal.engine.recovery import Recovery
+
+    change(Recovery, "_abort_undecided", lambda _: lambda self, point: None)
+
+
+@mutant("engine: an unknown outcome is taken for a failure", SIMULATION)
+def _guessed_outcome() -> None:
+    from epochal.engine.coordinator import Coordinator
+    from epochal.errors import Conflict, OutcomeUnknown
+
+    def guess(_: Any) -> Any:
+        def wrong(self: Any, scope: Any, manifest: Any, reference: Any) -> None:
+            try:
+                self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts)
+            except OutcomeUnknown:
+                self._forget(scope, None, reference)
+                raise Conflict("It has surely failed.") from None
+
+        return wrong
+
+    change(Coordinator, "_decide", guess)
+
+
+@mutant("engine: a slice is accepted before its epoch is decided", SIMULATION)
+def _accepted_early() -> None:
+    from epochal.engine.coordinator import Coordinator
+
+    def early(run: Any) -> Any:
+        def wrong(self: Any, plan: Any) -> Any:
+            for name, slice in plan.slices.items():
+                self.current.program.participants.sources[name].accept(slice)
+            return run(self, plan)
+
+        return wrong
+
+    change(Coordinator, "_run_and_collect", early)
+
+
+@mutant("engine: a recovery does not know what is due and in flight", SIMULATION)
+def _forgotten_snapshot() -> None:
+    from epochal.engine.recovery import Recovery
+
+    def forgetful(find: Any) -> Any:
+        def wrong(self: Any, point: Any) -> Any:
+            position = find(self, point)
+            position.snapshot = None
+            return position
+
+        return wrong
+
+    change(Recovery, "_find", forgetful)
+
+
+@mutant("engine: the epoch time goes back with a clock", SIMULATION)
+def _falling_epoch_time() -> None:
+    from epochal.engine import coordinator
+
+    change(coordinator, "conditions_after", lambda after: lambda graph, parent, opening: after(graph, None, opening))
+
+
+@mutant("engine: a missing or doubled handle is not noticed", "tests/unit/test_engine_epoch.py")
+def _uncounted_handles() -> None:
+    from epochal.engine import answers
+
+    def trusting(_: Any) -> Any:
+        return lambda operator, handles, parallelism: tuple(sorted(handles, key=lambda handle: handle.subtask))
+
+    change(answers, "_complete", trusting)
+
+
+@mutant("engine: what tasks lost is swept together with what was decided", SIMULATION)
+def _swept_winners() -> None:
+    from epochal.engine import recovery, retention
+
+    def all_of_it(sweep: Any) -> Any:
+        def wrong(store: Any, participants: Any, scope: Any, manifest: Any) -> None:
+            sweep(store, participants, scope, manifest.model_copy(update={"deltas": ()}))
+
+        return wrong
+
+    change(retention, "sweep_losers", all_of_it)
+    change(recovery, "sweep_losers", all_of_it)
+
+
+@mutant("catalog: an attempt that was fenced may still write", "tests/service/test_catalog.py")
+def _no_fence() -> None:
+    from epochal.service.catalog.branch_writer import BranchWriter
+
+    change(BranchWriter, "own", lambda _: lambda self: self.lock())

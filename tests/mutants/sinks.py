@@ -1,0 +1,192 @@
+"""Wrong ways to stage output and to apply it once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+FILES = "tests/contract/test_files_sink.py"
+DBMS = "tests/contract/test_dbms_sink.py"
+KAFKA = "tests/contract/test_kafka_sink.py"
+HDFS = "tests/contract/test_hdfs_sink.py"
+
+
+@mutant("files: written where readers look, before commit", FILES)
+def _written_in_place() -> None:
+    from epochal.backends.files import FilesBackend
+
+    change(FilesBackend, "_staging", lambda _: lambda self, branch: self._path / "epoch=staging")
+
+
+@mutant("files: an epoch is shown one file after the other", "tests/unit/test_backends_files.py")
+def _shown_by_and_by() -> None:
+    from epochal.backends import files
+
+    def by_and_by(_: Any) -> Any:
+        def wrong(self: Any, epoch: Any, staged: Any, final: Any) -> None:
+            final.mkdir()
+            for file in staged:
+                (self._staging(epoch.branch) / file.staged).rename(final / file.final)
+                files.GATHERED_ONE.hit(epoch.epoch)
+
+        return wrong
+
+    change(files.FilesBackend, "_publish", by_and_by)
+
+
+@mutant("files: attempts of one subtask share a file", FILES)
+def _shared_file() -> None:
+    import uuid
+
+    uuid.uuid4 = lambda: uuid.UUID(int=7)  # type: ignore[assignment]
+
+
+@mutant("log: the sweep does not look at what is kept", DBMS)
+def _log_swept() -> None:
+    from epochal.backends.write_ahead_log import WriteAheadLog
+
+    change(WriteAheadLog, "sweep", lambda sweep: lambda self, epoch, keep: sweep(self, epoch, ()))
+
+
+@mutant("log: removed before it is known to be applied", KAFKA)
+def _log_removed_early() -> None:
+    from epochal.backends.kafka.backend import KafkaBackend
+
+    def early(commit: Any) -> Any:
+        def wrong(self: Any, epoch: Any, handles: Any) -> None:
+            held = {handle.subtask: list(self._log.read(epoch, [handle])) for handle in handles}
+            self._log.remove(epoch, handles)
+            self._log.read = lambda _, mine: (batch for handle in mine for batch in held[handle.subtask])
+            try:
+                commit(self, epoch, handles)
+            finally:
+                del self._log.read
+
+        return wrong
+
+    change(KafkaBackend, "commit", early)
+
+
+@mutant("kafka: the marker is not read", KAFKA)
+def _marker_unread() -> None:
+    from epochal.backends.kafka.committer import ShardCommitter
+
+    def blind(_: Any) -> Any:
+        def wrong(self: Any, work: Any) -> None:
+            if self._producer is None:
+                self._fence()
+            self._apply(work, 0)
+
+        return wrong
+
+    change(ShardCommitter, "_commit", blind)
+
+
+@mutant("kafka: the marker is written outside the transaction of the records", KAFKA)
+def _marker_outside() -> None:
+    from epochal.backends.kafka import committer
+
+    def apart(end: Any) -> Any:
+        def wrong(self: Any, work: Any, rows: int, complete: bool) -> None:
+            producer = self._current()
+            producer.patiently(producer.client.commit_transaction, self._place.timeout_seconds)
+            committer.COMMITTED.hit(work.epoch)
+            producer.client.begin_transaction()
+            end(self, work, rows, complete)
+
+        return wrong
+
+    change(committer.ShardCommitter, "_end_transaction", apart)
+
+
+@mutant("kafka: any marker will do, whatever epoch it names", KAFKA)
+def _marker_gap() -> None:
+    from epochal.backends.kafka.committer import ShardCommitter
+
+    def careless(_: Any) -> Any:
+        def wrong(self: Any, work: Any) -> None:
+            if self._producer is None:
+                self._fence()
+            if not self._marker_known:
+                self._read(wait=True)
+            if self._marker is None:
+                self._apply(work, 0)
+
+        return wrong
+
+    change(ShardCommitter, "_commit", careless)
+
+
+@mutant("dbms: rows are applied outside the fence's transaction", DBMS)
+def _outside_fence() -> None:
+    from epochal.backends.dbms.backend import DbmsBackend
+
+    def apart(_: Any) -> Any:
+        def wrong(self: Any, epoch: Any, handles: Any) -> None:
+            with self._access.transaction("apply") as connection:
+                self._apply(connection, self._chunks(epoch, handles))
+                connection.commit()
+            with self._access.transaction("move the fence") as connection:
+                self._fence.advance(connection, epoch)
+                connection.commit()
+
+        return wrong
+
+    change(DbmsBackend, "commit", apart)
+
+
+@mutant("dbms: the fence does not look at the attempt", DBMS)
+def _attempt_ignored() -> None:
+    from epochal.backends.dbms.fence import Fence
+
+    def blind(advance: Any) -> Any:
+        def wrong(self: Any, connection: Any, epoch: Any) -> Any:
+            row = self._row(connection, epoch)
+            return advance(self, connection, epoch if row is None else replace(epoch, attempt=row[0]))
+
+        return wrong
+
+    change(Fence, "advance", blind)
+
+
+@mutant("dbms: the fence is not compared, only set", DBMS)
+def _fence_only_set() -> None:
+    import sqlalchemy as sa
+
+    from epochal.backends.dbms.fence import Fence
+
+    def set_only(_: Any) -> Any:
+        def wrong(self: Any, connection: Any, epoch: Any) -> bool:
+            return bool(self._update(connection, epoch, sa.true(), {"epoch": epoch.epoch}))
+
+        return wrong
+
+    change(Fence, "advance", set_only)
+
+
+@mutant("hdfs: an upload is trusted without its length", "tests/contract/test_hdfs_trouble.py")
+def _upload_trusted() -> None:
+    from epochal.backends.hdfs.sink import HdfsBackend
+
+    change(HdfsBackend, "_is_same", lambda _: lambda self, found, file: not found.is_folder)
+
+
+@mutant("hdfs: a rename whose answer was lost is not looked at again", HDFS)
+def _hdfs_rename_unchecked() -> None:
+    from epochal.backends.hdfs.sink import HdfsBackend
+
+    def blind(_: Any) -> Any:
+        def wrong(self: Any, epoch: Any, handles: Any) -> None:
+            import posixpath
+
+            from epochal.backends.hdfs.sink import hdfs_files, shown_folder
+
+            files = hdfs_files(handles)
+            if files:
+                self._publish(epoch, files, posixpath.join(self._path, shown_folder(epoch.epoch)))
+
+        return wrong
+
+    change(HdfsBackend, "commit", blind)
