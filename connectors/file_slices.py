@@ -84,6 +84,12 @@ def first_within(
     return chosen, total
 
 
+def described_limits(max_files: int | None, bounded: bool) -> dict[str, Any]:
+    """What a source of files says of how much it takes; nothing where that is not limited."""
+    limits: dict[str, Any] = {"max_files": max_files, "bounded": bounded}
+    return {name: limit for name, limit in limits.items() if limit}
+
+
 def changed(recorded: FileRecord, now: FileRecord | None) -> SourceChanged:
     """The error for a file that is not what its slice says. ``now`` ``None``: it is gone."""
     return SourceChanged(f"{recorded.path} {_what(recorded, now)} since its slice was recorded. {_remedy(recorded)}")

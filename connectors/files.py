@@ -22,13 +22,13 @@ from epochal.connectors.file_reading import (
     declared_schema,
     estimated_rows,
 )
-from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
+from epochal.connectors.file_slices import TakenFiles, changed, described_limits, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.errors import OptionError, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
-from epochal.pipeline.options import check_choice, check_options, check_positive
+from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,21 +43,24 @@ def source(
     schema: str | None = None,
     *,
     max_files: int | None = None,
+    bounded: bool = False,
     malformed: Malformed = "fail",
     **options: Any,
 ) -> SourceDefinition:
     """The records of a file, a glob or a folder's files, those that come later too, oldest file first.
 
-    ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. A record that does not fit
+    ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. ``bounded``: the files that
+    are there when the run begins are all that there are, and the source ends with them. A record that does not fit
     the schema fails the epoch, or is dropped and counted in the log (``malformed="drop"``). ``options`` are Spark's for
     the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..). Raises ``OptionError``.
     """
     reader = _reader("files.source", path, format, schema, malformed, options)
     check_positive("files.source", "max_files", max_files, whole=True)
+    check_flag("files.source", "bounded", bounded)
     return SourceDefinition(
         kind="files",
-        make=partial(FilesSource, path, reader, max_files),
-        description={"path": path, "format": format, **({"max_files": max_files} if max_files else {})},
+        make=partial(FilesSource, path, reader, max_files, bounded),
+        description={"path": path, "format": format, **described_limits(max_files, bounded)},
     )
 
 
@@ -91,10 +94,11 @@ def sink(path: str, format: Format = "parquet", *, mode: Mode = "append", **opti
 class FilesSource(Source):
     """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
 
-    def __init__(self, path: str, reader: Reader, max_files: int | None = None) -> None:
+    def __init__(self, path: str, reader: Reader, max_files: int | None = None, bounded: bool = False) -> None:
         self._location = absolute(path)
         self._reader = reader
         self._max_files = max_files
+        self._bounded = bounded
         self._taken = TakenFiles()
         self._schema: StructType | None = None
         self._dropped = DroppedRecords(self._location)
@@ -102,6 +106,10 @@ class FilesSource(Source):
     @property
     def kind(self) -> str:
         return "files"
+
+    @property
+    def bounded(self) -> bool:
+        return self._bounded
 
     @property
     def ended(self) -> bool:

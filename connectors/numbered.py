@@ -57,6 +57,13 @@ class NumberedSource(Source):
             raise OptionError(self.endless)
         self._rate = None
 
+    @property
+    def bounded(self) -> bool:
+        return self._bound is not None
+
+    def limit_to_bounds(self) -> None:
+        """The bound is a number of rows, and the rate stays."""
+
     def plan(self, limits: SliceLimits) -> Slice | None:
         if self.ended:
             return None

@@ -14,7 +14,7 @@ from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
-from epochal.pipeline.options import check_positive
+from epochal.pipeline.options import check_flag, check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def source(
     columns: Sequence[str] | None = None,
     settle_seconds: float = 1.0,
     partitions: int = 4,
+    bounded: bool = False,
     password: Secret | None = None,
     **options: Any,
 ) -> SourceDefinition:
@@ -103,7 +104,8 @@ def source(
     Rows may only be added, each with a greater value than all that were there before. A value counts as settled, and
     may end a slice, once it has been seen for ``settle_seconds``: as long as a writer may take from drawing the value
     to its commit. A row that comes later still is not skipped in silence: the source stops, naming it.
-    ``columns`` limits what is read; ``partitions`` is how many tasks read a large slice. Raises ``OptionError``.
+    ``columns`` limits what is read; ``partitions`` is how many tasks read a large slice. ``bounded``: the rows that are
+    there when the run begins are all that there are, and the source ends with them. Raises ``OptionError``.
     """
     from epochal.backends.dbms import DatabaseAddress
     from epochal.connectors.dbms.table_source import DbmsSource, Reading
@@ -116,11 +118,17 @@ def source(
     if settle_seconds != 0:
         check_positive(what, "settle_seconds", settle_seconds, whole=False)
     check_positive(what, "partitions", partitions, whole=True)
+    check_flag(what, "bounded", bounded)
     reading = Reading(address, table, tuple(columns) if columns is not None else None)
     return SourceDefinition(
         kind="dbms",
-        make=partial(DbmsSource, reading, column, settle_seconds, partitions),
-        description={"database": address.place, "table": table, "column": column},
+        make=partial(DbmsSource, reading, column, settle_seconds, partitions, bounded=bounded),
+        description={
+            "database": address.place,
+            "table": table,
+            "column": column,
+            **({"bounded": True} if bounded else {}),
+        },
     )
 
 

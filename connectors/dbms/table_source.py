@@ -46,7 +46,9 @@ class DbmsSource(Source):
         settle_seconds: float = 1.0,
         partitions: int = 4,
         clock: Callable[[], float] = time.monotonic,
+        bounded: bool = False,
     ) -> None:
+        self._bounded = bounded
         self._reading = reading
         self._column = column
         self._settle_seconds = settle_seconds
@@ -62,6 +64,10 @@ class DbmsSource(Source):
     @property
     def kind(self) -> str:
         return "dbms"
+
+    @property
+    def bounded(self) -> bool:
+        return self._bounded
 
     @property
     def ended(self) -> bool:

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.file_reading import FORMATS, Format, Malformed, Reader, checked_reader
+from epochal.connectors.file_slices import described_limits
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.source import Source
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
-from epochal.pipeline.options import check_choice, check_options, check_positive
+from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def source(
     schema: str | None = None,
     *,
     max_files: int | None = None,
+    bounded: bool = False,
     malformed: Malformed = "fail",
     user: str | None = None,
     token: Secret | None = None,
@@ -46,15 +48,16 @@ def source(
     """The records of a folder's files, of a file, or of what a pattern (``/days/*/*.json``) finds; later ones too.
 
     As ``files.source``: oldest file first, a file must appear whole (a rename; ``hdfs dfs -put`` does so) and stay as
-    it is. ``timeout_seconds`` is how long HDFS may take to answer. Raises ``OptionError``.
+    it is; ``bounded``: those that are there when the run begins are all. ``timeout_seconds`` is how long HDFS may take to answer. Raises ``OptionError``.
     """
     where = _address("hdfs.source", url, user, token, kerberos, timeout_seconds)
     reader = _reader("hdfs.source", format, schema, malformed, options)
     check_positive("hdfs.source", "max_files", max_files, whole=True)
+    check_flag("hdfs.source", "bounded", bounded)
     return SourceDefinition(
         kind="hdfs",
-        make=partial(_source, where, _path("hdfs.source", path), reader, max_files),
-        description=_described(where, path, format) | ({"max_files": max_files} if max_files else {}),
+        make=partial(_source, where, _path("hdfs.source", path), reader, max_files, bounded),
+        description=_described(where, path, format) | described_limits(max_files, bounded),
     )
 
 
@@ -138,11 +141,11 @@ def _described(where: HdfsAddress, path: str, format: str) -> dict[str, Any]:
     return {"url": list(where.urls), "path": path, "format": format}
 
 
-def _source(where: HdfsAddress, path: str, reader: Reader, max_files: int | None) -> Source:
+def _source(where: HdfsAddress, path: str, reader: Reader, max_files: int | None, bounded: bool) -> Source:
     from epochal.backends.hdfs.client import WebHdfs
     from epochal.connectors.hdfs.growing_folder import HdfsSource
 
-    return HdfsSource(WebHdfs(where), path, reader, max_files)
+    return HdfsSource(WebHdfs(where), path, reader, max_files, bounded)
 
 
 def _table(where: HdfsAddress, path: str, reader: Reader, spark: SparkSession) -> DataFrame:

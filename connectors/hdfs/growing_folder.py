@@ -33,11 +33,14 @@ class NameNodesAway(SourceError):
 class HdfsSource(Source):
     """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
 
-    def __init__(self, hdfs: WebHdfs, path: str, reader: Reader, max_files: int | None = None) -> None:
+    def __init__(
+        self, hdfs: WebHdfs, path: str, reader: Reader, max_files: int | None = None, bounded: bool = False
+    ) -> None:
         self._hdfs = hdfs
         self._path = path
         self._reader = reader
         self._max_files = max_files
+        self._bounded = bounded
         self._who = f"Source hdfs:{hdfs.address.authority}{path}"
         self._taken = TakenFiles()
         self._schema: StructType | None = None
@@ -47,6 +50,10 @@ class HdfsSource(Source):
     @property
     def kind(self) -> str:
         return "hdfs"
+
+    @property
+    def bounded(self) -> bool:
+        return self._bounded
 
     @property
     def ended(self) -> bool:

@@ -28,6 +28,7 @@ from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.engine.observations import observed
 from epochal.errors import SourceChanged, SourceError
 from epochal.pipeline.definitions import SourceDefinition
+from epochal.pipeline.options import check_flag
 from epochal.secrets import redacted
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def source(
     *,
     pattern: str | None = None,
     start: Start = "earliest",
+    bounded: bool = False,
     metadata: Sequence[str] | Mapping[str, str] = (),
     value: str = "value",
     key_format: Literal["string", "raw"] = "string",
@@ -59,10 +61,12 @@ def source(
     field, ``string`` and ``raw`` one column, named ``value``. ``metadata`` adds columns: of ``key`` (``key_format``),
     ``topic``, ``partition``, ``offset``, ``timestamp``, ``headers``; as a mapping ``{"column": "offset"}`` under other
     names. ``start``, where there is no state yet: ``"earliest"``, ``"latest"``, a ``datetime`` with time zone, or
-    offsets ``{"topic": {0: 17}}``. A record that does not fit fails the epoch, or is dropped and counted in the log
+    offsets ``{"topic": {0: 17}}``. ``bounded``: the records that are there when the run begins are all that there are,
+    and the source ends with them. A record that does not fit fails the epoch, or is dropped and counted in the log
     (``malformed="drop"``). ``options`` are the client's, with ``_`` for ``.``. Raises ``OptionError``.
     """
     what = "kafka.source"
+    check_flag(what, "bounded", bounded)
     selected = selection(what, topics, pattern)
     return SourceDefinition(
         kind="kafka",
@@ -72,12 +76,14 @@ def source(
             selected,
             start_position(what, start),
             record_format(what, format, schema, value, metadata, key_format, malformed),
+            bounded,
         ),
         description={
             "servers": servers,
             "topics": str(selected),
             "format": format,
             "start": str(start),
+            **({"bounded": True} if bounded else {}),
             **redacted(options),
         },
     )
@@ -86,7 +92,15 @@ def source(
 class KafkaSource(Source):
     """Positions are the next offset of each partition. ``detail`` names each topic's identity at the broker."""
 
-    def __init__(self, connection: Connection, selection: Selection, start: Start, format: RecordFormat) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        selection: Selection,
+        start: Start,
+        format: RecordFormat,
+        bounded: bool = False,
+    ) -> None:
+        self._bounded = bounded
         self._connection = connection
         self._selection = selection
         self._start = start
@@ -104,6 +118,10 @@ class KafkaSource(Source):
     @property
     def kind(self) -> str:
         return "kafka"
+
+    @property
+    def bounded(self) -> bool:
+        return self._bounded
 
     @property
     def ended(self) -> bool:

@@ -17,8 +17,9 @@ BEGINNING: Final = -(2**63)
 END: Final = 2**63 - 1
 """After all times: nothing more will come."""
 
-Trigger = Literal["input", "due", "in_flight", "command"]
-"""Why an epoch was opened: new input; a time that was due; records in flight in a loop; a command."""
+Trigger = Literal["input", "due", "in_flight", "command", "drain"]
+"""Why an epoch was opened: new input; a time that was due; records in flight in a loop; a command; the end of all
+input, after which everything that waits for event time comes out."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -101,6 +102,11 @@ class EpochConditions(_Record):
     def epoch_time(self) -> int:
         """When the epoch was opened, and never before its parent: what processing time means in it."""
         return self.clock.epoch_time
+
+    @property
+    def draining(self) -> bool:
+        """Nothing comes after it: all watermarks are at the end, and no timer can be waited for."""
+        return "drain" in self.opened_for
 
     def watermarks(self, operator: str) -> Watermarks:
         """Those that an operator runs with; of one without event time nothing is late, and nothing is due."""

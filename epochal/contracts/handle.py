@@ -18,6 +18,7 @@ class Handle(BaseModel):
     which made it reads (at most a few kilobytes); ``rows`` and ``bytes`` count what was made durable. ``due``: the
     times that an operator's subtask waits for after the epoch, in all of its state; ``None`` when there is none.
     ``agreed``: what is the same in the handles of all subtasks of the operator, or the epoch is aborted.
+    ``dropped_timers``: how many the end of the input left without a time to fire at.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,12 +30,14 @@ class Handle(BaseModel):
     payload: dict[str, Any]
     due: Due | None = None
     agreed: str | None = None
+    dropped_timers: int = 0
 
     @model_serializer(mode="wrap")
     def _without_what_is_not(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Most handles wait for nothing and agree on nothing, and stand in every manifest."""
         members: dict[str, Any] = serialize(self)
-        return {name: value for name, value in members.items() if name not in ("due", "agreed") or value is not None}
+        nothing = {"due": None, "agreed": None, "dropped_timers": 0}
+        return {name: value for name, value in members.items() if name not in nothing or value != nothing[name]}
 
     def encode(self) -> builtins.bytes:
         """Canonical JSON: the same handle always has the same bytes."""

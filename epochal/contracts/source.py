@@ -43,8 +43,8 @@ class SliceLimits:
 class Source(ABC):
     """One source of one application. All calls are made in the driver; ``read`` only describes, Spark reads.
 
-    A new attempt makes a new instance and calls ``restore`` before ``plan``; one that takes only what is available now
-    calls ``limit_to_available`` between the two. The engine plans at most one slice ahead:
+    A new attempt makes a new instance and calls ``restore`` before ``plan``, and between the two ``limit_to_bounds``, or
+    ``limit_to_available`` if it takes only what is available now. The engine plans at most one slice ahead:
     ``plan`` is called again with the same ``start`` when an epoch was aborted, and may then answer with more.
     """
 
@@ -83,6 +83,19 @@ class Source(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when that cannot be."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the input has an end. Once such a source has ``ended``, watermarks reach the end of all times."""
+        return False
+
+    def limit_to_bounds(self) -> None:
+        """Called where ``limit_to_available`` is not: of a ``bounded`` source what is there now is all that there is.
+
+        Raises ``SourceError`` when the place cannot be asked.
+        """
+        if self.bounded:
+            self.limit_to_available()
 
     @property
     def partitioned(self) -> bool:

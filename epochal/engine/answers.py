@@ -61,6 +61,12 @@ class Collected:
         return {name: due for name, due in found.items() if not due.nothing}
 
     @property
+    def dropped_timers(self) -> dict[str, int]:
+        """By operator how many timers were dropped; operators that dropped none are left out."""
+        found = {name: sum(handle.dropped_timers for handle in handles) for name, handles in self.operators.items()}
+        return {name: dropped for name, dropped in found.items() if dropped}
+
+    @property
     def all(self) -> list[Handle]:
         return [handle for found in (self.operators, self.sinks) for handles in found.values() for handle in handles]
 

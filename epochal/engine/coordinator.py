@@ -62,7 +62,7 @@ class Coordinator:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
-    _next_due: tuple[Manifest, Program, NextDue | None] | None = field(default=None, init=False)
+    _next_due: tuple[Manifest, Program, frozenset[str], NextDue | None] | None = field(default=None, init=False)
 
     @cached_property
     def attempt_began(self) -> int:
@@ -77,20 +77,43 @@ class Coordinator:
     def _participants(self) -> Participants:
         return self.current.program.participants
 
-    def _conditions(self, slices: Mapping[str, Slice]) -> EpochConditions:
+    def _conditions(self, slices: Mapping[str, Slice], draining: bool) -> EpochConditions:
         """Of the next epoch, opened now over these slices."""
-        program = self._program
-        opening = program.plan.time.opening(
-            program.participants.sources, slices, microseconds(self.now()), self.attempt_began
+        time, sources = self._program.plan.time, self._participants.sources
+        ended = frozenset(time.declared) if draining else self._ended
+        opening = time.opening(sources, slices, microseconds(self.now()), self.attempt_began, ended=ended)
+        return conditions_after(time.graph, self.position.snapshot, opening)
+
+    @property
+    def _ended(self) -> frozenset[str]:
+        """The declarations for which nothing more will come, while others go on; all of them end by the drain."""
+        return frozenset() if self._program.is_at_end else self._program.plan.time.ended(self._program.at_end)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the last epoch has run: its input has ended, and everything that waited has come out."""
+        snapshot = self.position.snapshot
+        return snapshot is not None and snapshot.drained
+
+    @property
+    def to_drain(self) -> bool:
+        """Whether one more epoch is to bring out what waits, as nothing will ever come any more.
+
+        Without event time, and without a timer, nothing waits, and a later run may go on with more input.
+        """
+        snapshot = self.position.snapshot
+        if snapshot is None or snapshot.drained or not self._program.is_at_end:
+            return False
+        return bool(self._program.plan.time.declared) or not self._participants.operators.keys().isdisjoint(
+            snapshot.due
         )
-        return conditions_after(program.plan.time.graph, self.position.snapshot, opening)
 
     @property
     def until_due(self) -> float | None:
         """Seconds until an epoch without input would have something to do; 0 when it has, ``None`` when only input can
         bring that about."""
         snapshot = self.position.snapshot
-        if snapshot is None or not snapshot.due:
+        if snapshot is None or snapshot.drained or not snapshot.due:
             return None
         due = self._next_due_after(snapshot)
         now = max(microseconds(self.now()), snapshot.clock.epoch_time)
@@ -98,18 +121,21 @@ class Coordinator:
 
     def _next_due_after(self, snapshot: Manifest) -> NextDue | None:
         """Found once for a snapshot and program, as the loop asks again and again."""
-        program = self._program
-        if self._next_due is None or self._next_due[0] is not snapshot or self._next_due[1] is not program:
-            graph, operators = program.plan.time.graph, program.participants.operators
-            due = next_due(graph, snapshot.clock, snapshot.due, operators, self.attempt_began)
-            self._next_due = snapshot, program, due
-        return self._next_due[2]
+        program, ended, known = self._program, self._ended, self._next_due
+        if known is not None and known[0] is snapshot and known[1] is program and known[2] == ended:
+            return known[3]
+        graph, operators = program.plan.time.graph, program.participants.operators
+        due = next_due(graph, snapshot.clock, snapshot.due, operators, self.attempt_began, ended)
+        self._next_due = snapshot, program, ended, due
+        return due
 
     @property
     def left_over(self) -> bool:
         """Whether an operator waits for a time that had come in the epoch before already."""
         snapshot = self.position.snapshot
-        return snapshot is not None and left_over(snapshot.clock, snapshot.due, self._participants.operators)
+        if snapshot is None or snapshot.drained:
+            return False
+        return left_over(snapshot.clock, snapshot.due, self._participants.operators)
 
     @property
     def in_flight(self) -> bool:
@@ -119,7 +145,8 @@ class Coordinator:
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
-        planned = {name: source.plan(limits) for name, source in self._participants.sources.items()}
+        sources = {} if self.drained else self._participants.sources
+        planned = {name: source.plan(limits) for name, source in sources.items()}
         found = {name: slice for name, slice in planned.items() if slice is not None}
         return found | slices_in_flight(self._participants.sources, self.position.snapshot, limits)
 
@@ -143,7 +170,7 @@ class Coordinator:
             attempt=self._program.orders.attempt,
             parent=self.position.parent,
         )
-        conditions = self._conditions(slices).opened(*opened_for, commands=commands)
+        conditions = self._conditions(slices, "drain" in opened_for).opened(*opened_for, commands=commands)
         points.E1_SLICES_CHOSEN.hit(number)
         self.catalog.open_epoch(number, scope.parent)
         self.position.next_epoch = number + 1

@@ -53,8 +53,12 @@ class TimePlan:
         now: int,
         attempt_began: int,
         known: Mapping[str, Collection[str]] | None = None,
+        ended: frozenset[str] = NOBODY,
     ) -> Opening:
-        """Of an epoch over these slices. ``known``: by declaration its partitions, when the sources are not to say."""
+        """Of an epoch over these slices. ``known``: by declaration its partitions, when the sources are not to say.
+
+        ``ended``: the declarations for which nothing more will come.
+        """
         partitioned = self.partitions.partitioned
         of_epoch: dict[str, frozenset[str]] = {}
         there = {name: frozenset(partitions) for name, partitions in (known or {}).items() if name in partitioned}
@@ -66,7 +70,11 @@ class TimePlan:
             of_epoch[declaration] = sources[source].partitions_of(slices[source]) if source in slices else NOBODY
             if known is None:
                 there[declaration] = sources[source].partitions()
-        return Opening(now, attempt_began, of_epoch, there)
+        return Opening(now, attempt_began, of_epoch, there, ended)
+
+    def ended(self, sources: Collection[str]) -> frozenset[str]:
+        """The declarations all of whose rows come from these sources."""
+        return frozenset(name for name, above in self.partitions.sources.items() if above <= set(sources))
 
 
 WITHOUT_EVENT_TIME: Final = TimePlan()

@@ -88,6 +88,8 @@ class EpochLoop:
             until_due=self.coordinator.until_due,
             in_flight=self.coordinator.in_flight,
             left_over=self.coordinator.left_over,
+            to_drain=self.coordinator.to_drain,
+            drained=self.coordinator.drained,
             hurried=hurried,
             commanded=commanded,
         )

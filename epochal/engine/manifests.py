@@ -68,6 +68,7 @@ def manifest_of(
             state_bytes=sum(handle.bytes for handle in state_handles),
             late_rows={name: rows for name, rows in collected.time.late.items() if rows},
             rejected_rows={name: rows for name, rows in collected.time.rejected.items() if rows},
+            dropped_timers=collected.dropped_timers,
         ),
         created_at=created_at,
     )

@@ -18,6 +18,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.continuation import continuation
+from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -40,6 +41,20 @@ class Program:
     @property
     def configuration(self) -> Configuration:
         return self.orders.configuration
+
+    @property
+    def at_end(self) -> frozenset[str]:
+        """The sources from which nothing will ever come any more; none where a later run may bring more."""
+        if not self.orders.drain or self.orders.available_now:
+            return frozenset()
+        return frozenset(name for name, source in self.participants.sources.items() if source.bounded and source.ended)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing will ever come from outside any more."""
+        sources = self.participants.sources
+        outside = {name for name, source in sources.items() if not isinstance(source, InternalSource)}
+        return bool(outside) and outside <= self.at_end
 
 
 class CurrentProgram:

@@ -18,7 +18,7 @@ from epochal.engine.commits import CommitQueue
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.program import Program, changes_since, check_continues, going_on
-from epochal.engine.recovery import limit_to_available, restore_sources
+from epochal.engine.recovery import limit_sources, restore_sources
 from epochal.engine.retention import Retention
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochAborted, Fenced
@@ -119,8 +119,7 @@ class Reconfigurations:
         self.coordinator.changes += configured(self.coordinator.current.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)
         restore_sources(store, head, program.participants.sources, begun)
-        if program.orders.available_now:
-            limit_to_available(program.participants.sources)
+        limit_sources(program)
         self.take_over(program)
         points.E1_TAKEN_OVER.hit()
         self._install(program, read_chains(store, head, [table.id for table in program.participants.tables]))

@@ -69,12 +69,14 @@ class Recovery:
 
     def _find(self, point: RecoveryPoint) -> Position:
         """R2: the latest prepared snapshot, its chains, and the sources' positions."""
-        if point.head is not None:
+        # Of a drained head only commits are left: no version has to be able to go on from it, and no source is asked.
+        over = point.head is not None and self.store.read_manifest(point.head).drained
+        if point.head is not None and not over:
             check_continues(self.store, point.head, self.program)
         begun = point.begun if point.head and point.head.branch != point.branch else None
         restore_sources(self.store, point.head, self.program.participants.sources, begun)
-        if self.program.orders.available_now:
-            limit_to_available(self.program.participants.sources)
+        if not over:
+            limit_sources(self.program)
         tables = self.program.participants.tables
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, tables)
         points.R2_FOUND.hit()
@@ -192,11 +194,14 @@ def restore_sources(
         source.restore(checkpoints.get(name), slices[name])
 
 
-def limit_to_available(sources: Mapping[str, Source]) -> None:
-    """All sources look at what they have once, now. Raises what a source raises, with its name."""
-    for name, source in sources.items():
+def limit_sources(program: Program) -> None:
+    """Sources that are bounded, or all that are to take what is available, look at what they have once, now.
+
+    Raises what a source raises, with its name.
+    """
+    for name, source in program.participants.sources.items():
         try:
-            source.limit_to_available()
+            source.limit_to_available() if program.orders.available_now else source.limit_to_bounds()
         except EpochalError as error:
             raise type(error)(f"Source {name!r}: {error.message}") from error
 

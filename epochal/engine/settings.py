@@ -96,6 +96,9 @@ class ExecutionOrders(BaseModel):
     """Run without sinks: a fork that only computes state."""
     available_now: bool = False
     """Take what the sources have when the attempt starts, commit it, and end: Spark's ``Trigger.AvailableNow``."""
+    drain: bool = True
+    """When all sources are bounded and at their end, bring out everything that waits, in a last epoch; ``False``: stop
+    without, so that another run can go on. ``available_now`` never drains."""
     store: str
     """URL of the snapshot store."""
     cache_directory: str

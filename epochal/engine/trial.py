@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.conditions import EpochConditions
+from epochal.contracts.conditions import END, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
@@ -147,7 +147,9 @@ class _Trial:
         """Epoch time and commands as they were; watermarks follow from what this version observes."""
         time, was = self._program.plan.time, replayed.clock
         sources = self._program.participants.sources
-        opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions)
+        at_end = {name for name, place in was.places.items() if place.fire == END}
+        ended = frozenset(time.declared if replayed.drained else at_end.intersection(time.declared))
+        opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions, ended=ended)
         conditions = conditions_after(time.graph, self._parent, opening)
         before = replayed.conditions or conditions
         return conditions.opened(*before.opened_for, commands=before.commands)

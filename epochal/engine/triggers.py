@@ -8,6 +8,7 @@ for a due time    an operator waits for a time that has come; what that is stand
                   when it had come for the parent, which left it
 in flight         a loop has records in flight: at once, the interval does not matter
 for a command     somebody asked for it: at once; a savepoint of an application at rest is its head
+to drain          all sources are bounded and at their end, and no records are in flight: at once, and nothing after it
 ================  ==========================================================================================
 """
 
@@ -46,6 +47,10 @@ class Situation:
     """A savepoint: what there is is taken now, whatever the interval."""
     commanded: bool = False
     """Another version begins: with what there is, also with nothing."""
+    to_drain: bool = False
+    """Nothing will ever come any more, and what waits for event time has not come out yet."""
+    drained: bool = False
+    """The epoch before was the last one."""
     has_input: bool | None = None
     """``None``: the sources were not asked."""
 
@@ -72,8 +77,10 @@ class Decision:
 def decide(situation: Situation) -> Decision:
     """What the loop does next. Sources are only asked when an epoch with their input could be opened."""
     opened_for = _triggers(situation)
-    at_once = situation.in_flight or situation.left_over or situation.hurried or situation.commanded
-    if situation.ended and not opened_for:
+    at_once = any((situation.in_flight, situation.left_over, situation.hurried, situation.commanded))
+    at_once |= "drain" in opened_for
+    is_over = situation.drained or (situation.ended and not opened_for)
+    if is_over and not situation.in_flight:
         return Decision(Step.END)
     if not situation.has_room:
         return Decision(Step.WAIT_FOR_COMMITS)
@@ -94,6 +101,9 @@ def _triggers(situation: Situation) -> tuple[Trigger, ...]:
         "in_flight": situation.in_flight,
     }
     holds["command"] = situation.commanded or (situation.hurried and any(holds.values()))
+    # Nobody can go on from what is drained: a savepoint, and the first epoch of another version, come before it.
+    drains = situation.to_drain and not (situation.in_flight or situation.hurried or situation.commanded)
+    holds["drain"] = drains or (situation.drained and situation.in_flight)
     return tuple(trigger for trigger, held in holds.items() if held)
 
 
@@ -111,12 +121,17 @@ class NextDue:
 
 
 def next_due(
-    graph: TimeGraph, clock: Clock, due: Mapping[str, Due], operators: Collection[str], attempt_began: int
+    graph: TimeGraph,
+    clock: Clock,
+    due: Mapping[str, Due],
+    operators: Collection[str],
+    attempt_began: int,
+    ended: frozenset[str] = frozenset(),
 ) -> NextDue | None:
     """When an epoch without input would reach the first time that one of ``operators`` waits for.
 
-    ``clock`` and ``due``: of the last prepared epoch. At that epoch's own time: at once; ``None``: only
-    input can bring one.
+    ``clock`` and ``due``: of the last prepared epoch. ``ended``: declarations for which nothing more will come. At that
+    epoch's own time: at once; ``None``: only input can bring one.
     """
     found: list[NextDue] = []
     for name in operators:
@@ -124,7 +139,7 @@ def next_due(
         if waits.processing is not None:
             found.append(NextDue(waits.processing, name, "processing", waits.processing))
         if waits.event is not None:
-            at = due_at(graph, clock, {name: waits.event}, attempt_began)
+            at = due_at(graph, clock, {name: waits.event}, attempt_began, ended)
             found += [] if at is None else [NextDue(at, name, "event", waits.event)]
     return min(found, default=None)
 

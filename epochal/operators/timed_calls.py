@@ -40,7 +40,7 @@ class TimedCalls(KeyedCalls):
     ) -> None:
         super().__init__(process, columns, subtask, event_time)
         self._fire = subtask.watermarks.fire
-        self._timers = Timers(self._fire, subtask.epoch_time)
+        self._timers = Timers(self._fire, subtask.epoch_time, subtask.draining)
         self._contexts = timer_contexts(subtask, self._timers, event_time is not None)
         self._stored = StoredTimers(subtask)
         self._event_time = event_time if interleaved else None
@@ -61,6 +61,7 @@ class TimedCalls(KeyedCalls):
             self._stored.stage(due, self._timers.writes)
             yield from self._output.take()
         self._stored.finish()
+        self._subtask.due.dropped_timers += self._timers.dropped
 
     def _calls(self, due: DueKeys) -> Iterator[None]:
         """Call the author for one key after the other; gives the turn to whoever takes the output."""

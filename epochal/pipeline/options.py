@@ -24,6 +24,12 @@ def check_choice(what: str, name: str, value: Any, choices: Collection[str]) -> 
         raise OptionError(f"{what}: {name} is {value!r}; it is one of {listed(choices)}.{closest(str(value), choices)}")
 
 
+def check_flag(what: str, name: str, value: Any) -> None:
+    """Raises ``OptionError`` when the value is neither ``True`` nor ``False``."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{what}: {name} is {value!r}; it is True or False.")
+
+
 def check_positive(what: str, name: str, value: Any, *, whole: bool) -> None:
     """Raises ``OptionError`` when the value is neither ``None`` nor a number above zero."""
     kinds = (int,) if whole else (int, float)

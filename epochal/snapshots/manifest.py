@@ -140,6 +140,11 @@ class Manifest(_Model):
             return Clock(epoch_time=microseconds(self.created_at))
         return self.conditions.clock
 
+    @property
+    def drained(self) -> bool:
+        """Whether it is the last of its lineage: its input has ended, and nothing can be on time any more."""
+        return self.conditions is not None and self.conditions.draining
+
     def encode(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8."""
         return json.dumps(

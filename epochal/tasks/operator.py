@@ -49,6 +49,8 @@ class DueTimes:
     def __init__(self) -> None:
         self._event: int | None = None
         self._processing: int | None = None
+        self.dropped_timers = 0
+        """Timers that the end of the input leaves without a time to fire at: nothing waits for them."""
 
     def add(self, *, event: int | None = None, processing: int | None = None) -> None:
         """Something waits for ``fire`` to reach ``event``, or for the epoch time to reach ``processing``.
@@ -97,6 +99,11 @@ class Subtask:
     def epoch_time(self) -> int:
         """What processing time means in the epoch, in microseconds from the Unix epoch."""
         return self.conditions.epoch_time
+
+    @property
+    def draining(self) -> bool:
+        """No epoch follows."""
+        return self.conditions.draining
 
     @property
     def subtask(self) -> int:
@@ -189,7 +196,7 @@ class OperatorTask:
             points.PROCESSED.hit(epoch)
             reporting.step = "T3"
             points.BEFORE_PRE_COMMIT.hit(epoch)
-            handle = _completed(transaction.pre_commit(), due.earliest, agreement)
+            handle = _completed(transaction.pre_commit(), due, agreement)
         except BaseException:
             transaction.discard()
             raise
@@ -231,7 +238,11 @@ class OperatorTask:
         return pa.RecordBatch.from_arrays([*nulls, *control], schema=self.schema)
 
 
-def _completed(handle: Handle, due: Due, agreement: Agreement) -> Handle:
+def _completed(handle: Handle, due: DueTimes, agreement: Agreement) -> Handle:
     """The backend's handle with what the work has to say beside."""
-    beside = {"due": None if due.nothing else due, "agreed": agreement.digest}
+    beside = {
+        "due": None if due.earliest.nothing else due.earliest,
+        "agreed": agreement.digest,
+        "dropped_timers": due.dropped_timers or None,
+    }
     return handle.model_copy(update={name: value for name, value in beside.items() if value is not None})

@@ -84,7 +84,7 @@ class StoredTimers:
             domain.stage(due, writes)
 
     def finish(self) -> None:
-        """After all keys: say what waits."""
+        """After all keys: say what waits, or drop it where no epoch follows."""
         for domain in self._domains:
             domain.finish()
 
@@ -102,6 +102,7 @@ class _Domain:
         self._access = TableAccess(self.table, view, who.max_parallelism)
         groups = self.table.scope.groups_read(who.subtask, who.parallelism, who.max_parallelism)
         self._groups: npt.NDArray[np.int32] = np.fromiter(groups, np.int32)
+        self._taken_back = 0
 
     def due(self) -> Iterator[pa.Table]:
         # Those that fire whether or not the clock has moved are due just after it.
@@ -113,7 +114,7 @@ class _Domain:
                 due = microseconds(column_of(rows, DUE))
                 fires = pc.or_(pc.less_equal(due, self.clock), column_of(rows, LATER))
                 waiting = due.filter(pc.invert(fires))
-                if len(waiting):
+                if len(waiting) and not self.subtask.draining:
                     self._wait_for(pc.min(waiting).as_py())
                 columns = [column_of(rows, name) for name in (*self.table.owner_schema.names, KEY_GROUP)]
                 domain = pa.repeat(pa.scalar(self.number, pa.int8()), rows.num_rows)
@@ -124,6 +125,9 @@ class _Domain:
     def stage(self, due: DueKeys, writes: TimerWrites) -> None:
         puts = [(position, timer, at) for (position, timer), at in writes.puts.items() if timer[0] == self.number]
         gone = self._stored(due.keys, [deleted for deleted in writes.deletes if deleted[1][0] == self.number])
+        if self.subtask.draining:  # they go with the others that are left
+            self._taken_back += len(gone)
+            gone = []
         gone += [
             (position, timer, at)
             for position, timer, at in self._unexpired(due)
@@ -141,10 +145,27 @@ class _Domain:
         self.subtask.transaction.stage(self.table.id, rows.select(schema.names).cast(schema))
 
     def finish(self) -> None:
+        if self.subtask.draining:
+            self._drop()
+            return
         low = BEGINNING if self.clock == BEGINNING else min(self.clock, END - 2) + 2
         earliest = self._access.earliest(self._groups, low)
         if earliest is not None:
             self._wait_for(earliest)
+
+    def _drop(self) -> None:
+        """All that has not fired: there is no time at which it would."""
+        if self.clock == END:
+            return
+        schema, dropped = self.table.delta_schema, 0
+        for rows in self._access.due(self._groups, self.clock + 1, END + 1):
+            fired = pc.and_(pc.equal(microseconds(column_of(rows, DUE)), self.clock + 1), column_of(rows, LATER))
+            left = rows.filter(pc.invert(fired)).drop_columns([LATER])
+            deletes = left.append_column("_op", pa.repeat(pa.scalar("delete"), left.num_rows))
+            deletes = deletes.append_column(LATER, pa.nulls(left.num_rows, pa.bool_()))
+            self.subtask.transaction.stage(self.table.id, deletes.select(schema.names).cast(schema))
+            dropped += left.num_rows
+        self.subtask.due.dropped_timers += dropped - self._taken_back
 
     def _wait_for(self, time: int) -> None:
         if self.number == EVENT:

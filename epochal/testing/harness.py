@@ -24,9 +24,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal.contracts.catalog import EpochCounts
-from epochal.contracts.conditions import NO_WATERMARKS, as_datetime, microseconds
+from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochScope
-from epochal.contracts.source import SliceLimits
+from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.assembly import spark_program
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, drain
@@ -125,8 +125,10 @@ class Harness:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.
 
         Rows are a DataFrame, dicts, or tuples in the order of the source's columns. ``at``, with a time zone: the epoch
-        time, at which the clock then stands still until another is given. Raises what aborted the epoch.
+        time, at which the clock then stands still until another is given. Raises what aborted the epoch, and
+        ``InvalidInput`` after :meth:`drain`.
         """
+        self._check_goes_on()
         if at is not None:
             self._now = lambda: at
         for name, rows in inputs.items():
@@ -141,6 +143,7 @@ class Harness:
         As if rows so late had been seen that all earlier ones have come; what waits for it fires. Operators are so much
         behind as others hold their rows back. Watermarks never fall.
         """
+        self._check_goes_on()
         position, graph = self._coordinator.position, self._plan.time.graph
         if position.snapshot is None or position.snapshot.conditions is None:
             self._run()
@@ -154,6 +157,18 @@ class Harness:
         seen = snapshot.conditions.seen(observed(graph, snapshot.clock, latest))
         position.snapshot = snapshot.model_copy(update={"conditions": seen})
         return self._run()
+
+    def drain(self, *, at: datetime | None = None) -> dict[str, pa.Table]:
+        """End the input: run the last epoch, as when all sources are bounded and at their end, and return its output.
+
+        All windows close, rows that wait for a partner come out, timers in event time fire; what timers set then, and
+        timers in processing time, are dropped (``counts.dropped_timers``). State can be read afterwards; no epoch can
+        follow. ``at`` as for :meth:`epoch`.
+        """
+        self._check_goes_on()
+        if at is not None:
+            self._now = lambda: at
+        return self._run_epoch({}, ("drain",))
 
     def watermark(self, name: str) -> datetime | None:
         """How far an operator or a declaration of event time (by its name) was in the last epoch: all that waited for
@@ -176,7 +191,10 @@ class Harness:
         decision = decide(situation)
         if decision.step is not Step.OPEN:
             decision = decide(replace(situation, commanded=True))
-        manifest = self._coordinator.run_epoch(slices, decision.opened_for)
+        return self._run_epoch(slices, decision.opened_for)
+
+    def _run_epoch(self, slices: Mapping[str, Slice], opened_for: Sequence[Trigger]) -> dict[str, pa.Table]:
+        manifest = self._coordinator.run_epoch(slices, opened_for)
         drain(self._commits, _no_pause, lambda waiting: None)
         scope = EpochScope("test", manifest.key, manifest.attempt, None)
         return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}
@@ -194,6 +212,10 @@ class Harness:
         chain = self._coordinator.position.chains[table]
         rows = merged(self._store, declared[table], chain, 0, self._configuration.max_parallelism - 1)
         return rows.drop_columns(["_kg"])
+
+    def _check_goes_on(self) -> None:
+        if self._coordinator.drained:
+            raise InvalidInput("The input has ended (drain): no epoch can follow. Make another Harness to begin anew.")
 
     def _frame(self, name: str, rows: InputRows) -> DataFrame:
         if isinstance(rows, DataFrame):

@@ -109,5 +109,7 @@ def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situa
         until_interval=0.0,
         until_due=coordinator.until_due,
         in_flight=coordinator.in_flight,
+        to_drain=coordinator.to_drain,
+        drained=coordinator.drained,
         has_input=coordinator.has_input(slices),
     )

@@ -63,16 +63,21 @@ Rows = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Follows:
-    """What follows from an epoch: the values of state that it changes, its output, and what it puts into the loop."""
+    """What follows from an epoch: the values of state that it changes, its output, what it puts into the loop, and how
+    many reminders it drops."""
 
     totals: Totals
     reminders: dict[int, int | None]
     output: Rows
     in_flight: Rows
+    dropped: int
 
 
-def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int) -> Follows:
-    """Of an epoch that has these events from outside and from the loop, on top of this state."""
+def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int, draining: bool = False) -> Follows:
+    """Of an epoch that has these events from outside and from the loop, on top of this state.
+
+    ``draining``: no epoch comes after it, for which a reminder could wait.
+    """
     changed: Totals = {}
     set_anew: dict[int, int | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
     output = [(key, REMINDED) for key in set_anew]
@@ -81,7 +86,9 @@ def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int)
         if value % 7 == 3:
             set_anew[key] = epoch_time + (value % 5 + 1) * SECOND
     in_flight = [(key, value // 2) for key, value in events if value > 0 and value % 5 == 0]
-    return Follows(changed, set_anew, sorted([*changed.items(), *output]), in_flight)
+    waiting = {key for key, at in {**reminders, **set_anew}.items() if at is not None} if draining else set()
+    set_anew |= dict.fromkeys(waiting)
+    return Follows(changed, set_anew, sorted([*changed.items(), *output]), in_flight, len(waiting))
 
 
 class Crash(BaseException):
@@ -107,12 +114,15 @@ class World:
     target: Target = field(default_factory=Target)
     clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     commit: Literal["asynchronous", "synchronous"] = "asynchronous"
+    bounded: bool = False
+    """Nothing comes after the log."""
 
     @classmethod
     def new(cls, chance: random.Random, events: int) -> World:
         log = [(chance.randrange(KEYS), chance.randrange(100)) for _ in range(events)]
         world = cls(SnapshotStore(f"memory://simulation-{uuid4().hex}"), log)
         world.commit = "synchronous" if chance.random() < 0.2 else "asynchronous"
+        world.bounded = chance.random() < 0.5
         return world
 
     def close(self) -> None:
@@ -129,6 +139,10 @@ class SimulatedSource(Source):
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world, self._chance, self._position = world, chance, 0
+
+    @property
+    def bounded(self) -> bool:
+        return self._world.bounded
 
     @property
     def ended(self) -> bool:
@@ -336,7 +350,7 @@ class SimulatedRunner(EpochRunner):
     ) -> tuple[Handle, Follows]:
         mine = {key: at for key, at in reminders.items() if key % PARALLELISM == subtask}
         rows = [(key, value) for key, value in events if key % PARALLELISM == subtask]
-        found = follows(rows, totals, mine, plan.conditions.epoch_time)
+        found = follows(rows, totals, mine, plan.conditions.epoch_time, plan.conditions.draining)
         deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
         deltas += self._deltas(plan, subtask, REMINDERS, sorted(found.reminders.items()))
         left = [at for at in {**mine, **found.reminders}.values() if at is not None]
@@ -347,6 +361,7 @@ class SimulatedRunner(EpochRunner):
             bytes=0,
             payload={"deltas": [delta.model_dump() for delta in deltas]},
             due=Due(processing=min(left)) if left else None,
+            dropped_timers=found.dropped,
         )
         return handle, found
 

@@ -204,7 +204,7 @@ def violations(world: World) -> list[str]:
     reminders: Reminders = {}
     in_flight: Rows = []
     decided = world.catalog.decided
-    seen, clock = 0, BEGINNING
+    seen, clock, drains = 0, BEGINNING, False
     before = datetime.min.replace(tzinfo=UTC)
     for record in decided:
         if record.state != "committed" or record.manifest is None:
@@ -214,16 +214,22 @@ def violations(world: World) -> list[str]:
         slice = manifest.slices.get(SOURCE)
         if slice is not None and slice.start["position"] != seen:
             found.append(f"epoch {record.epoch} starts at {slice.start}, the one before ended at {seen}")
+        at_end = seen == len(world.log)
         seen = seen if slice is None else slice.end["position"]
         if manifest.clock.epoch_time < clock:
             found.append(f"epoch {record.epoch} is at {manifest.clock.epoch_time}, the one before was at {clock}")
         clock = manifest.clock.epoch_time
         taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
-        reasons = _reasons(slice is not None, any(at <= clock for at in reminders.values()), bool(taken))
+        if drains:
+            found.append(f"epoch {record.epoch} was opened after the last one")
+        drains = world.bounded and at_end and not taken and bool(reminders)
+        reasons = _reasons(slice is not None, any(at <= clock for at in reminders.values()), bool(taken), drains)
         if record.opened_for != reasons:
             found.append(f"epoch {record.epoch} was opened for {record.opened_for}, not for {reasons}")
         outside = {} if slice is None else {SOURCE: slice}
-        expected = follows([*events_of(outside, world.log), *taken], totals, reminders, clock)
+        expected = follows([*events_of(outside, world.log), *taken], totals, reminders, clock, drains)
+        if manifest.counts.dropped_timers != ({OPERATOR: expected.dropped} if expected.dropped else {}):
+            found.append(f"epoch {record.epoch} dropped {manifest.counts.dropped_timers}, not {expected.dropped}")
         totals |= expected.totals
         reminders = {key: at for key, at in {**reminders, **expected.reminders}.items() if at is not None}
         in_flight += expected.in_flight
@@ -255,8 +261,8 @@ def leftovers(world: World) -> list[str]:
     return orphans + [f"staged {unique}" for unique in world.target.staged]
 
 
-def _reasons(input: bool, due: bool, in_flight: bool) -> tuple[Trigger, ...]:
-    held: dict[Trigger, bool] = {"input": input, "due": due, "in_flight": in_flight}
+def _reasons(input: bool, due: bool, in_flight: bool, drain: bool) -> tuple[Trigger, ...]:
+    held: dict[Trigger, bool] = {"input": input, "due": due, "in_flight": in_flight, "drain": drain}
     return tuple(trigger for trigger, holds in held.items() if holds)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pytest
@@ -53,12 +55,17 @@ class Failing(EpochRunner):
 
 
 def loop_of(
-    configuration: Configuration, participants: Participants, runner: EpochRunner, folder: Path, **options: Any
+    configuration: Configuration,
+    participants: Participants,
+    runner: EpochRunner,
+    folder: Path,
+    orders: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
 ) -> EpochLoop:
     """A loop at the beginning of its first attempt. Nobody commits but who calls the queue."""
     store, catalog = SnapshotStore(str(folder)), MemoryCatalog(MemoryCatalogState(), 1)
     point = catalog.begin_attempt()
-    current = CurrentProgram(program_of(configuration, participants, runner, store=store.url))
+    current = CurrentProgram(program_of(configuration, participants, runner, store=store.url, **orders))
     queue, position, bases = CommitQueue(catalog, current), Position(point.branch, 1, None), PendingBases()
     coordinator = Coordinator(current, catalog, store, queue, position, bases)
     retention = Retention(store, current, Compaction(store, position, bases, current))
@@ -200,3 +207,57 @@ def test_with_synchronous_commits_no_epoch_opens_before_all_are_committed(
     assert opened == room
     coordinator.commits.step()
     assert coordinator.commits.has_room
+
+
+class Bounded(SimulatedSource):
+    """Nothing comes after its log."""
+
+    bounded = True
+
+
+@pytest.mark.parametrize(
+    ("source", "orders", "drained"),
+    [
+        (Bounded, {}, True),
+        (Bounded, {"drain": False}, False),
+        (Bounded, {"available_now": True}, False),
+        (SimulatedSource, {}, False),
+    ],
+)
+def test_when_all_input_has_ended_the_last_epoch_comes_and_nothing_after_it(
+    tmp_path: Path, source: type[SimulatedSource], orders: dict[str, bool], drained: bool
+) -> None:
+    world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
+    opened: list[tuple[str, ...]] = []
+
+    def note(manifest: Manifest) -> None:
+        assert manifest.conditions is not None
+        opened.append(manifest.conditions.opened_for)
+
+    participants = Participants({"in": source(world, random.Random(1))}, {"alarm": SimulatedState(world)})
+    configuration = Configuration(parallelism=1, epoch_interval_seconds=0)
+    loop = loop_of(configuration, participants, Alarm(3600, 3600), tmp_path, orders, on_epoch=note)
+    loop.commits.start()
+    try:
+        loop.run()
+        assert opened == [("input",), ("drain",)][: 1 + drained]
+        assert loop.coordinator.drained is drained
+        world.log.append((2, 2))  # what comes now is nobody's
+        if drained:
+            loop.run()
+            assert len(opened) == 2
+    finally:
+        loop.commits.stop()
+
+
+def test_without_anything_that_waits_the_end_of_the_input_is_no_epoch(tmp_path: Path) -> None:
+    world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
+    participants = Participants({"in": Bounded(world, random.Random(1))}, {"alarm": SimulatedState(world)})
+    loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)
+    loop.commits.start()
+    try:
+        loop.run()
+    finally:
+        loop.commits.stop()
+    assert loop.coordinator.position.next_epoch == 2
+    assert not loop.coordinator.drained

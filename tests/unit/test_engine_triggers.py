@@ -58,6 +58,17 @@ def pause(seconds: float) -> Decision:
         ({"ended": True, "until_due": 0.0}, opened("due")),
         ({"ended": True, "in_flight": True, "has_input": None}, ASK),
         ({"ended": True, "commanded": True}, opened("command")),
+        # The last epoch waits for no interval and no time. Nobody can go on from it: what is asked for comes before.
+        ({"ended": True, "to_drain": True, "until_interval": 9.0, "until_due": 60.0, "has_input": None}, ASK),
+        ({"ended": True, "to_drain": True, "until_due": 60.0}, opened("drain")),
+        ({"ended": True, "to_drain": True, "until_due": 0.0}, opened("due", "drain")),
+        ({"ended": True, "to_drain": True, "in_flight": True}, opened("in_flight")),
+        ({"ended": True, "to_drain": True, "hurried": True, "has_input": None}, END),
+        ({"ended": True, "to_drain": True, "commanded": True}, opened("command")),
+        ({"ended": True, "to_drain": True, "has_room": False, "has_input": None}, WAIT),
+        ({"drained": True, "has_input": None}, END),
+        ({"drained": True, "ended": True, "until_due": 0.0, "commanded": True, "has_input": None}, END),
+        ({"drained": True, "in_flight": True}, opened("in_flight", "drain")),
     ],
     ids=str,
 )

@@ -60,6 +60,10 @@ class Operator:
     """The clock of the last one, by which its state has expired."""
     dues: list[Due] = field(default_factory=list)
     """What the subtasks said in the last one."""
+    draining: bool = False
+    """The next epoch is the last."""
+    dropped_timers: int = 0
+    """Of the last one."""
 
     @property
     def scope(self) -> EpochScope:
@@ -82,7 +86,9 @@ class Operator:
             work=self.work,
             backend=self.backend,
             epoch=self.scope,
-            conditions=EpochConditions(clock=Clock(epoch_time=self.now, places=places)),
+            conditions=EpochConditions(clock=Clock(epoch_time=self.now, places=places)).opened(
+                *(["drain"] if self.draining else [])
+            ),
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             tables=self.tables,
@@ -139,6 +145,7 @@ class Operator:
         self.epoch += 1
         self.clock = StateClock(self.watermarks.fire, self.now)
         self.dues = [handle.due for handle in handles if handle.due is not None]
+        self.dropped_timers = sum(handle.dropped_timers for handle in handles)
         self.parent = EpochKey("main", self.epoch)
         deltas = [delta for handle in handles for delta in self.backend.deltas(handle)]
         for table in self.tables:

@@ -229,6 +229,30 @@ def test_at_the_end_of_the_input_all_timers_fire_and_none_goes_on_for_ever(make_
     assert operator.dues == []
 
 
+@pytest.mark.parametrize("kind", ["heap", "lmdb"])
+def test_the_last_epoch_drops_and_counts_timers_that_no_epoch_is_left_for(make_operator: Any, kind: str) -> None:
+    operator = with_timers(make_operator, Asking, kind=kind)
+    operator.at(10, 100)
+    rows = [ask("e12a e40beat p105a p110a p120a p130a"), {**ask("p101a p200a p90back"), "plane": "b"}]
+    assert [what for what, _ in by_plane(operator.run(rows))["b"]] == ["p101a p200a p90back", "p90back"]
+    operator.draining = True
+    operator.at(END, 105)
+    # The one at 120 is taken back, and not dropped; one that is set anew, or by a timer, is dropped when it is set.
+    last = [ask("-p120a p104a e50over -p999a")]
+    first, handles = operator.attempt(last)
+    again, handles = operator.attempt(last)
+    assert by_plane(again) == by_plane(first)
+    operator.commit(handles)
+    assert {plane: [what for what, _ in calls] for plane, calls in by_plane(first).items()} == {
+        "a": ["-p120a p104a e50over -p999a", "e12a", "e40beat", "e50over", "p105a"],
+        "b": ["p88back", "p101a"],
+    }
+    # p104 and the two of e50over in processing time; p86back; then p110, p130 and p200, which waited.
+    assert operator.dropped_timers == 3 + 1 + 3
+    assert operator.dues == []
+    check_state(operator, Model(), END, 105)
+
+
 def test_very_many_timers_of_few_keys_give_their_output_a_part_at_a_time(make_operator: Any) -> None:
     operator = with_timers(make_operator, Asking, chunk_rows=3, parallelism=1, subtasks_of_task=1)
     operator.at(20, 100)
