@@ -48,7 +48,8 @@ def source(
     """The records of a folder's files, of a file, or of what a pattern (``/days/*/*.json``) finds; later ones too.
 
     As ``files.source``: oldest file first, a file must appear whole (a rename; ``hdfs dfs -put`` does so) and stay as
-    it is; ``bounded``: those that are there when the run begins are all. ``timeout_seconds`` is how long HDFS may take to answer. Raises ``OptionError``.
+    it is; ``bounded``: those that are there when the run begins are all. ``timeout_seconds`` is how long HDFS may take
+    to answer. Raises ``OptionError``.
     """
     where = _address("hdfs.source", url, user, token, kerberos, timeout_seconds)
     reader = _reader("hdfs.source", format, schema, malformed, options)

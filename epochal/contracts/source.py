@@ -43,8 +43,8 @@ class SliceLimits:
 class Source(ABC):
     """One source of one application. All calls are made in the driver; ``read`` only describes, Spark reads.
 
-    A new attempt makes a new instance and calls ``restore`` before ``plan``, and between the two ``limit_to_bounds``, or
-    ``limit_to_available`` if it takes only what is available now. The engine plans at most one slice ahead:
+    A new attempt makes a new instance and calls ``restore`` before ``plan``, and between the two ``limit_to_bounds``;
+    or ``limit_to_available`` if it takes only what is available now. The engine plans at most one slice ahead:
     ``plan`` is called again with the same ``start`` when an epoch was aborted, and may then answer with more.
     """
 

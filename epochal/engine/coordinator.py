@@ -113,7 +113,7 @@ class Coordinator:
         """Seconds until an epoch without input would have something to do; 0 when it has, ``None`` when only input can
         bring that about."""
         snapshot = self.position.snapshot
-        if snapshot is None or snapshot.drained or not snapshot.due:
+        if snapshot is None or not snapshot.due:
             return None
         due = self._next_due_after(snapshot)
         now = max(microseconds(self.now()), snapshot.clock.epoch_time)
@@ -121,6 +121,8 @@ class Coordinator:
 
     def _next_due_after(self, snapshot: Manifest) -> NextDue | None:
         """Found once for a snapshot and program, as the loop asks again and again."""
+        if snapshot.drained:
+            return None
         program, ended, known = self._program, self._ended, self._next_due
         if known is not None and known[0] is snapshot and known[1] is program and known[2] == ended:
             return known[3]
