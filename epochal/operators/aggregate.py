@@ -98,6 +98,11 @@ class AggregateOperator(Operator):
     def check(self, frames: Sequence[DataFrame]) -> None:
         check_aggregations(self.name, self.aggregations, frames[0])
 
+    @property
+    def grows(self) -> str | None:
+        bound = "aggregate in windows" if self.changes else "say aggregate(.., ttl='7 days'), or aggregate in windows"
+        return f"keeps every key that came. Where keys have no end, {bound}."
+
     def warnings(self) -> Iterator[str]:
         return costs(self.name, self.aggregations)
 

@@ -68,6 +68,11 @@ class AggregateChangesOperator(AggregateOperator):
             rows,
         )
 
+    @property
+    def grows(self) -> str | None:
+        """Keys of which all rows have been taken back are gone; it is for what it reads to have an end."""
+        return None
+
     def warnings(self) -> Iterator[str]:
         for aggregation in self.aggregations:
             where = f"Operator {self.name!r}, column {aggregation.name!r}"

@@ -97,6 +97,14 @@ class Operator(ABC):
     def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
         """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
 
+    @property
+    def grows(self) -> str | None:
+        """What of its state grows with the keys that come, and what would bound it; ``None``: nothing does.
+
+        Whether keys have an end is for the author to know.
+        """
+        return None
+
     def warnings(self) -> Iterator[str]:
         """What is valid and probably not meant, or costs more than it looks, with what to do."""
         return iter(())

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.keys import RESERVED
-from epochal.declarations.names import require_columns
+from epochal.declarations.names import listed, require_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.spark_errors import at
 from epochal.declarations.state import declared_states
@@ -50,6 +50,18 @@ def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame:
                 used.add(column.name.casefold())
             tables.append(table)
     return tuple(tables)
+
+
+def growing_states(author: type, how: str) -> str | None:
+    """What ``Operator.grows`` says of the keyed states of the author's class. ``how``: they would be bounded."""
+    states = [state for state in declared_states(author).values() if state.scope.has_key and state.expires is None]
+    if not states:
+        return None
+    one = len(states) == 1
+    return (
+        f"keeps state {listed(repr(state.name) for state in states)} of a key until it is cleared. Where keys have no "
+        f"end, clear {'it' if one else 'them'}, or declare {'it' if one else 'them'} {how}."
+    )
 
 
 def declared_output(operator: str, declared: str | StructType) -> pa.Schema:

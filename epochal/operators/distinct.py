@@ -48,6 +48,10 @@ class DistinctOperator(Operator):
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys)}
 
+    @property
+    def grows(self) -> str | None:
+        return "keeps every key that came. Where keys have no end, drop_duplicates(within='1 day') forgets them."
+
 
 @dataclass(frozen=True)
 class DistinctPlan(OperatorPlan):

@@ -82,6 +82,10 @@ class LatestJoinOperator(Operator):
     def details(self) -> dict[str, Any]:
         return {"on": list(self.on), "how": self.how, "order by": self.order_by}
 
+    @property
+    def grows(self) -> str | None:
+        return "keeps the newest version of every key that came; it is made for keys that have an end."
+
     def warnings(self) -> Iterator[str]:
         time = f"as_of={self.time!r}" if self.time else "as_of=.., the event time of its rows"
         yield (

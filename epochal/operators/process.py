@@ -16,7 +16,15 @@ from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables, named, output_names, side_outputs
+from epochal.operators.declared import (
+    check_order,
+    declared_output,
+    declared_tables,
+    growing_states,
+    named,
+    output_names,
+    side_outputs,
+)
 from epochal.operators.distribution import Distribution, Input, Subtasks, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.operators.timed_calls import TimedCalls
@@ -74,6 +82,10 @@ class ProcessOperator(Operator):
         if has_timers(self.process):
             details["timers"] = self._timers()
         return {**details, "sides": list(self.sides)} if self.sides else details
+
+    @property
+    def grows(self) -> str | None:
+        return growing_states(self.process, "with ttl='7 days'")
 
     def _timers(self) -> str:
         return "processing time" if self.event_time is None else f"event time ({self.event_time}), processing time"

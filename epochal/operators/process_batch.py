@@ -14,7 +14,7 @@ from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import declared_output, declared_tables, side_outputs
+from epochal.operators.declared import declared_output, declared_tables, growing_states, side_outputs
 from epochal.operators.distribution import Distribution, Input
 from epochal.state.access import TableAccess
 from epochal.tasks.batch_state import SubtaskBatchState
@@ -54,6 +54,10 @@ class ProcessBatchOperator(Operator):
         work = ProcessBatchWork(self.function, tuple(frame.columns))
         sides = side_outputs(self.name, type(self.function))
         return OperatorPlan(self.name, self.inputs, key, tables, work, output, sides=sides)
+
+    @property
+    def grows(self) -> str | None:
+        return growing_states(type(self.function), "in a KeyedProcess, with ttl='7 days'")
 
     def details(self) -> dict[str, Any]:
         function = type(self.function)

@@ -20,7 +20,7 @@ from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables, side_outputs
+from epochal.operators.declared import check_order, declared_output, declared_tables, growing_states, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.state.type_names import quoted
@@ -96,6 +96,10 @@ class ProcessBroadcastOperator(Operator):
             "control order": list(self.control_order),
             **({"sides": list(self.sides)} if self.sides else {}),
         }
+
+    @property
+    def grows(self) -> str | None:
+        return growing_states(self.process, "with ttl='7 days'")
 
     def check(self, frames: Sequence[DataFrame]) -> None:
         check_order(self.name, self.process.order_columns(), frames[DATA])

@@ -81,6 +81,10 @@ class TemporalJoinOperator(Operator):
     def details(self) -> dict[str, Any]:
         return {"on": list(self.on), "how": self.how, "as of": self.as_of, "order by": self.order_by}
 
+    @property
+    def grows(self) -> str | None:
+        return "keeps a version of every key that came; it is made for keys that have an end."
+
     def _rows(self, columns: JoinedColumns) -> Side:
         kept = columns.beside_key(ROWS)
         table = rows_table(self.name, f"{self.name}.rows", columns.key, kept, (), self.queryable)

@@ -83,6 +83,10 @@ class TopOperator(Operator):
         work = TopWork(table, keys, self.count, by, self.descending)
         return OperatorPlan(self.name, self.inputs, key, (table,), work, output)
 
+    @property
+    def grows(self) -> str | None:
+        return "keeps rows of every key that came. Where keys have no end, keep them in a KeyedProcess, with a ttl."
+
     def details(self) -> dict[str, Any]:
         order = "descending" if self.descending else "ascending"
         return {"keys": list(self.keys), "count": self.count, "by": list(self.by), "order": order}

@@ -8,7 +8,9 @@ from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation
 from epochal.declarations.expressions import Expression, as_expression
+from epochal.declarations.time_to_live import time_to_live
 from epochal.errors import PipelineError
+from epochal.state.expiry import Expiry
 
 
 def declared_aggregations(
@@ -30,3 +32,14 @@ def declared_aggregations(
         decompose(what, expression)
         aggregations.append(Aggregation(name=column, expression=expression))
     return tuple(aggregations)
+
+
+def time_to_live_of(operator: str, ttl: object, ttl_on: object) -> Expiry | None:
+    """When groups expire. Raises ``PipelineError``, also where an aggregate has the name of one of the two."""
+    for option, value in (("ttl", ttl), ("ttl_on", ttl_on)):
+        if isinstance(value, (Expression, MergeableAggregate)) or (isinstance(value, str) and "(" in value):
+            raise PipelineError(
+                f"Operator {operator!r}: {option} says when groups expire, and cannot be {value!s}; rename the column "
+                "of this name."
+            )
+    return time_to_live(f"Operator {operator!r}", ttl, ttl_on)

@@ -20,7 +20,7 @@ from epochal.pipeline.graph import (
     inputs,
 )
 from epochal.pipeline.kinds import Kinds, kinds_of
-from epochal.pipeline.warnings import warnings_of
+from epochal.pipeline.warnings import notes_of, warnings_of
 from epochal.state.table import StateTable
 
 
@@ -45,7 +45,8 @@ class NodeDescription(_Value):
 class GraphDescription(_Value):
     """``sinks``: name -> target, as ``SinkBackend.target``. ``tables`` is ``None`` before an analysis.
 
-    ``warnings``: what is valid and probably not meant, or costs more than it looks, with what to do.
+    ``warnings``: what is valid and probably not meant, or costs more than it looks, with what to do. ``notes``: which
+    operators' states grow with the keys that come.
     """
 
     name: str
@@ -53,6 +54,7 @@ class GraphDescription(_Value):
     sinks: dict[str, str]
     tables: tuple[StateTable, ...] | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def describe(graph: Graph) -> GraphDescription:
@@ -63,6 +65,7 @@ def describe(graph: Graph) -> GraphDescription:
         nodes=tuple(_described(node, kinds) for node in graph.nodes),
         sinks={node.name: node.backend().target for node in graph.sinks},
         warnings=warnings_of(graph),
+        notes=notes_of(graph),
     )
 
 

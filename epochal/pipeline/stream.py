@@ -23,6 +23,7 @@ from epochal.declarations.keyed import (
     with_settings,
 )
 from epochal.declarations.names import check_name, closest, listed, name_of_class
+from epochal.declarations.time_to_live import TtlOn, check_clock_of_ttl
 from epochal.declarations.timers import checked_hold
 from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
 from epochal.declarations.windowing import Emit
@@ -30,6 +31,7 @@ from epochal.declarations.windows import Windows
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.aggregate import AggregateOperator
 from epochal.operators.aggregate_changes import over_changes
+from epochal.operators.aggregate_ttl import with_time_to_live
 from epochal.operators.contract import Operator
 from epochal.operators.distinct import DistinctOperator
 from epochal.operators.interval_join import IntervalJoinKind
@@ -37,7 +39,7 @@ from epochal.operators.process import ProcessOperator
 from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import event_time_verbs, row_verbs, stream_joins
-from epochal.pipeline.aggregations import declared_aggregations
+from epochal.pipeline.aggregations import declared_aggregations, time_to_live_of
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.pipeline.kinds import kinds_of
@@ -261,6 +263,8 @@ class KeyedStream:
         queryable: bool = True,
         over_updates: bool = False,
         changes: bool = False,
+        ttl: str | None = None,
+        ttl_on: TtlOn = "processing_time",
         **columns: str | Expression | MergeableAggregate,
     ) -> Stream:
         """Aggregates per key over all epochs so far: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
@@ -271,14 +275,22 @@ class KeyedStream:
 
         ``changes``: give of each key whose values change the row as it was, with -1 in the column ``_change``, and the
         row as it is, with +1. An aggregate over such a stream takes the ones back and adds the others; docs/streams.md.
+
+        ``ttl="7 days"``: a group that had no row for so long is gone from state, and begins anew with the next one.
+        What was given of it stays as it is. ``ttl_on="event_time"``: by the watermark, not by epoch time.
         """
         check_name("an operator", name)
         for option, value in (("over_updates", over_updates), ("changes", changes)):
             if not isinstance(value, bool):
                 raise PipelineError(f"Operator {name!r}: {option} is True or False; rename the column of this name.")
+        expires = time_to_live_of(name, ttl, ttl_on)
         aggregations = declared_aggregations(name, self._keys, columns)
         operator = AggregateOperator(name, self._keys, aggregations, queryable, over_updates, changes)
         kind = kinds_of(Graph(name, tuple(self._builder.nodes)))[self._node]
+        if expires is not None:
+            event_time = Stream(self._builder, self._node).event_time
+            check_clock_of_ttl(f"Operator {name!r}", expires, event_time)
+            return self._operator(with_time_to_live(operator, expires, event_time, kind))
         return self._operator(over_changes(operator) if kind == CHANGES else operator)
 
     def window(self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final") -> WindowedStream:

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from epochal.pipeline.graph import Graph, OperatorNode
 
 
+def notes_of(graph: Graph) -> tuple[str, ...]:
+    """Of each operator whose state grows with the keys that come, one text: what grows, and what would bound it."""
+    grows = ((node, node.operator.grows) for node in graph.operators)
+    return tuple(f"Operator {node.name!r} {text}" for node, text in grows if text is not None)
+
+
 def warnings_of(graph: Graph) -> tuple[str, ...]:
     """One text for each: where, what, and what to do."""
     return tuple(text for node in graph.operators for text in (*node.operator.warnings(), *_unread(graph, node)))

@@ -48,6 +48,13 @@ class SliceKeys:
         access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
         return cls(table, keys.cast(schema), column_of(rows, KEY_GROUP), access)
 
+    @classmethod
+    def living(cls, subtask: Subtask, table: StateTable, rows: pa.Table) -> Self:
+        """As :meth:`of`, without what has lived its time when the epoch opens."""
+        access = TableAccess(table, subtask.living(table), subtask.max_parallelism)
+        keys = rows.select(table.key_schema.names).cast(table.key_schema)
+        return cls(table, keys, column_of(rows, KEY_GROUP), access)
+
     @cached_property
     def encoded(self) -> pa.BinaryArray:
         """The bytes by which state knows the full keys."""

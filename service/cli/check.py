@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import typer
+from rich.text import Text
 
 from epochal.service.cli.options import File, Json, Parameter, ParametersFile, parameters
 from epochal.service.cli.output import Output
@@ -37,4 +38,6 @@ def check(
     output.result(description, graph_tree(description))
     for warning in description.warnings:
         output.warn(warning)
+    for note in description.notes:
+        output.note(Text.assemble(("note: ", "cyan"), note))
     output.note(f"{file.name} is valid.")

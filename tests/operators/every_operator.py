@@ -75,6 +75,28 @@ class Streaks(KeyedProcess):
             yield key.key, row.number, length, before, len(self.recent)
 
 
+class Remembered(KeyedProcess):
+    """State that lives on when it is read: all of a key is read whenever the key has rows."""
+
+    count = ValueState("rows int", ttl="10 microseconds", ttl_on="event_time", refresh="read_and_write")
+    recent = ListState("number bigint", ttl="10 microseconds", ttl_on="event_time", refresh="read_and_write")
+    last_by_digit = MapState(
+        key="digit int", value="number bigint", ttl="10 microseconds", ttl_on="event_time", refresh="read_and_write"
+    )
+    output = "key string, number bigint, before int, recent bigint, digits string"
+    order_by = "number"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            before, digits = self.count.get() or 0, str(self.last_by_digit.items())
+            if before < 5:
+                self.count.set(before + 1)
+            yield key.key, row.number, before, len(self.recent), digits
+            if row.number % 3 == 0:
+                self.recent.append(row.number)
+                self.last_by_digit.put(row.number % 10, row.number)
+
+
 class Divided(KeyedProcess):
     """Every row, to the output or to a side."""
 
@@ -220,6 +242,16 @@ def sums(windowed: WindowedStream) -> Stream:
     return windowed.aggregate("windows", rows="count(*)", amount="sum(amount)", mean="avg(number)")
 
 
+def within_the_hour(rows: Stream) -> Stream:
+    """With an event time, and a watermark that stays before all rows."""
+    return rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
+
+
+def living_totals(rows: Stream) -> Stream:
+    keyed = within_the_hour(rows).key_by("key")
+    return keyed.aggregate("totals", ttl="1 second", ttl_on="event_time", rows="count(*)", mean="avg(number)")
+
+
 def first_within(rows: Stream) -> Stream:
     timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "5 seconds")
     return timed.drop_duplicates("key", within="10 seconds")
@@ -245,6 +277,7 @@ CASES = (
         upserts=("size",),
         ended="keys",
     ),
+    Case("aggregate_ttl", living_totals, upserts=("key",)),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("interval_join", near_in_time),
     Case("temporal_join", as_of_their_time),
@@ -254,6 +287,7 @@ CASES = (
     Case("drop_duplicates within", first_within, closing=1),
     Case("top", lambda rows: rows.key_by("key").top(3, by="amount"), upserts=("key", "rank")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
+    Case("process with reads that refresh", lambda rows: within_the_hour(rows).key_by("key").process(Remembered)),
     Case("process with sides", divided),
     Case("process with timers", lambda rows: rows.key_by("key").process(Reminding)),
     Case("process_any", lambda rows: rows.process_any(Kept)),

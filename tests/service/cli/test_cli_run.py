@@ -64,6 +64,10 @@ def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path:
     for part in ["seed=0  append", "aggregate by sensor  upsert(sensor)", "where(n > 3)  updates"]:
         assert part in shown.output
     assert shown.words.startswith("warning: Operator 'totals', column 'sensors'")
+    assert [line.split(" keeps ")[0] for line in shown.words.splitlines() if line.startswith("note: ")] == [
+        "note: Operator 'count'",
+        "note: Operator 'totals'",
+    ]
     assert shown.words.endswith("counts.py is valid.\n")
     file.write_text(plain.replace('key_by("sensor")', 'key_by("senor")'))
     wrong = alone.spawn("check", file, "--json")

@@ -1,0 +1,102 @@
+"""What ``check`` says of state that grows with the keys that come: one line per operator, a note and no warning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, UnkeyedProcess, ValueState, tumbling
+from epochal.connectors import console, generator
+from epochal.pipeline.description import GraphDescription, describe
+from epochal.pipeline.stream import Stream
+
+
+class Kept(KeyedProcess):
+    last = ValueState("m int")
+    recent = ListState("m int", ttl="1 day")
+    counts = MapState(key="a int", value="m int")
+    output = "n int"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None: ...
+
+
+class Living(KeyedProcess):
+    recent = ListState("m int", ttl="1 day")
+    output = "n int"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None: ...
+
+
+class Batched(BatchFunction):
+    last = ValueState("m int")
+    output = "n int"
+
+    def process_batch(self, batch: pa.Table, states: Any, ctx: Any) -> pa.Table:
+        return batch
+
+
+class OfSubtask(UnkeyedProcess):
+    lists = ListState("m int", scope="operator")
+    output = "n int"
+
+    def process(self, rows: Any, ctx: Any) -> None: ...
+
+
+def described(build: Callable[[Stream], Stream]) -> GraphDescription:
+    pipeline = Pipeline("p")
+    columns = {"n": "id", "at": "timestamp_seconds(id)"}
+    rows = pipeline.read("rows", generator.source(columns)).with_watermark("at", "1 minute")
+    build(rows).write("out", console.sink())
+    return describe(pipeline.graph())
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (
+            lambda rows: rows.key_by("n").aggregate("a", c="count(*)"),
+            "Operator 'a' keeps every key .* aggregate(.., ttl=",
+        ),
+        (
+            lambda rows: rows.key_by("n").process(Kept),
+            "Operator 'kept' keeps state 'last', 'counts' of .* ttl='7 days'",
+        ),
+        (lambda rows: rows.key_by("n").process_batch(Batched), "Operator 'batched' keeps state 'last' .* KeyedProcess"),
+        (lambda rows: rows.key_by("n").distinct("d"), "Operator 'd' keeps every key .* drop_duplicates"),
+        (lambda rows: rows.key_by("n").top(3, by="at"), "Operator 'top' keeps rows of every key"),
+    ],
+)
+def test_state_that_grows_is_said(build: Any, said: str) -> None:
+    found = described(build)
+    (note,) = found.notes
+    first, _, last = said.partition(" .* ")
+    assert note.startswith(first)
+    assert last in note
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda rows: rows.where("n > 1"),
+        lambda rows: rows.key_by("n").aggregate("a", ttl="1 day", c="count(*)"),
+        lambda rows: rows.key_by("n").process(Living),
+        lambda rows: rows.process_any(OfSubtask),
+        lambda rows: rows.key_by("n").window(tumbling("1 hour")).aggregate("w", c="count(*)"),
+        lambda rows: rows.drop_duplicates("n", within="1 day"),
+    ],
+)
+def test_state_that_has_an_end_needs_no_note(build: Any) -> None:
+    assert described(build).notes == ()
+
+
+def test_an_aggregate_over_changes_ends_with_what_it_reads() -> None:
+    found = described(
+        lambda rows: (
+            rows.key_by("n").aggregate("a", changes=True, c="count(*)").key_by("c").aggregate("b", keys="count(*)")
+        )
+    )
+    assert [note.split(" keeps ")[0] for note in found.notes] == ["Operator 'a'"]
