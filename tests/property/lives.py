@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,9 +90,11 @@ class Life:
         self._attempt: LocalAttempt | None = None
 
     def __enter__(self) -> Life:
+        logging.disable(logging.CRITICAL)  # of what a test does to it
         return self
 
     def __exit__(self, *raised: object) -> None:
+        logging.disable(logging.NOTSET)
         self._caches.cleanup()
         filesystem, root = url_to_fs(self._store.url)
         if filesystem.exists(root):
