@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 PARTITION = "_partition"
 INTERRUPT_AGAIN_SECONDS = 1.0
+ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
+"""Known to Spark from 4.3 on; before, all attempts always were."""
 SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
 
 
@@ -54,6 +56,8 @@ def session_settings(parallelism: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(parallelism),
         # A union must lay its branches side by side: each sink's partitions are counted up to the end row's.
         "spark.sql.unionOutputPartitioning": "false",
+        # Counts and handles are observed: what a stage gave that is computed again, as its output was lost, is not.
+        ALL_ATTEMPTS_OBSERVED: "false",
         **ANSI,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +18,7 @@ from epochal import Pipeline
 from epochal.connectors import console, generator, nexmark
 from epochal.engine.execution import run
 from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.spark_runner import ALL_ATTEMPTS_OBSERVED
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.stream import Stream
@@ -184,3 +187,37 @@ def orders_of(folder: Path, **configuration: Any) -> ExecutionOrders:
         cache_directory=str(folder / "cache"),
         available_now=True,
     )
+
+
+def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Tasks of the last stage lose all shuffled data before others have read theirs: Spark runs the two stages below
+    again, and those tasks that failed for it. What all of these observed counts once."""
+    armed, lost = tmp_path / "armed", tmp_path / "lost"
+
+    def losing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if armed.exists() and not lost.exists():
+            lost.touch()
+            for folder in os.environ["SPARK_LOCAL_DIRS"].split(","):
+                for file in Path(folder).glob("*/shuffle_*"):
+                    file.unlink()
+
+    pipeline = Pipeline("recomputed")
+    events = pipeline.read("events", generator.source(ROWS)).with_watermark("ts", "0 seconds")
+    second = delayed(delayed(events, "first"), "second")
+    second.map_arrow(losing, "id bigint, ts timestamp").write("out", console.sink())
+    with Harness(pipeline, spark) as test:
+        test.restart(parallelism=3)
+        test.epoch(at=NOON, events=rows(0, 20))
+        test.epoch()
+        armed.touch()
+        test.epoch(events=rows(*[10.0] * 50, None, None, 21, 22, first=10))
+        assert lost.exists()
+        assert test.counts.late_rows == {"first": 50} and test.counts.rejected_rows == {"ts": 2}
+        lost.unlink()
+        spark.conf.set(ALL_ATTEMPTS_OBSERVED, "true")
+        try:
+            with pytest.raises(EpochAborted, match=r"'first' must give exactly one handle .* 0: 2"):
+                test.epoch(events=rows(30, 31, first=100))
+        finally:
+            spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")
