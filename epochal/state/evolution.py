@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.conditions import as_datetime
 from epochal.state.column_bytes import Columns, column
-from epochal.state.expiry import StateClock
+from epochal.state.expiry import Expiry, StateClock
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import NestedType, nested_type
@@ -80,11 +80,11 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> Tab
                 f"State table {new.id!r}: column {name!r} cannot become {has[name].type} from {had[name].type}, which "
                 f"may hold what does not fit. Keep {had[name].type}, or give the changed column a new name."
             )
-    dropped = tuple(name for name in had if name not in has)
+    dropped = tuple(name for name in had if name not in has and name not in old.hidden)
     for name in dropped:
         if f"{new.id}.{name}" not in may_drop:
             problems.append(_lost(f"State table {new.id!r}: column {name!r}", f"{new.id}.{name}"))
-    added = tuple(column for column in new.value if column.name not in had)
+    added = tuple(column for column in new.value if column.name not in had and column.name not in new.hidden)
     notes = tuple(_notes_of_expiry(old, new))
     verdict: Verdict = "evolved" if added or dropped or widened or problems or notes else "same"
     return TableChange(
@@ -112,8 +112,8 @@ def continued(declared: StateTable, before: StateTable | None, clock: StateClock
         update["expires"] = declared.expires.model_copy(update={"floor": floor})
     known = {column.name: column for column in before.value}
     if declared.hidden - known.keys():
-        now = None if clock is None else clock.event if declared.expires.clock == "event" else clock.processing
-        known |= {column.name: _since(column, now) for column in declared.value if column.name in declared.hidden}
+        since = None if clock is None else _since(clock, declared.expires)
+        known |= {column.name: _from(column, since) for column in declared.value if column.name in declared.hidden}
     if any(known[name].default is not None for name in declared.hidden):
         update["value"] = tuple(
             column.model_copy(update={"default": known[column.name].default})
@@ -124,11 +124,17 @@ def continued(declared: StateTable, before: StateTable | None, clock: StateClock
     return declared.model_copy(update=update) if update else declared
 
 
-def _since(column: Column, now: int | None) -> Column:
-    instant = None if now is None else as_datetime(now)
+def _since(clock: StateClock, expires: Expiry) -> int:
+    """When rows that have no time count from. Where no watermark is known, nothing of the snapshot is later than it."""
+    by_event = expires.clock == "event" and as_datetime(clock.event) is not None
+    return clock.event if by_event else clock.processing
+
+
+def _from(column: Column, since: int | None) -> Column:
+    instant = None if since is None else as_datetime(since)
     if instant is None:
         return column
-    value = now if column.type == "bigint" else to_json(instant, column.type)
+    value = since if column.type == "bigint" else to_json(instant, column.type)
     return column.model_copy(update={"default": value})
 
 
@@ -142,30 +148,43 @@ def _other_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
     if new.expires is None:
         yield (
             f"State table {new.id!r}: its time to live cannot be taken away: rows that have expired, and are still in "
-            "files, would be there again. Give it a longer one, or the state a new name."
+            f"files, would be there again. Give it a longer one, or the {_named(new)} a new name."
         )
     elif (old.expires.clock, old.expires.column) != (new.expires.clock, new.expires.column):
         yield (
             f"State table {new.id!r}: its rows cannot expire by {new.expires.column!r} in {new.expires.clock} time; "
             f"those that are there do by {old.expires.column!r} in {old.expires.clock} time. Keep that, or give the "
-            "state a new name."
+            f"{_named(new)} a new name."
         )
+
+
+def _named(table: StateTable) -> str:
+    return "operator" if table.id == table.operator else "state"
 
 
 def _notes_of_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
-    before, after = _length(old), _length(new)
-    if after is None or before == after or not new.hidden:
+    before, after = old.expires, new.expires
+    if after is None or not new.hidden:
         return
+    length = timedelta(microseconds=after.after)
     if before is None:
+        clock = "the epoch time" if after.clock == "processing" else "the watermark, or else the epoch time,"
         yield (
-            f"State table {new.id!r} gets a time to live of {timedelta(microseconds=after)}: the rows that are there "
-            "count from the epoch that is gone on from."
+            f"State table {new.id!r} gets a time to live of {length}: the rows that are there count from {clock} of "
+            "the snapshot that is gone on from."
         )
-    else:
+        return
+    if before.after != after.after:
+        what = "what has expired stays gone"
+        if after.after < before.after:
+            what = "those that were not touched for so long go with the first epoch"
         yield (
-            f"State table {new.id!r}: the time to live becomes {timedelta(microseconds=after)} from "
-            f"{timedelta(microseconds=before)}, also of the rows that are there; what has expired stays gone."
+            f"State table {new.id!r}: the time to live becomes {length} from {timedelta(microseconds=before.after)}, "
+            f"also of the rows that are there; {what}."
         )
+    if before.refresh != after.refresh:
+        reads = "also reads refresh" if after.refresh == "read_and_write" else "only writes refresh"
+        yield f"State table {new.id!r}: from now on {reads} its rows; those that are there keep their times."
 
 
 def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from epochal.contracts.conditions import BEGINNING
 from epochal.engine.job import EpochRunner, Participants
 from epochal.engine.program import Program, going_on
 from epochal.pipeline.description import GraphDescription
@@ -17,8 +18,8 @@ from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare, continued
 from epochal.state.expiry import Expiry, StateClock
-from epochal.state.table import StateTable
-from tests.unit.snapshot_tree import SESSIONS, Branch
+from epochal.state.table import Column, StateTable
+from tests.unit.snapshot_tree import SESSIONS, TOTALS, Branch
 
 PLAIN = SESSIONS.model_copy(update={"value": SESSIONS.value[:1], "expires": None})
 
@@ -83,9 +84,17 @@ def test_what_has_expired_stays_gone_when_the_time_to_live_becomes_longer(branch
 
 
 def test_preflight_tells_what_becomes_of_the_rows() -> None:
-    for before, after, said in ((PLAIN, living(5), "count from the epoch"), (living(5), living(9), "stays gone")):
+    event = {"clock": "event"}
+    for before, after, said in (
+        (PLAIN, living(5), "count from the epoch time of the snapshot"),
+        (PLAIN, living(5, **event), "count from the watermark, or else the epoch time, of the snapshot"),
+        (living(5), living(9), "what has expired stays gone"),
+        (living(9), living(5), "go with the first epoch"),
+        (living(5), living(5, refresh="read_and_write"), "also reads refresh its rows"),
+        (living(5, refresh="read_and_write"), living(5), "only writes refresh its rows"),
+    ):
         (change,) = compare([before], [after])
-        assert (change.verdict, change.problems) == ("evolved", ())
+        assert (change.verdict, change.problems, change.added) == ("evolved", (), ())
         empty = GraphDescription(name="flights", nodes=(), sinks={})
         found = compared(empty, empty, Continuation((change,), ()))
         assert [said in warning for warning in found.warnings] == [True]
@@ -101,8 +110,36 @@ def test_preflight_tells_what_becomes_of_the_rows() -> None:
     ],
 )
 def test_what_cannot_become_of_a_time_to_live(after: StateTable, why: str) -> None:
-    (change,) = compare([living(5)], [after], [f"{SESSIONS.id}._touched"])
+    (change,) = compare([living(5)], [after])
     assert [why in problem for problem in change.problems] == [True]
+
+
+def test_an_aggregate_gets_a_time_to_live_and_is_told_by_its_operator() -> None:
+    touched = Column(name="_touched", type="timestamp")
+    expires = Expiry(clock="processing", column="_touched", after=5)
+    timed = StateTable.model_validate(TOTALS.model_dump() | {"value": (*TOTALS.value, touched), "expires": expires})
+    (change,) = compare([TOTALS], [timed])
+    assert (change.verdict, change.problems, len(change.notes)) == ("evolved", (), 1)
+    (change,) = compare([timed], [TOTALS])
+    assert ["or the operator a new name" in problem for problem in change.problems] == [True]
+
+
+@pytest.mark.parametrize(("watermark", "last"), [(BEGINNING, 54), (30, 34)])
+def test_in_event_time_rows_count_from_the_watermark_or_where_there_is_none_from_the_epoch_time(
+    branch: Branch, watermark: int, last: int
+) -> None:
+    seen(branch, 50, ("old", 0))
+    branch.clock = StateClock(event=watermark, processing=50)
+    branch.epoch()
+    upgraded(branch, living(5, clock="event"))
+
+    def there(event: int) -> set[str]:
+        branch.clock = StateClock(event=event, processing=50)
+        branch.state.clear()
+        return {row["airport"] for row in SnapshotReader(branch.store, branch.epoch()).read(SESSIONS.id).to_pylist()}
+
+    assert there(last) == {"old"}
+    assert there(last + 1) == set()
 
 
 def test_a_program_runs_with_the_declarations_of_its_lineage(branch: Branch) -> None:
