@@ -22,6 +22,7 @@ def main() -> int:
 
 def _noticed(mutant: Mutant) -> bool:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout=120", "-p", "tests.mutants.plugin"]
+    command += ["--hypothesis-profile", "mutants"]
     started = time.monotonic()
     run = subprocess.run(
         [*command, mutant.tests], env=os.environ | {"EPOCHAL_MUTANT": mutant.name}, capture_output=True, text=True

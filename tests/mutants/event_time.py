@@ -8,6 +8,9 @@ from tests.mutants.mutant import change, mutant
 
 TIMERS = "tests/unit/tasks/test_process_timers.py"
 WATERMARKS = "tests/unit/test_watermarks.py"
+CHAINS = "tests/property/test_event_time_chains.py"
+DUE = "tests/simulation/test_due_and_in_flight.py"
+JOINS = "tests/unit/tasks/test_interval_join.py"
 
 
 @mutant("timers: those that wait are lost with the attempt", TIMERS)
@@ -57,3 +60,37 @@ def _idle_by_wall_clock() -> None:
     from epochal.state import watermarks
 
     change(watermarks, "_partitions", lambda real: lambda *arguments: real(*arguments[:-1], watermarks.BEGINNING))
+
+
+@mutant("watermarks: the partition that is furthest ahead decides", CHAINS)
+def _furthest_partition() -> None:
+    from epochal.state import watermarks
+
+    def furthest(inputs: Any) -> Any:
+        def wrong(declaration: Any, clocks: Any, opening: Any) -> Any:
+            return sorted(inputs(declaration, clocks, opening), key=lambda input: input.fire)[-1:]
+
+        return wrong
+
+    change(watermarks, "_inputs_of_declaration", furthest)
+
+
+@mutant("watermarks: what an epoch has observed does not reach its manifest", CHAINS)
+def _unobserved() -> None:
+    from epochal.engine import manifests
+
+    change(manifests, "observed", lambda _: lambda graph, clock, latest: clock)
+
+
+@mutant("due: the manifest does not say what waits for a time", DUE)
+def _nothing_due() -> None:
+    from epochal.engine.answers import Collected
+
+    change(Collected, "due", lambda _: property(lambda self: {}))
+
+
+@mutant("joins: a row goes when its own time has passed, whatever may come for it", JOINS)
+def _rows_of_joins_go_early() -> None:
+    from epochal.operators import interval_join
+
+    change(interval_join, "gone_after", lambda gone_after: lambda high: gone_after(0))

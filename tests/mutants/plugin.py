@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import Phase, settings
+
 from tests.mutants.mutants import MUTANTS
 
+# That it fails is enough: the smallest example of it would take minutes.
+settings.register_profile("mutants", max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
 for _mutant in MUTANTS:
     if _mutant.name == os.environ["EPOCHAL_MUTANT"]:
         _mutant.apply()

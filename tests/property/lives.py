@@ -226,7 +226,8 @@ def examples(quick: int) -> settings:
     """So many in the quick profile, and as many times more as another profile has more."""
     count = max(quick * settings().max_examples // 25, 1)
     # An explanation costs more runs than all the rest.
-    return settings(max_examples=count, deadline=None, phases=[phase for phase in Phase if phase is not Phase.explain])
+    phases = [phase for phase in settings().phases if phase is not Phase.explain]
+    return settings(max_examples=count, deadline=None, phases=phases)
 
 
 def struct(**columns: str) -> StructType:
