@@ -39,7 +39,7 @@ class TemporalJoinOperator(Operator):
 
     ``order_by``: the event time of versions. ``deleted``: they have a column :data:`DELETED`. State tables:
     ``name.rows``, those that wait until no version can come for them; ``name.versions``; ``name.passing``, the versions
-    after the watermark by time.
+    not before the watermark by time.
     """
 
     kind: ClassVar[str] = "temporal_join"
@@ -116,7 +116,7 @@ class TemporalJoinOperator(Operator):
             key=key,
             time=Column(name=TIME, type="timestamp"),
             value=(Column(name=WAITING, type="boolean"),),
-            expires=Expiry(clock="event", column=TIME, after=0),
+            expires=Expiry(clock="event", column=TIME, after=gone_after(0)),
             queryable=False,
         )
 

@@ -1,7 +1,8 @@
 """T2 of the join of rows with versions: each row with the version of its key that held when the row happened.
 
 A row waits until the watermark is past its time: from then on no version can come that is as old. Versions are kept
-back to the newest at or before the watermark, which rows that are still to come may need.
+back to the newest before the watermark, which rows that are still to come may need. At the watermark itself another
+version may still come, which has to meet the one that is there, also where that says that there is none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Mask, column, packed
 from epochal.state.keygroups import Groups, groups_of
 from epochal.state.table import StateTable
-from epochal.state.watermarks import BEGINNING, END
+from epochal.state.watermarks import BEGINNING, END, behind
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.interval_matching import Integers, Runs, TimesByCode, moved
 from epochal.tasks.join_rows import COUNT, ROW, TIME, NewRows, Side, StoredRows, first_of_each
@@ -37,7 +38,7 @@ OUTPUT_ROWS: Final = 1 << 16
 @dataclass(frozen=True)
 class TemporalJoinWork:
     """``rows`` wait in a table by time. ``versions``: their table has one row for a key and time; of several that come
-    the one with the greatest digest, whatever their order. ``passing``: by time, the versions after the watermark.
+    the one with the greatest digest, whatever their order. ``passing``: by time, the versions not before the watermark.
 
     ``outer``: rows without a version come out, too. ``deleted``: versions say with :data:`DELETED` that there is none.
     """
@@ -100,6 +101,8 @@ class _Epoch:
         self._work = work
         self._subtask = subtask
         self._fire = subtask.watermarks.fire
+        self._passed_until = behind(self._fire, 1)
+        """The last time at which no version can come any more."""
         self._new, self._new_versions = NewRows.of(slice, (work.rows, work.versions))
         self._owners = KeyCodec(work.versions.table.owner_schema)
         self._full = KeyCodec(work.versions.table.key_schema)
@@ -183,41 +186,41 @@ class _Epoch:
         return _Versions(new.codes[order][wins], new.times[order][wins], rows.filter(pa.array(wins)))
 
     def _keep_versions(self) -> None:
-        """Stage the new versions; of those at or before the watermark only the newest stays, unless it says none."""
-        new, side, fire = self._winners, self._work.versions, self._fire
+        """Stage the new versions; of those before the watermark only the newest stays, unless it says that none is."""
+        new, side, until = self._winners, self._work.versions, self._passed_until
         put = np.ones(len(new.codes), np.bool_)
         passed = self._passed()
         if passed is not None:
             codes, there = self._codes_of_winners(passed)
-            old = there & (new.times <= fire)
+            old = there & (new.times <= until)
             newest = self._newest(passed)
             put[old] = self._stays(newest, codes[old], new.times[old])
             self._delete(passed, newest)
         groups = self._new_versions.groups[new.codes]
         values = [*side.table.key_schema.names, *side.table.value_schema.names]
         self._stage(side.table, groups[put], new.rows.select(values).filter(pa.array(put)), "put")
-        ahead = new.times > fire
+        ahead = new.times > until
         waiting = self._work.passing
         rows = new.rows.select(waiting.key_schema.names).filter(pa.array(ahead))
         yes = pa.repeat(pa.scalar(True), rows.num_rows)
         self._stage(waiting, groups[ahead], rows.append_column(waiting.value[0].name, yes), "put")
 
     def _passed(self) -> _Keys | None:
-        """The keys of which a version is now at or before the watermark that was not at the parent epoch."""
+        """The keys of which a version is now before the watermark that was not at the parent epoch."""
         names = [*self._owners.schema.names, KEY_GROUP]
         passing = self._access(self._work.passing)
-        parts = [rows.select(names) for rows in passing.due(self._groups, BEGINNING, _after(self._fire))]
+        parts = [rows.select(names) for rows in passing.due(self._groups, BEGINNING, _after(self._passed_until))]
         new = self._winners
-        old = pa.array(new.times <= self._fire)
+        old = pa.array(new.times <= self._passed_until)
         parts.append(new.rows.select(names).filter(old))
         schema = parts[-1].schema
         rows = pa.concat_tables([part.cast(schema) for part in parts]).combine_chunks()
         return _Keys(rows, column_of(rows, KEY_GROUP).to_numpy(), self._owners) if rows.num_rows else None
 
     def _newest(self, keys: _Keys) -> tuple[Integers, Mask]:
-        """Of each key the time of its newest version at or before the watermark, and whether it says that none is."""
-        versions = self._versions(keys, np.full(len(keys), self._fire))
-        codes, times = np.arange(len(keys)), np.full(len(keys), self._fire)
+        """Of each key the time of its newest version before the watermark, and whether it says that none is."""
+        codes, times = np.arange(len(keys)), np.full(len(keys), self._passed_until)
+        versions = self._versions(keys, times)
         found, places = versions.at(codes, times, len(keys))
         newest = np.where(found, versions.times[places], BEGINNING)
         return newest, versions.deleted()[places] & found
@@ -231,7 +234,7 @@ class _Epoch:
         """What state has of these keys that no row can need any more."""
         table = self._work.versions.table
         codec = KeyCodec(pa.schema([*self._owners.schema, table.key_schema.field(TIME)]))
-        ends = np.full(len(keys), _after(self._fire))
+        ends = np.full(len(keys), _after(self._passed_until))
         bounds = codec.encode_array(keys.columns.append_column(TIME, timestamps(ends)))
         found = self._view.ranges(keys.groups, keys.encoded, bounds)
         times = times_of(column_of(found.values, self._work.versions.time))

@@ -13,6 +13,7 @@ import pytest
 
 from epochal.contracts.conditions import END, microseconds
 from epochal.operators.temporal_join import TemporalJoinOperator
+from epochal.tasks.row_digests import row_digests
 from tests.unit.tasks.joined import TIMESTAMP, make_join
 
 LEFT = pa.schema([("id", pa.string()), ("ts", TIMESTAMP), ("a", pa.float64())])
@@ -25,16 +26,23 @@ def micros(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def by_loops(how: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Counter[Any]:
-    """Versions of one key and time are equal here, but for those that differ in nothing."""
+    """Of versions of one key and time the one with the greatest digest."""
     found: Counter[Any] = Counter()
     for row in left:
         before = [v for v in right if row["id"] is not None and v["id"] == row["id"] and v["ts"] <= row["ts"]]
-        newest = max(before, key=lambda version: version["ts"], default=None)
+        newest = max(before, key=lambda version: (version["ts"], digest(version)), default=None)
         if newest is None or newest["_deleted"]:
             if how == "left":
                 found[(row["id"], row["ts"], row["a"], None)] += 1
         else:
             found[(row["id"], row["ts"], row["a"], newest["rate"])] += 1
+    return found
+
+
+def digest(version: dict[str, Any]) -> bytes:
+    schema = pa.schema([field for field in RIGHT if field.name != "id"])
+    (found,) = row_digests(pa.Table.from_pylist([version], RIGHT), schema).to_pylist()
+    assert isinstance(found, bytes)
     return found
 
 
@@ -47,7 +55,7 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
     declared = TemporalJoinOperator("rated", ("id",), how, "ts", "ts", True, True)  # type: ignore[arg-type]
     join = make_join(make_operator, declared, LEFT, RIGHT, choose.choice(["heap", "lmdb"]), parallelism=2)
     join.work = replace(join.work, output_rows=choose.choice([1, 3, 1 << 16]))  # type: ignore[type-var]
-    every_left, every_right, found, fire = [], [], Counter(), 0
+    every_left, every_right, found, fire = [], [], Counter(), -6
     for _ in range(7):
         left = [
             {"id": choose.choice(KEYS), "ts": fire + choose.randrange(4), "a": choose.choice([None, 1.5])}
@@ -55,7 +63,7 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
         ]
         right = [(choose.choice(KEYS), fire + choose.randrange(4)) for _ in range(choose.randrange(5))]
         versions = [
-            {"rate": time * 7 % 5, "id": key, "ts": time, "_deleted": None if time % 2 else time % 3 == 0}
+            {"rate": choose.randrange(3), "id": key, "ts": time, "_deleted": choose.choice([None, False, True])}
             for key, time in right
         ]
         late, fire = fire, fire + choose.randrange(3)
@@ -72,12 +80,15 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
 
 
 def _check_versions(join: Any, every: list[dict[str, Any]], fire: int) -> None:
-    """State has those after the watermark and, of each key, the newest at or before it, unless that says none is."""
+    """State has those not before the watermark and, of each key, the newest before it, unless that says none is."""
     expected = set()
     for key in KEYS[1:]:
         versions = [version for version in every if version["id"] == key]
-        old = max((version["ts"] for version in versions if version["ts"] <= fire), default=None)
-        expected |= {(key, v["ts"]) for v in versions if v["ts"] > fire or (v["ts"] == old and not v["_deleted"])}
+        passed = [version for version in versions if version["ts"] < fire]
+        newest = max(passed, key=lambda version: (version["ts"], digest(version)), default=None)
+        expected |= {(key, version["ts"]) for version in versions if version["ts"] >= fire}
+        if newest is not None and not newest["_deleted"]:
+            expected.add((key, newest["ts"]))
     stored = join.state(join.tables[1])
     assert {(key, microseconds(time)) for key, time in stored} == expected
 
@@ -93,6 +104,21 @@ def test_of_versions_of_one_time_the_same_one_counts_in_any_order(make_operator:
             join.take([{"id": "x", "ts": 6, "a": None}], first[:cut], 4)
             outputs += [row["rate"] for row in join.take([], first[cut:], 5) + join.take([], [], END)]
     assert len(outputs) == 6 and len(set(outputs)) == 1
+
+
+@pytest.mark.parametrize("rate", range(4))
+def test_a_version_that_says_there_is_none_counts_against_another_of_its_time(make_operator: Any, rate: int) -> None:
+    """However they fall into epochs: at exactly the watermark another one may still come."""
+    declared = TemporalJoinOperator("rated", ("id",), "left", "ts", "ts", True, True)
+    versions = [{"rate": rate, "id": "x", "ts": 5, "_deleted": deleted} for deleted in (True, False)]
+    rates = set()
+    for first, second in ((versions, []), (versions[:1], versions[1:]), (versions[1:], versions[:1])):
+        join = make_join(make_operator, declared, LEFT, RIGHT)
+        join.take([], first, 5)
+        join.take([], second, 5)
+        (row,) = join.take([{"id": "x", "ts": 6, "a": None}], [], END)
+        rates.add(row["rate"])
+    assert len(rates) == 1
 
 
 def test_a_row_waits_until_the_watermark_is_past_it(make_operator: Any) -> None:
