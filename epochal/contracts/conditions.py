@@ -16,6 +16,10 @@ BEGINNING: Final = -(2**63)
 """Before all times: nothing is known to have come."""
 END: Final = 2**63 - 1
 """After all times: nothing more will come."""
+EARLIEST: Final = -(2**62)
+LATEST: Final = 2**62 - 1
+"""Event times are between the two, which is 146 thousand years from 1970: an interval can be added to any of them, or
+taken from it, without leaving 64 bits."""
 
 Trigger = Literal["input", "due", "in_flight", "command", "drain"]
 """Why an epoch was opened: new input; a time that was due; records in flight in a loop; a command; the end of all

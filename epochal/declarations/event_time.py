@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from epochal.contracts.conditions import EARLIEST
 from epochal.declarations.expressions import Expression, sql
 from epochal.declarations.intervals import DAY, fixed_interval, written_interval
 from epochal.declarations.windows import CalendarGrid, FixedGrid, GridWindows, SessionWindows
@@ -62,9 +63,12 @@ def event_time(
 
 
 def rejected(column: str, latest: int) -> Expression:
-    """Whether a row has no event time or one after ``latest`` (``watermarks.latest_accepted``): ``stream.rejected``."""
+    """Whether a row has no event time, or none from ``EARLIEST`` to ``latest``: ``stream.rejected``.
+
+    ``latest``: of ``watermarks.latest_accepted``.
+    """
     time = _micros(column)
-    return sql(f"({time} IS NULL OR {time} > {_number(latest)})")
+    return sql(f"({time} IS NULL OR {time} > {_number(latest)} OR {time} < {_number(EARLIEST)})")
 
 
 def before(column: str, bound: int) -> Expression:

@@ -21,6 +21,7 @@ from typing import Final
 
 from epochal.contracts.conditions import BEGINNING as BEGINNING
 from epochal.contracts.conditions import END as END
+from epochal.contracts.conditions import LATEST as LATEST
 from epochal.contracts.conditions import Clock as Clock
 from epochal.contracts.conditions import PartitionClock as PartitionClock
 from epochal.contracts.conditions import Watermarks as Watermarks
@@ -139,8 +140,8 @@ def observed(graph: TimeGraph, clock: Clock, latest: Mapping[str, Mapping[str, i
 
 
 def latest_accepted(epoch_time: int, max_ahead: int | None) -> int:
-    """The last event time that is not rejected in an epoch; no time that stands for the end of all is accepted."""
-    return END - 1 if max_ahead is None else min(epoch_time + max_ahead, END - 1)
+    """The last event time that is not rejected in an epoch."""
+    return LATEST if max_ahead is None else min(epoch_time + max_ahead, LATEST)
 
 
 def output_of(graph: TimeGraph, clock: Clock, name: str) -> Watermarks:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.contracts.conditions import EpochConditions
+from epochal.contracts.conditions import EARLIEST, EpochConditions
 from epochal.contracts.source import PARTITION
 from epochal.declarations.event_time import EventTime
 from epochal.engine.answers import ObservedTime
@@ -47,7 +47,8 @@ class LocalTime:
         """The rows that have a possible event time, and those that have not. ``partitions``: of the slice."""
         latest = latest_accepted(self.conditions.epoch_time, step.event_time.max_ahead)
         times = microseconds(rows[step.event_time.column].combine_chunks())
-        possible = pc.fill_null(pc.less_equal(times, latest), False)
+        possible = pc.and_(pc.less_equal(times, latest), pc.greater_equal(times, EARLIEST))
+        possible = pc.fill_null(possible, False)
         kept, rejected = rows.filter(possible), rows.filter(pc.invert(possible))
         self.rejected[step.declaration] = rejected.num_rows
         self.latest[step.declaration] = {

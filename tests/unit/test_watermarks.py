@@ -7,6 +7,7 @@ import pytest
 from epochal.state.watermarks import (
     BEGINNING,
     END,
+    LATEST,
     WHOLE,
     Clock,
     Declaration,
@@ -200,7 +201,7 @@ def test_epoch_time_and_watermarks_never_fall_when_the_clock_jumps_back() -> Non
 
 def test_too_far_ahead_is_by_epoch_time() -> None:
     assert latest_accepted(1_000, 50) == 1_050
-    assert latest_accepted(1_000, None) == latest_accepted(END - 10, 100) == END - 1
+    assert latest_accepted(1_000, None) == latest_accepted(LATEST - 10, 100) == LATEST
 
 
 def test_when_idleness_is_due() -> None:
