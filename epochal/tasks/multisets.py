@@ -62,9 +62,10 @@ class Multiset:
         order = _Order(first.type, self.largest)
         changed = _netted(order, changes)
         view = subtask.transaction.view(self.table.id)
+        access = TableAccess(self.table, view, subtask.max_parallelism)
         full_keys = _with_place(self.table, keys.take(changed["row"]), changed["place"])
-        its_groups = groups[changed["row"].to_numpy()]
-        found, old = TableAccess(self.table, view, subtask.max_parallelism).get(full_keys, its_groups)
+        its_groups, encoded = groups[changed["row"].to_numpy()], access.encoded(full_keys)
+        found, old = access.get_encoded(encoded, its_groups)
         counts = pc.add(pc.fill_null(old[COUNT], 0), changed["times"]).to_numpy()
         if (counts < 0).any():
             raise EpochAborted(
@@ -73,18 +74,11 @@ class Multiset:
                 "operator makes it begin anew."
             )
         self._stage(subtask, full_keys, its_groups, counts, found)
-        gone = full_keys.filter(pa.array(counts == 0))
         there = changed.filter(pa.array(counts > 0)).select(["row", "place"])
-        there = changed.filter(pa.array(counts > 0)).select(["row", "place"])
-        gone = pa.array(counts == 0)
-        places = order.places(first)
-        candidates = pa.concat_tables(
-            [
-                there,
-                self._kept(places, changed.filter(gone)),
-                self._next(view, keys, groups, places, changed, gone, full_keys),
-            ]
-        )
+        is_gone, places = pa.array(counts == 0), order.places(first)
+        gone = changed.filter(is_gone)
+        following = self._next(view, keys, groups, places, there, gone, encoded.filter(is_gone))
+        candidates = pa.concat_tables([there, self._kept(places, gone), following])
         return order.values(_least(candidates, len(first)))
 
     def _stage(self, subtask: Subtask, keys: pa.Table, groups: Groups, counts: Places, found: Any) -> None:
@@ -106,17 +100,19 @@ class Multiset:
         keys: pa.Table,
         groups: Groups,
         first: pa.Array,
-        changed: pa.Table,
-        gone: pa.Array,
-        full_keys: pa.Table,
+        there: pa.Table,
+        gone: pa.Table,
+        encoded_gone: pa.BinaryArray,
     ) -> pa.Table:
-        """Of keys whose ``first`` is gone, the first one after it of those that were there and still are."""
-        ahead = pc.less(_least(changed.filter(pc.invert(gone)).select(["row", "place"]), len(first)), first)
+        """Of keys whose ``first`` is gone, the first one after it of those that were there and still are.
+
+        ``there``: changed ones that still are; ``encoded_gone``: the full keys of those that are ``gone``.
+        """
+        ahead = pc.less(_least(there, len(first)), first)
         # What came may be before what is gone, and so before all that was there.
-        lost = _lost(first, changed.filter(gone)) & ~ahead.fill_null(False).to_numpy(zero_copy_only=False)
+        lost = _lost(first, gone) & ~ahead.fill_null(False).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(lost)
         codec = KeyCodec(self.table.key_schema)
-        encoded_gone = codec.encode_array(full_keys.filter(gone))
         its_keys = keys.take(pa.array(rows))
         after = codec.encode_array(_with_place(self.table, its_keys, first.take(pa.array(rows))))
         ends = ends_of_prefixes(KeyCodec(self.table.owner_schema).encode_array(its_keys))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ TYPES = {
     "string": [*"abz", "", "a\x00", "a\x01b", "\x02", "é", "\U0010ffff", "aa"],
     "double": [0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, 5e-324, -1e300],
     "bigint": [0, 1, -1, 255, 256, -(2**63), 2**63 - 1, 7],
+    "decimal(10,2)": [Decimal(text) for text in ("0.00", "-1.50", "99999999.99", "-99999999.99", "1.00", "0.01")],
+    "date": [date.min, date(1969, 12, 31), date(1970, 1, 1), date.max],
 }
 Rows = list[tuple[str, Any]]
 
