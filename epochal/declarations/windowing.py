@@ -28,6 +28,15 @@ class Windowing:
     allowed_lateness: int
     emit: Emit
 
+    @property
+    def hold(self) -> int:
+        """So far behind the watermark may the time of a result be, in microseconds.
+
+        A session closes when the watermark is past its end, a microsecond later than other windows: a row at the end
+        itself would make it longer.
+        """
+        return self.allowed_lateness + isinstance(self.windows, SessionWindows)
+
     def state_details(self) -> dict[str, Any]:
         """What open windows lie by in state: with another of it they would close too early, too late or twice."""
         return {name: value for name, value in self.details().items() if name != "emit"}

@@ -120,7 +120,7 @@ def session_tables(partials: StateTable, windowing: Windowing) -> tuple[StateTab
         value=(WINDOW[1], *partials.value),
         shown=partials.shown,
         queryable=partials.queryable,
-        expires=Expiry(clock="event", column=WINDOW_END, after=windowing.allowed_lateness),
+        expires=Expiry(clock="event", column=WINDOW_END, after=windowing.allowed_lateness + 1),
         windows=windowing.state_details(),
     )
     entries = StateTable(

@@ -70,7 +70,7 @@ class WindowProcessOperator(Operator):
 
     @property
     def hold(self) -> int:
-        return self.windowing.allowed_lateness
+        return self.windowing.hold
 
     @property
     def event_time_of_output(self) -> str | None:

@@ -25,7 +25,7 @@ from epochal.tasks.operator import Subtask
 from epochal.tasks.partials import Merging
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.runs import Runs, reduced
-from epochal.tasks.sessions import Integers, Sessions, merged_sessions
+from epochal.tasks.sessions import Integers, Sessions, closed_until, closes_at, merged_sessions
 from epochal.tasks.slices import delta_rows, gathered
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
@@ -81,7 +81,7 @@ class _Epoch:
         fire = subtask.watermarks.fire
         self._due_until = fire if fire == END else fire + 1
         """Entries before it are due."""
-        self._closed_until = fire if fire in (BEGINNING, END) else fire - work.allowed_lateness
+        self._closed_until = closed_until(fire, work.allowed_lateness)
         """Sessions that end at most there have closed when the epoch is over."""
         owned, table = subtask.ownership, work.sessions
         self._groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
@@ -191,7 +191,7 @@ class _Epoch:
         needed = np.flatnonzero((closes < END) & (block.called | (closes < closed_before)))
         if not len(needed):
             return
-        table, at = self._work.entries, closes[needed] + self._work.allowed_lateness
+        table, at = self._work.entries, closes_at(closes[needed], self._work.allowed_lateness)
         keys, yes = block.keys.take(pa.array(needed)), pa.repeat(True, len(needed))
         columns = [timestamps(at), *keys.columns, yes]
         self._subtask.transaction.stage(table.id, delta_rows(table, block.groups[needed], "put", columns))

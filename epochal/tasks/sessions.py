@@ -46,9 +46,23 @@ class MergedSessions:
 def late_before(gap: int, late: int, allowed_lateness: int = 0) -> int:
     """The time before which a row is late: it would be a session by itself that closed before ``late``.
 
-    A session closes ``allowed_lateness`` after its end. ``BEGINNING`` and ``END`` stay what they are.
+    ``BEGINNING`` and ``END`` stay what they are.
     """
-    return late if late in (BEGINNING, END) else late - allowed_lateness - gap + 1
+    return late if late in (BEGINNING, END) else closed_until(late, allowed_lateness) - gap + 1
+
+
+def closed_until(watermark: int, allowed_lateness: int = 0) -> int:
+    """Sessions that end at most there have closed: the watermark is past their end, by more than ``allowed_lateness``.
+
+    When it has only reached the end, a row may still come there, which makes the session longer. ``BEGINNING`` and
+    ``END`` stay what they are.
+    """
+    return watermark if watermark in (BEGINNING, END) else watermark - allowed_lateness - 1
+
+
+def closes_at(ends: Integers, allowed_lateness: int = 0) -> Integers:
+    """The watermarks that sessions with these ends close at."""
+    return ends + (allowed_lateness + 1)
 
 
 def merged_sessions(new: Sessions, stored: Sessions) -> MergedSessions:

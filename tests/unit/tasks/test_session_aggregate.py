@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from epochal.contracts.conditions import Watermarks
+from epochal.contracts.conditions import BEGINNING, END, Watermarks
 from epochal.declarations.intervals import HOUR, MINUTE
 from epochal.declarations.windowing import windowing
 from epochal.declarations.windows import session
@@ -51,7 +51,7 @@ class Loop:
                 start, end = min(start, other[1]), max(end, other[2])
                 values += self.open.pop(other)
             self.open[key, start, end] = values
-        closing = [window for window in self.open if window[2] + self.lateness <= marks.fire]
+        closing = [window for window in self.open if window[2] + self.lateness < marks.fire]
         return {window: summary(self.open.pop(window)) for window in closing}
 
 
@@ -94,7 +94,7 @@ def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(make_operator: Any
             run.attempt(slice)
         assert shown(run.run(slice)) == loop.epoch(timely, marks)
         waiting = [due.event for due in run.dues]
-        ends = [end + lateness for _, _, end in loop.open]
+        ends = [end + lateness + 1 for _, _, end in loop.open]
         assert bool(waiting) == bool(ends)
         # An entry may be earlier than what it is for; an epoch at its time puts it right.
         assert not ends or marks.fire < min(waiting) <= min(ends)
@@ -127,4 +127,21 @@ def test_rows_that_make_a_session_longer_write_no_entries(make_operator: Any) ->
     run.watermarks = Watermarks(fire=START + 30 * MINUTE)
     assert run.run([]) == []
     assert len(run.state(entries)) == 2
-    assert [due.event for due in run.dues] == [START + HOUR]
+    assert [due.event for due in run.dues] == [START + HOUR + 1]
+
+
+@pytest.mark.parametrize("lateness", [0, 7 * MINUTE])
+def test_a_row_at_the_end_of_a_session_makes_it_longer_in_any_epoch(make_operator: Any, lateness: int) -> None:
+    """It is not late when the watermark has only reached the end, with the allowed lateness."""
+    key, end, reached = ("JFK", 1), START + GAP, START + GAP + lateness
+    assert late_before(GAP, reached, lateness) == START
+    found = []
+    for cuts in ([[START, end]], [[START], [end]], [[end], [START]]):
+        run = operator(make_operator, lateness, parallelism=1)
+        output = []
+        for times, late in zip(cuts, (BEGINNING, reached), strict=False):
+            run.watermarks = Watermarks(late=late, fire=reached)
+            output += run.run(partials([(key, time, 1) for time in times]))
+        run.watermarks = Watermarks(late=reached, fire=END)
+        found.append(shown([*output, *run.run([])]))
+    assert found == [{(key, START, end + GAP): (2, 2, 1)}] * 3

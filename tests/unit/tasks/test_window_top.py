@@ -52,7 +52,8 @@ class Loop:
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 if end + self.lateness > marks.late:
                     self.open.setdefault((key, start, end), []).append((delay, time))
-        closing = [window for window in self.open if window[2] + self.lateness <= marks.fire]
+        past = self.lateness + isinstance(self.windows, SessionWindows)  # a row at its end makes a session longer
+        closing = [window for window in self.open if window[2] + past <= marks.fire]
         return {window: best(self.open.pop(window)) for window in closing}
 
     def _join(self, key: Any, time: int, delay: int) -> None:
