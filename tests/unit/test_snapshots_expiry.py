@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.identity import EpochKey
+from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.lineage import read_chains
@@ -20,14 +22,21 @@ from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
 from epochal.state.codec import KeyCodec
-from epochal.state.expiry import StateClock
+from epochal.state.expiry import Expiry, StateClock
 from epochal.state.table import StateTable
 from tests.unit.snapshot_tree import SESSIONS, WINDOWS, Branch, Key
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 CITIES = ["JFK", "LA", None]
 PLACES = [("N1", "A"), ("N1", "B"), ("N2", "A"), (None, "C")]
-TIMED = (WINDOWS, SESSIONS)
+LATEST = SESSIONS.model_copy(
+    update={
+        "id": "visits.latest",
+        "expires": Expiry(clock="event", column="_touched", after=4, refresh="read_and_write"),
+    }
+)
+"""As a state with ``ttl_on="event_time"``."""
+TIMED = (WINDOWS, SESSIONS, LATEST)
 
 
 def timed(store: SnapshotStore) -> Branch:
@@ -44,10 +53,14 @@ def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
         for _ in range(chance.randint(0, 3)):
             key = (chance.choice(CITIES), event + chance.randint(-4, 6))
             changes.append((WINDOWS, key, None if chance.random() < 0.2 else {"count": chance.randint(1, 2)}))
-        for place in chance.sample(PLACES, chance.randint(0, 2)):
-            touched = chance.choice([now, now, now - 3, None])
-            row = {"late": chance.randint(1, 2), "_touched": touched}
-            changes.append((SESSIONS, place, None if chance.random() < 0.2 else row))
+        for table, at in ((SESSIONS, now), (LATEST, event)):
+            for place in chance.sample(PLACES, chance.randint(0, 2)):
+                touched = chance.choice([at, at, at - 3, None])
+                row = {"late": chance.randint(1, 2), "_touched": touched}
+                read = branch.state.get(table.id, {}).get(place)
+                if read is not None and chance.random() < 0.3:
+                    row = read | {"_touched": at}  # as a read that refreshes it
+                changes.append((table, place, None if chance.random() < 0.2 else row))
         branch.epoch(*{(table.id, key): (table, key, row) for table, key, row in changes}.values())
         if chance.random() < 0.2:
             branch.compact()
@@ -114,6 +127,7 @@ def test_that_a_row_expires_is_part_of_its_history(store: SnapshotStore, seed: i
         for table, keys in (
             (WINDOWS, [("JFK",), (None,), ("LA", 3), ("LA", 8)]),
             (SESSIONS, [("N1", "A"), ("N1",), (None,)]),
+            (LATEST, [("N1", "A"), ("N1",), (None,)]),
         ):
             for key in keys:
                 expected = []
@@ -197,6 +211,24 @@ def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: 
             assert not (found.expired & found.has).any()
             expired += found.gone
     assert expired
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_exported_shows_the_same_rows(store: SnapshotStore, seed: int, tmp_path: Path) -> None:
+    branches, chance = tree(store, seed)
+    for number, reference in enumerate(chance.sample(branches[1].epochs, 3)):
+        elsewhere = SnapshotStore(f"memory://{tmp_path}-{number}")
+        belongs = files_of(store, reference, None)
+        for path in [*(each.path for each in belongs.manifests), *(each.path for each in belongs.files)]:
+            elsewhere.write(path, store.read(path, "a file"))
+        for table in TIMED:
+            names = [column.name for column in table.address]
+            rows = SnapshotReader(elsewhere, reference).read(table.id).to_pylist()
+            expected = branches[0].models[reference.key].get(table.id, {})
+            found = {tuple(row[name] for name in names): shown(row) for row in rows}
+            assert found == {
+                key: dict(zip(names, key, strict=True)) | (shown(row) or {}) for key, row in expected.items()
+            }
 
 
 def test_a_base_is_repaired_to_the_same_bytes_though_rows_of_its_deltas_are_gone(store: SnapshotStore) -> None:
