@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from epochal.aggregates.mergeable import MergeableAggregate, Partial
     from epochal.client import Client
     from epochal.declarations.broadcast import BroadcastProcess
+    from epochal.declarations.expressions import epoch_time
     from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
     from epochal.declarations.sides import To
     from epochal.declarations.state import ListState, MapState, ValueState
@@ -40,6 +41,7 @@ _HOME = {
     "UnkeyedProcess": "epochal.declarations.unkeyed",
     "ValueState": "epochal.declarations.state",
     "cumulative": "epochal.declarations.windows",
+    "epoch_time": "epochal.declarations.expressions",
     "read_state": "epochal.snapshots.frame",
     "Secret": "epochal.secrets",
     "secret": "epochal.secrets",
@@ -67,6 +69,7 @@ __all__ = [
     "UnkeyedProcess",
     "ValueState",
     "cumulative",
+    "epoch_time",
     "read_state",
     "secret",
     "session",

@@ -124,6 +124,6 @@ def _is_chance(expression: Expression, frame: DataFrame) -> bool:
 def _message(what: str, name: str) -> str:
     return (
         f"{what} holds {name}: an epoch that is computed again would give an operator other rows, and its state would "
-        "not come out the same. Take a time from a column of the input, and chance from a hash of one (xxhash64(id)); "
-        "or compute it after the last operator, before the sink."
+        "not come out the same. Take a time from epoch_time(), which each retry sees alike, or from a column of the "
+        "input, and chance from a hash of one (xxhash64(id)); or compute it after the last operator, before the sink."
     )

@@ -188,6 +188,15 @@ def sql(text: str) -> Expression:
     return Expression(Call("expr", (text,), {}))
 
 
+def epoch_time() -> Expression:
+    """The time of the epoch, a timestamp: the same in all of its rows, and when the epoch is computed again.
+
+    In SQL text it is written ``epoch_time()``.
+    """
+    expression: Expression = record("expr", "epoch_time()")
+    return expression
+
+
 @contextmanager
 def with_spark() -> Iterator[None]:
     """While the author's code works on DataFrames, :mod:`epochal.functions` are Spark's own functions."""

@@ -15,8 +15,10 @@ _WORDS = frozenset(
     | {"then", "else", "end", "escape", "div", "as"}
 )
 """Of SQL, which are no columns where they stand bare."""
-_OPAQUE = frozenset({"udf", "pandas_udf", "__call__", "over", "call_udf", "call_function", "transform", "outer"})
-"""Calls that compute what is not seen here."""
+_OPAQUE = frozenset(
+    {"epoch_time", "udf", "pandas_udf", "__call__", "over", "call_udf", "call_function", "transform", "outer"}
+)
+"""Calls that compute what is not seen here, or, as the time of the epoch, differs from epoch to epoch."""
 GENERATORS = frozenset(
     {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"}
     | {"variant_explode", "variant_explode_outer"}

@@ -59,5 +59,14 @@ def spark_program(
         sinks=sinks,
         tables=plan.tables,
     )
-    runner = SparkRunner(spark, graph, participants, plan.operators, orders.configuration, orders.shadow, plan.time)
+    runner = SparkRunner(
+        spark,
+        graph,
+        participants,
+        plan.operators,
+        orders.configuration,
+        orders.shadow,
+        plan.time,
+        plan.calls_epoch_time,
+    )
     return Program(orders, graph, plan, participants, runner)

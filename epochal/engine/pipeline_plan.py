@@ -13,6 +13,7 @@ from epochal.contracts.source import Source
 from epochal.declarations.carried import carried_schema
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
+from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
 from epochal.state.table import StateTable
@@ -26,6 +27,8 @@ class PipelinePlan:
     sinks: dict[str, pa.Schema]
     time: TimePlan = WITHOUT_EVENT_TIME
     """The places that have watermarks."""
+    calls_epoch_time: bool = False
+    """Whether ``epoch_time()`` has to be defined before an epoch's frames are made."""
 
     @property
     def tables(self) -> tuple[StateTable, ...]:
@@ -44,14 +47,20 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
         plan = plans[node.id] = node.operator.plan(inputs)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
-    evaluate(
-        graph,
-        source=empty,
-        table=lambda node: node.read(spark),
-        operator=planned,
-        event_time=lambda node, frame: frame,
-        side=lambda node: empty_side(graph, node, frames, plans),
-        frames=frames,
-    )
+    def evaluated() -> None:
+        evaluate(
+            graph,
+            source=empty,
+            table=lambda node: node.read(spark),
+            operator=planned,
+            event_time=lambda node, frame: frame,
+            side=lambda node: empty_side(graph, node, frames, plans),
+            frames=frames,
+        )
+
+    remove_epoch_time(spark)  # of another program of the session
+    calls = calls_epoch_time(spark, evaluated)
     sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
-    return PipelinePlan({node.name: plans[node.id] for node in graph.operators}, sinks, TimePlan.of(graph, sources))
+    return PipelinePlan(
+        {node.name: plans[node.id] for node in graph.operators}, sinks, TimePlan.of(graph, sources), calls
+    )

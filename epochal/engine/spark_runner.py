@@ -31,6 +31,7 @@ from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError, EpochTimeout
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
+from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode
 from epochal.snapshots.manifest import DeltaFile
@@ -73,6 +74,7 @@ class SparkRunner(EpochRunner):
     configuration: Configuration
     shadow: bool = False
     time: TimePlan = WITHOUT_EVENT_TIME
+    calls_epoch_time: bool = False
     _statics: dict[str, DataFrame] = field(default_factory=dict)
 
     def activate(self) -> None:
@@ -192,6 +194,8 @@ class _EpochJob:
 
     def run(self) -> Answers:
         frames: dict[NodeId, DataFrame] = {}
+        if self._runner.calls_epoch_time:
+            define_epoch_time(self._runner.spark, self._plan.conditions.epoch_time)
         try:
             evaluate(
                 self._runner.graph,

@@ -15,6 +15,7 @@ from epochal.declarations.determinism import check_expression, check_function
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe, names_place
+from epochal.pipeline.epoch_time import calls_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate, place
 from epochal.pipeline.event_time_checks import check_declared_once, check_event_time, check_inputs_of
 from epochal.pipeline.graph import (
@@ -87,7 +88,8 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             check_event_time(node, frame)
             return frame
 
-    with without_query_log():
+    def evaluated() -> None:
+        tables.clear()
         evaluate(
             graph,
             source=source,
@@ -97,6 +99,9 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             side=lambda node: empty_side(graph, node, frames, plans),
             frames=frames,
         )
+
+    with without_query_log():
+        calls_epoch_time(spark, evaluated)
         check_declared_once(graph, frames)
         _check_inputs(graph, frames)
         for node in graph.sinks:

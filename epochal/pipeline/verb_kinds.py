@@ -134,7 +134,7 @@ def united(streams: Sequence[StreamKind]) -> StreamKind:
 
 _CHANGE_ITSELF = (CHANGE, CHANGE)
 _CHANGE_LOST = f"without column {CHANGE!r} as it was nobody can tell which rows are taken back: select it, too"
-_TOLD_APART = f"what depends on {CHANGE!r} takes back other rows than it gave"
+_TOLD_APART = f"what depends on {CHANGE!r} or on the time of the epoch takes back other rows than it gave"
 
 
 def _treats_alike(columns: Sequence[Expression]) -> bool:
