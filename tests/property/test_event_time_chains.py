@@ -17,8 +17,7 @@ from epochal import KeyedProcess, Pipeline, session, sliding, tumbling
 from epochal.connectors import console, generator
 from epochal.contracts.conditions import microseconds
 from epochal.pipeline.stream import Stream
-from tests.property.batch import SECOND, Event, Windows, in_sessions, in_sliding, joined, results
-from tests.property.lives import (
+from tests.lives import (
     BEGIN,
     TIMESTAMP,
     Life,
@@ -31,6 +30,7 @@ from tests.property.lives import (
     steps,
     struct,
 )
+from tests.property.batch import SECOND, Event, Windows, in_sessions, in_sliding, joined, results
 
 ROWS = pa.schema([("key", pa.string()), ("at", TIMESTAMP), ("n", pa.int64())])
 OTHERS = pa.schema([("key", pa.string()), ("other_at", TIMESTAMP), ("other", pa.int64())])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from epochal import Pipeline
 from epochal.connectors import console
 from epochal.contracts.conditions import microseconds
+from tests.lives import Life, Row, Step, cut, examples, steps
 from tests.property.batch import SECOND, Event, as_of, joined
-from tests.property.lives import Life, Row, Step, cut, examples, steps
 from tests.property.test_event_time_chains import (
     DELAY,
     EVENTS,

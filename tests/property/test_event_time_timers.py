@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
-from tests.property.lives import TIMESTAMP, Life, Row, Step, examples, steps, struct
+from tests.lives import TIMESTAMP, Life, Row, Step, examples, steps, struct
 from tests.unit.tasks.test_process_timers import Asking, Model
 
 BEGIN = datetime(1970, 1, 1, tzinfo=UTC)

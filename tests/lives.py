@@ -132,6 +132,11 @@ class Life:
                 return
         raise AssertionError(f"something is due after {most} epochs")
 
+    def finish(self) -> None:
+        """Everything that was decided is committed; the attempt ends."""
+        self._running.finish()
+        self._attempt = None
+
     def restart(self, parallelism: int | None = None) -> None:
         """Another attempt, which knows no more than what is stored."""
         self.parallelism = parallelism or self.parallelism
