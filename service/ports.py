@@ -161,6 +161,7 @@ class LaunchPlan:
     configuration: ApplicationConfiguration
     shadow: bool
     available_now: bool = False
+    drain: bool = True
     by: str | None = None
     """Who made the version."""
     message: str | None = None

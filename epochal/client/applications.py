@@ -30,10 +30,12 @@ class Applications:
         configuration: Mapping[str, Any] | None = None,
         start: bool = True,
         available_now: bool = False,
+        drain: bool = True,
     ) -> Application:
         """A new application on a registered artifact (its sha256). It is built and analysed first.
 
-        ``available_now``: the start that this makes takes what the sources have by then, and ends.
+        ``available_now``: the start that this makes takes what the sources have by then, and ends. ``drain``: when all
+        sources are bounded and at their end, a last epoch brings out everything that waits, and nothing can follow.
 
         Raises ``NameTaken``, ``PipelineError``, ``ParameterError``, ``OptionError``.
         """
@@ -44,6 +46,7 @@ class Applications:
             "configuration": dict(configuration or {}),
             "start": start,
             "available_now": available_now,
+            "drain": drain,
         }
         return read(Application, self._transport.post("/v1/applications", body, timeout_seconds=BUILD_SECONDS))
 
@@ -57,12 +60,16 @@ class Applications:
         """Delete a stopped application. Raises ``Conflict`` when it runs."""
         self._transport.delete(path("applications", name))
 
-    def start(self, name: str, savepoint: str | None = None, *, available_now: bool = False) -> Operation:
+    def start(
+        self, name: str, savepoint: str | None = None, *, available_now: bool = False, drain: bool = True
+    ) -> Operation:
         """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``.
 
-        ``available_now``: take what the sources have at the start, and end; see :meth:`wait_until_ended`.
+        ``available_now``: take what the sources have at the start, and end; see :meth:`wait_until_ended`. ``drain`` as
+        for :meth:`create`. Raises ``IncompatibleState`` when it is drained.
         """
-        return self._operation(name, "start", {"savepoint": savepoint, "available_now": available_now})
+        body = {"savepoint": savepoint, "available_now": available_now, "drain": drain}
+        return self._operation(name, "start", body)
 
     def stop(self, name: str, savepoint: str | None = None) -> Operation:
         """Stop at an epoch boundary, with a savepoint if one is named. Result: ``{branch, epoch, savepoint}``."""

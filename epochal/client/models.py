@@ -33,6 +33,7 @@ class Head(Answer):
     branch: str
     epoch: int
     committed_at: datetime | None = None
+    drained: bool = False
 
 
 class Parent(Answer):
@@ -146,6 +147,7 @@ class Execution(Answer):
     state: Literal["starting", "running", "stopping", "stopped", "failed"]
     attempt: int
     available_now: bool = False
+    drain: bool = True
     status: Status | None = None
     heartbeat_at: datetime | None = None
     stop_requested_at: datetime | None = None

@@ -124,7 +124,8 @@ class EpochRecord(_Record):
     version: int | None = None
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
-    """Known once it is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a ``command``."""
+    """Known once it is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a ``command``, or
+    that all input had ended (``drain``): nothing follows then."""
     late_rows: dict[str, int] = Field(
         default={}, description="By operator its late rows, which it left out; they went to its late stream."
     )

@@ -111,6 +111,7 @@ class Pipeline:
         *,
         epochs: int | None = None,
         available_now: bool = False,
+        drain: bool = True,
         directory: str | Path | None = None,
         take_over: bool = False,
         configuration: Mapping[str, Any] | None = None,
@@ -121,7 +122,9 @@ class Pipeline:
 
             pipeline.run(available_now=True, directory="state")
 
-        ``available_now`` takes what the sources have now; ``directory`` keeps the state, and the next run goes on from
+        ``available_now`` takes what the sources have now. When all sources are bounded and at their end, a last epoch
+        brings out everything that waits for event time, and nothing can follow; without ``drain`` the run ends before
+        it. ``directory`` keeps the state, and the next run goes on from
         it (``take_over`` takes it from a run that holds it). ``configuration`` is an application's:
         ``{"parallelism": 4}``. ``shadow`` writes to no sink. ``spark`` as for :meth:`show`. Raises what the pipeline or
         an epoch is wrong with, ``Conflict`` when another run holds the directory.
@@ -129,6 +132,7 @@ class Pipeline:
         options = RunOptions(
             epochs=epochs,
             available_now=available_now,
+            drain=drain,
             directory=None if directory is None else Path(directory),
             take_over=take_over,
             configuration=dict(configuration or {}),

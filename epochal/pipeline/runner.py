@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class RunOptions:
     """How a pipeline is run. ``epochs`` ``None``: until its sources end, or it is interrupted.
 
-    ``available_now``: what the sources have now, and no more. ``directory`` ``None``: a temporary one, else state is
+    ``available_now``: what the sources have now, and no more. ``drain``: when all sources are bounded and at their end,
+    a last epoch brings out everything that waits. ``directory`` ``None``: a temporary one, else state is
     kept there and the next run goes on from it; ``take_over`` takes it from a run that holds it. ``configuration``: as
     an application's. ``shadow``: without writing to any sink.
     """
 
     epochs: int | None = None
     available_now: bool = False
+    drain: bool = True
     directory: Path | None = None
     take_over: bool = False
     configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -46,12 +48,16 @@ class RunEpoch(BaseModel):
 
 
 class RunOutcome(BaseModel):
-    """How a run ended. ``interrupted``: it was asked to, else its sources ended or the limit was reached."""
+    """How a run ended. ``interrupted``: it was asked to, else its sources ended or the limit was reached.
+
+    ``drained``: all input has ended, everything that waited has come out, and nothing can follow.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     pipeline: str
     interrupted: bool
+    drained: bool = False
     epochs: tuple[RunEpoch, ...]
 
     @property

@@ -25,9 +25,25 @@ def continuation(
     store: SnapshotStore, snapshot: ManifestReference, tables: Sequence[StateTable], may_drop: Collection[str]
 ) -> Continuation:
     """Of going on from ``snapshot`` with ``tables``; see :func:`epochal.state.evolution.compare` for ``may_drop``."""
-    changes = compare(store.read_manifest(snapshot).tables, tables, may_drop)
+    manifest = store.read_manifest(snapshot)
+    changes = compare(manifest.tables, tables, may_drop)
     problems = [problem for change in changes for problem in change.problems]
-    return Continuation(changes, (*problems, *revived_columns(store, snapshot, tables)))
+    return Continuation(changes, (*end_of_input(manifest), *problems, *revived_columns(store, snapshot, tables)))
+
+
+def end_of_input(manifest: Manifest) -> tuple[str, ...]:
+    """What stands against going on from a snapshot, whatever the declarations: that it is drained."""
+    parent = None if manifest.parent is None else manifest.parent.epoch
+    return (drained(manifest.epoch, parent),) if manifest.drained else ()
+
+
+def drained(epoch: int, parent: int | None) -> str:
+    """A sentence on what is drained, and what to do. ``parent``: the epoch before, which is kept."""
+    return (
+        f"Epoch {epoch} is drained: all input had ended, and everything that waited for event time has come out, so "
+        f"that whatever came now would be late. Roll back to epoch {parent}, or fork it; next time, --no-drain leaves "
+        "out the last epoch."
+    )
 
 
 def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Iterable[StateTable]) -> Iterator[str]:

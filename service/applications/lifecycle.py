@@ -14,7 +14,7 @@ from epochal.pipeline.description import names_place
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.announcements import execution_changed, operation_changed
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution
+from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation
 from epochal.service.catalog.records import head_of
 from epochal.service.catalog.types import now
@@ -34,13 +34,16 @@ class Lifecycle:
         self._events = events
         self._supervisor = supervisor
 
-    def start(self, name: str, savepoint: str | None, by: str, *, available_now: bool = False) -> OperationAnswer:
+    def start(
+        self, name: str, savepoint: str | None, by: str, *, available_now: bool = False, drain: bool = True
+    ) -> OperationAnswer:
         """Run the latest version, from where the branch stands, or from ``savepoint``.
 
-        ``available_now``: take what the sources have when it starts, and end.
+        ``available_now``: take what the sources have when it starts, and end. ``drain``: with a last epoch when all
+        input has ended.
 
         Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
-        elsewhere would leave uncommitted for ever.
+        elsewhere would leave uncommitted for ever; ``IncompatibleState`` when it is drained.
         """
 
         def wish(session: Session, application: Application) -> Operation:
@@ -48,7 +51,8 @@ class Lifecycle:
             if savepoint is not None:
                 _check_over(session, application)
                 move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
-            return start_operation(session, application, by, available_now=available_now)
+            check_not_drained(session, application)
+            return start_operation(session, application, by, available_now=available_now, drain=drain)
 
         return self._carry_out(name, wish)
 
@@ -74,8 +78,13 @@ class Lifecycle:
             execution = repository.execution(application)
             if execution is None or execution.state in ENDED:
                 operations.check_none_running(application, ["rekey"])
-                available_now = execution is not None and execution.available_now
-                successor = begin_execution(session, application, available_now=available_now)
+                check_not_drained(session, application)
+                successor = begin_execution(
+                    session,
+                    application,
+                    available_now=execution is not None and execution.available_now,
+                    drain=execution is None or execution.drain,
+                )
                 return operations.add("restart", application, successor, {"successor": True}, by, "starting")
             execution = _running(session, application)
             operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
@@ -103,9 +112,11 @@ class Lifecycle:
             self._supervisor.wake(execution)
 
 
-def start_operation(session: Session, application: Application, by: str, *, available_now: bool = False) -> Operation:
+def start_operation(
+    session: Session, application: Application, by: str, *, available_now: bool = False, drain: bool = True
+) -> Operation:
     """A new execution, and the operation that waits for its driver."""
-    execution = begin_execution(session, application, available_now=available_now)
+    execution = begin_execution(session, application, available_now=available_now, drain=drain)
     return OperationRepository(session).add("start", application, execution, {}, by, "starting")
 
 

@@ -54,9 +54,12 @@ def start_application(
 ) -> OperationAnswer:
     """Run the latest version. The operation succeeds when the driver reports that it runs.
 
-    With ``available_now`` the execution ends by itself: the application is then ``stopped``, or ``failed``.
+    With ``available_now``, or when all sources are bounded, the execution ends by itself: the application is then
+    ``stopped``, or ``failed``. One that is drained is refused (``incompatible-state``): nothing can follow.
     """
-    return control.lifecycle.start(name, request.savepoint, caller.name, available_now=request.available_now)
+    return control.lifecycle.start(
+        name, request.savepoint, caller.name, available_now=request.available_now, drain=request.drain
+    )
 
 
 @router.post("/{name}/stop", status_code=status.HTTP_202_ACCEPTED)

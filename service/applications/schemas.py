@@ -23,6 +23,16 @@ AvailableNow = Annotated[
 ]
 
 
+Drain = Annotated[
+    bool,
+    Field(
+        description="When all sources are bounded and at their end: run a last epoch, in which everything that waits "
+        "for event time comes out (windows, rows without a partner, timers), and stop. Nothing can go on from its "
+        "snapshot; the one before is kept. Without, it stops at the end of its input, and the next start goes on."
+    ),
+]
+
+
 class CreateApplication(Body):
     name: Name
     artifact: Sha256
@@ -30,6 +40,7 @@ class CreateApplication(Body):
     configuration: ApplicationConfiguration = ApplicationConfiguration()
     start: bool = True
     available_now: AvailableNow = False
+    drain: Drain = True
 
 
 class ForkApplication(Body):
@@ -51,6 +62,7 @@ class StartApplication(Body):
         default=None, description="Start from this savepoint, on a new branch unless it is the head."
     )
     available_now: AvailableNow = False
+    drain: Drain = True
 
 
 class StopApplication(Body):
@@ -67,6 +79,7 @@ class Head(Answer):
     branch: str
     epoch: int
     committed_at: datetime | None
+    drained: bool = Field(description="All input had ended, and everything that waited came out: nothing can follow.")
 
 
 class Parent(Answer):

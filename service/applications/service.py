@@ -44,7 +44,7 @@ class ApplicationService:
                 row, 1, artifact.sha256, request.parameters, request.configuration, graph, by
             )
             if request.start:
-                started = start_operation(session, row, by, available_now=request.available_now)
+                started = start_operation(session, row, by, available_now=request.available_now, drain=request.drain)
                 events.append(operation_changed(row.name, started))
                 events += changes(session, row)
             answer = application_answer(session, row)

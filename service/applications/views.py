@@ -14,7 +14,7 @@ from epochal.service.applications.schemas import ApplicationAnswer, Head, Parent
 from epochal.service.catalog.executions import ENDED, latest_version
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Attempt, Epoch, Execution, Version
-from epochal.service.catalog.records import failure_of, key_of
+from epochal.service.catalog.records import failure_of, is_drained, key_of
 from epochal.service.catalog.types import now
 from epochal.service.ports import ApplicationState
 from epochal.service.supervision.failures import permanent
@@ -24,18 +24,18 @@ from epochal.service.supervision.restarts import next_attempt_at
 def application_answer(session: Session, row: Application) -> ApplicationAnswer:
     repository = ApplicationRepository(session)
     execution = repository.execution(row)
-    version = _version(session, row, execution)
+    version, head = _version(session, row, execution), _head(session, repository, row)
     return ApplicationAnswer(
         name=row.name,
         state=cast(ApplicationState, execution.state if execution else "created"),
-        detail=_detail(session, execution),
+        detail=_detail(session, execution, head),
         branch=row.branch,
         version=version.number,
         artifact=version.artifact,
         parameters=version.parameters,
         configuration=ApplicationConfiguration.model_validate(version.configuration),
         shadow=row.shadow,
-        head=_head(session, repository, row),
+        head=head,
         parent=_parent(repository, row),
         execution=row.execution,
         failure=failure_of(execution.failure) if execution else None,
@@ -79,7 +79,7 @@ def _restarts(session: Session, execution: Execution | None, version: Version) -
     )
 
 
-def _detail(session: Session, execution: Execution | None) -> str | None:
+def _detail(session: Session, execution: Execution | None, head: Head | None) -> str | None:
     """What the driver says of itself; between two attempts, why the last one ended."""
     if execution is None:
         return None
@@ -88,6 +88,8 @@ def _detail(session: Session, execution: Execution | None) -> str | None:
         failure = failure_of(attempt.failure)
         return None if failure is None else f"attempt {attempt.number} ended: {failure.message.splitlines()[0]}"
     if _ended_by_itself(execution):
+        if head is not None and head.drained:
+            return "its sources have ended, and everything that waited has come out: it is drained"
         return "all that was available is taken" if execution.available_now else "its sources have ended"
     if execution.status is None or execution.state in ("stopped", "failed"):
         return None
@@ -104,7 +106,7 @@ def _head(session: Session, repository: ApplicationRepository, row: Application)
     if key is None:
         return None
     epoch = session.get_one(Epoch, (key.branch, key.epoch))
-    return Head(branch=key.branch, epoch=key.epoch, committed_at=epoch.committed_at)
+    return Head(branch=key.branch, epoch=key.epoch, committed_at=epoch.committed_at, drained=is_drained(epoch))
 
 
 def _parent(repository: ApplicationRepository, row: Application) -> Parent | None:

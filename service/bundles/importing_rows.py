@@ -233,6 +233,7 @@ class ImportedRows:
             state="stopped",
             attempt=0,
             available_now=False,
+            drain=True,
             started_at=moment,
             ended_at=moment,
         )

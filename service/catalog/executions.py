@@ -10,13 +10,15 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import Failure
 from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict, NotFound
+from epochal.engine.epoch import State
+from epochal.errors import Conflict, IncompatibleState, NotFound
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.identifiers import new_branch_id, new_id
-from epochal.service.catalog.models import Application, Attempt, Branch, Execution, Version
-from epochal.service.catalog.records import json_of
+from epochal.service.catalog.models import Application, Attempt, Branch, Epoch, Execution, Version
+from epochal.service.catalog.records import head_of, is_drained, json_of
 from epochal.service.catalog.types import now
 from epochal.service.retention.holding import stand_on
+from epochal.snapshots.continuation import drained
 
 ENDED = ("stopped", "failed")
 GOING_ON = ("starting", "running", "stopping")
@@ -62,16 +64,38 @@ def add_branch(
     return branch
 
 
+def drained_head(session: Session, application: Application) -> Epoch | None:
+    """The application's head, where all of its input had ended, so that nothing can follow it.
+
+    One that is not committed yet is gone on from: its commits are left to do.
+    """
+    head = head_of(session.get_one(Branch, application.branch, populate_existing=True))
+    row = None if head is None else session.get(Epoch, (head.branch, head.epoch), populate_existing=True)
+    return row if row is not None and is_drained(row) and row.state == State.COMMITTED else None
+
+
+def check_not_drained(session: Session, application: Application) -> None:
+    """Raises ``IncompatibleState``, with what to do."""
+    head = drained_head(session, application)
+    if head is not None:
+        raise IncompatibleState(
+            f"Application {application.name!r} is at its end. {drained(head.epoch, head.parent_epoch)}"
+        )
+
+
 def latest_version(session: Session, application: str) -> Version:
     """The latest one that a start would use: not one whose upgrade failed."""
     query = select(Version).where(Version.application == application, Version.failure.is_(None))
     return session.scalars(query.order_by(Version.number.desc()).limit(1)).one()
 
 
-def begin_execution(session: Session, application: Application, *, available_now: bool = False) -> Execution:
+def begin_execution(
+    session: Session, application: Application, *, available_now: bool = False, drain: bool = True
+) -> Execution:
     """A new run of the latest version on the current branch. ``Conflict`` while another one is not over.
 
-    ``available_now``: it takes what its sources have when it starts, and ends.
+    ``available_now``: it takes what its sources have when it starts, and ends. ``drain``: with a last epoch when all of
+    its input has ended.
     """
     current = session.get(Execution, application.execution) if application.execution else None
     if current is not None and current.state not in ENDED:
@@ -84,6 +108,7 @@ def begin_execution(session: Session, application: Application, *, available_now
         state="starting",
         attempt=0,
         available_now=available_now,
+        drain=drain,
         started_at=now(),
     )
     application.execution = execution.id

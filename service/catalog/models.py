@@ -173,6 +173,7 @@ class Execution(Base):
     state: Mapped[str] = mapped_column(String(16), index=True)
     attempt: Mapped[int]
     available_now: Mapped[bool]
+    drain: Mapped[bool]
     """It takes what its sources have when it starts, and ends."""
     status: Mapped[Json | None]
     failure: Mapped[Json | None]

@@ -182,7 +182,9 @@ def _operation_over(
         case "stop" if execution.state == "stopped":
             return _stopped(session, application, execution, operation)
         case "restart" | "upgrade" | "rescale" if _wants_successor(operation):
-            successor = begin_execution(session, application, available_now=execution.available_now)
+            successor = begin_execution(
+                session, application, available_now=execution.available_now, drain=execution.drain
+            )
             operation.execution = successor.id
             operation.arguments = {**operation.arguments, "successor": True}
             operation.progress = "starting"
@@ -215,7 +217,7 @@ def _rolled_back(session: Session, application: Application, before: Execution, 
             moved = roll_back(session, application, operation)
     except EpochalError as error:
         return [fail(session, application, operation, problem_of(error))]
-    successor = begin_execution(session, application, available_now=before.available_now)
+    successor = begin_execution(session, application, available_now=before.available_now, drain=before.drain)
     operation.execution = successor.id
     operation.arguments = {**operation.arguments, "successor": True, "moved": moved}
     operation.progress = "starting"

@@ -30,6 +30,11 @@ def head_of(branch: Branch) -> EpochKey | None:
     return key_of(branch.head_branch, branch.head_epoch)
 
 
+def is_drained(row: Epoch) -> bool:
+    """Whether it is the last of its lineage: all input had ended."""
+    return "drain" in (row.opened_for or ())
+
+
 def manifest_of(row: Epoch) -> ManifestReference | None:
     if row.manifest_path is None or row.manifest_sha256 is None:
         return None

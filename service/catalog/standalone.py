@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochRecord, Failure
+from epochal.errors import IncompatibleState
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import (
     ENDED,
@@ -16,6 +17,7 @@ from epochal.service.catalog.executions import (
     add_branch,
     begin_attempt,
     begin_execution,
+    drained_head,
     end_attempt,
     latest_version,
 )
@@ -41,7 +43,9 @@ def standalone_catalog(
     """The catalog of a new attempt at ``application``, in the database at ``url`` (``sqlite:///run/catalog.sqlite``).
 
     The file and the application are made when they are not there; otherwise the run goes on where the last one stopped,
-    and fences it should it still live. Call ``begin_attempt`` next. Raises ``CatalogVersion``, ``CatalogUnavailable``.
+    and fences it should it still live. Call ``begin_attempt`` next.
+
+    Raises ``CatalogVersion``, ``CatalogUnavailable``, and ``IncompatibleState`` where the last run was drained.
     """
     database = Database(url)
     migrate_database(database)
@@ -50,6 +54,7 @@ def standalone_catalog(
         if row is None:
             row = _new_application(session, application)
         else:
+            _check_not_drained(session, row)
             _end_earlier_run(session, row)
         _new_version(session, row, artifact_sha256, dict(parameters or {}), dict(configuration or {}))
         execution = begin_execution(session, row)
@@ -86,6 +91,16 @@ def _new_application(session: Session, name: str) -> Application:
     add_branch(session, application, BranchOrigin("start"), _OWNER)
     session.flush()
     return application
+
+
+def _check_not_drained(session: Session, application: Application) -> None:
+    head = drained_head(session, application)
+    if head is not None:
+        raise IncompatibleState(
+            f"{application.name} is at its end: in epoch {head.epoch} all input had ended, and everything that waited "
+            "for event time came out, so that whatever came now would be late. Begin anew with another --directory; "
+            "next time, --no-drain leaves out the last epoch, so that a later run can go on."
+        )
 
 
 def _end_earlier_run(session: Session, application: Application) -> None:

@@ -184,7 +184,8 @@ def _facts(application: Application, execution: Execution | None, head: Epoch | 
         facts.append(("restarts", Text(f"{_restarts(application.restarts, now)}, {last}", style="red")))
     if application.head is not None:
         committed = words.age(application.head.committed_at, now)
-        facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}")))
+        drained = ", the last: its input has ended" if application.head.drained else ""
+        facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}{drained}")))
     if head is not None and head.next_due is not None:
         facts.append(("next due", Text(words.due(head.next_due))))
     facts.append(("branch", Text(application.branch)))

@@ -16,7 +16,7 @@ from epochal.service.cli.application_view import (
     application_table,
     ended,
 )
-from epochal.service.cli.options import AvailableNow, Json, Name, Url, Wait
+from epochal.service.cli.options import AvailableNow, Drain, Json, Name, Url, Wait
 from epochal.service.cli.session import connected
 
 app = typer.Typer()
@@ -56,13 +56,14 @@ def start(
     name: Name,
     savepoint: SavepointName = None,
     available_now: AvailableNow = False,
+    drain: Drain = True,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Start a stopped application, from its head or from a savepoint."""
     with connected(url, as_json) as session:
-        operation = session.client.applications.start(name, savepoint, available_now=available_now)
+        operation = session.client.applications.start(name, savepoint, available_now=available_now, drain=drain)
         if wait and available_now:
             application = session.wait_until_taken(name)
             session.output.result(application, Text(f"{name} {ended(application)}."))

@@ -26,6 +26,7 @@ _TRIGGERS: dict[Trigger, str] = {
     "due": "due time",
     "in_flight": "records in flight",
     "command": "command",
+    "drain": "end of input",
 }
 _LOOK = {"started": "yellow", "prepared": "cyan", "committed": "green", "aborted": "red"}
 

@@ -81,6 +81,7 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             configuration=configuration,
             shadow=options.shadow,
             available_now=options.available_now,
+            drain=options.drain,
             store=str(folder.absolute() / "store"),
             cache_directory=str(folder.absolute() / "cache"),
         )
@@ -97,7 +98,12 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         stack.enter_context(_log_shown(output))
         with authors_errors():
             run_attempt(orders, graph, spark, catalog, hooks)
-        return RunOutcome(pipeline=graph.name, interrupted=interruption.requested, epochs=tuple(progress.epochs))
+        return RunOutcome(
+            pipeline=graph.name,
+            interrupted=interruption.requested,
+            drained=progress.drained,
+            epochs=tuple(progress.epochs),
+        )
 
 
 def _check_kinds(code: Code, catalog: Path) -> None:
@@ -127,10 +133,12 @@ class _Progress:
 
     output: Output
     epochs: list[RunEpoch] = field(default_factory=list)
+    drained: bool = False
     _last: float = field(default_factory=time.monotonic)
 
     def show(self, manifest: Manifest) -> None:
         counts = manifest.counts
+        self.drained = manifest.drained
         now = time.monotonic()
         took, self._last = now - self._last, now
         self.epochs.append(

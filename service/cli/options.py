@@ -44,6 +44,14 @@ AvailableNow = Annotated[
     bool,
     typer.Option("--available-now", help="Take what the sources have now, commit it, and stop; go on next time."),
 ]
+Drain = Annotated[
+    bool,
+    typer.Option(
+        "--drain/--no-drain",
+        help="When all input of bounded sources has ended: let everything that waits come out in a last epoch; or stop "
+        "without, to go on next time.",
+    ),
+]
 Parameter = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter; VALUE is JSON, or text. Repeatable."),

@@ -12,6 +12,7 @@ from rich.text import Text
 from epochal.service.cli import words
 from epochal.service.cli.options import (
     AvailableNow,
+    Drain,
     File,
     Json,
     Parameter,
@@ -34,6 +35,7 @@ def run(
     setting: Setting = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Stop after so many epochs.")] = None,
     available_now: AvailableNow = False,
+    drain: Drain = True,
     state_backend: Annotated[str, typer.Option(help="Where executors cache state: heap or lmdb.")] = "heap",
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     directory: Annotated[
@@ -61,6 +63,7 @@ def run(
     options = RunOptions(
         epochs=epochs,
         available_now=available_now,
+        drain=drain,
         directory=directory,
         take_over=take_over,
         configuration={"state_backend": state_backend, **settings},
@@ -70,4 +73,5 @@ def run(
     kept = "" if directory is None else f"; its state is kept in {directory}"
     number = len(outcome.epochs)
     ended = f"after {number} {'epoch' if number == 1 else 'epochs'}, {words.count(outcome.rows_in)} rows in{kept}."
-    output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}"))
+    drained = " Its input has ended, and everything that waited has come out." if outcome.drained else ""
+    output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}{drained}"))

@@ -12,6 +12,7 @@ from epochal.client import Application
 from epochal.service.cli.application_view import ended
 from epochal.service.cli.options import (
     AvailableNow,
+    Drain,
     File,
     Json,
     LineageNote,
@@ -41,6 +42,7 @@ def submit(
     setting: Setting = None,
     no_start: NoStart = False,
     available_now: AvailableNow = False,
+    drain: Drain = True,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
@@ -64,6 +66,7 @@ def submit(
                 configuration=configured,
                 start=not no_start,
                 available_now=available_now,
+                drain=drain,
             )
         origin = f"from {file.name}"
         if available_now and wait:

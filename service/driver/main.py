@@ -122,6 +122,7 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
         message=orders.message,
         shadow=orders.shadow,
         available_now=orders.available_now,
+        drain=orders.drain,
         store=orders.store,
         cache_directory=str(Path(orders.work_directory) / "state"),
     )

@@ -56,5 +56,6 @@ class DriverOrders(BaseModel):
     message: str | None = None
     shadow: bool = False
     available_now: bool = False
+    drain: bool = True
     store: str
     work_directory: Path

@@ -70,6 +70,7 @@ class ExecutionLedger:
                 configuration=ApplicationConfiguration.model_validate(version.configuration),
                 shadow=application.shadow,
                 available_now=row.available_now,
+                drain=row.drain,
                 by=version.created_by,
                 message=version.message,
             )

@@ -27,6 +27,7 @@ class ExecutionAnswer(Answer):
     state: ExecutionState
     attempt: int
     available_now: bool = Field(description="It takes what its sources have when it starts, and ends.")
+    drain: bool = Field(description="When all of its sources are bounded and at their end, a last epoch drains it.")
     status: DriverStatus | None
     heartbeat_at: datetime | None
     stop_requested_at: datetime | None = Field(description="Unset where it ended by itself.")

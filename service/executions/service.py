@@ -50,6 +50,7 @@ def _answer(session: Session, application: str, row: Execution) -> ExecutionAnsw
         state=cast(ExecutionState, row.state),
         attempt=row.attempt,
         available_now=row.available_now,
+        drain=row.drain,
         status=None if row.status is None else DriverStatus.model_validate(row.status),
         heartbeat_at=row.heartbeat_at,
         stop_requested_at=row.stop_requested_at,

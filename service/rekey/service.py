@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import check_not_drained
 from epochal.service.catalog.identifiers import new_branch_id
 from epochal.service.catalog.models import Application
 from epochal.service.operations.repository import OperationRepository
@@ -31,6 +32,7 @@ class RekeyService:
         def wish(session: Session) -> tuple[Application, dict[str, Any]]:
             application = ApplicationRepository(session).locked(name)
             OperationRepository(session).check_none_running(application)
+            check_not_drained(session, application)
             planned(session, application, request, new_branch_id(name))
             return application, {"request": request.model_dump(mode="json"), "branches": []}
 

@@ -3,7 +3,7 @@
 An application retains the last ``retained_epochs`` committed snapshots of its lineage, of those none that is older than
 ``retained_seconds``, but always the latest. Snapshots on its other branches, which a rollback left, are retained as
 long as those of the same age on its lineage. Beyond that a snapshot is *held*: by a savepoint, by a pin, by a branch
-that stands on it, or by an operation that works on it.
+that stands on it, by an operation that works on it, or as the one before a head that is drained.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
@@ -29,6 +29,7 @@ from epochal.service.catalog.models import (
     Savepoint,
     SnapshotPin,
 )
+from epochal.service.catalog.records import is_drained, key_of
 from epochal.service.catalog.types import now
 
 
@@ -112,9 +113,21 @@ def held(session: Session) -> Iterator[EpochKey]:
     for branch in branches.values():
         if branch.parent_branch is not None and branch.parent_epoch is not None:
             yield EpochKey(branch.parent_branch, branch.parent_epoch)
+    yield from _before_drains(session, branches)
     for arguments in session.scalars(select(Operation.arguments).where(Operation.state == "running")):
         if isinstance(arguments.get("branch"), str) and isinstance(arguments.get("epoch"), int):
             yield EpochKey(arguments["branch"], arguments["epoch"])
+
+
+def _before_drains(session: Session, branches: Mapping[str, Branch]) -> Iterator[EpochKey]:
+    """What heads that are drained stand on: it alone can be gone on from."""
+    heads = select(Branch.id, Epoch).join(
+        Epoch, and_(Epoch.branch == Branch.head_branch, Epoch.epoch == Branch.head_epoch)
+    )
+    for branch, head in session.execute(heads.where(Epoch.opened_for.is_not(None))):
+        parent = key_of(head.parent_branch, head.parent_epoch)
+        if branch in branches and parent is not None and is_drained(head):
+            yield parent
 
 
 def is_held(session: Session, key: EpochKey) -> bool:

@@ -181,6 +181,7 @@ class ThreadedSupervisor:
             message=plan.message,
             shadow=plan.shadow,
             available_now=plan.available_now,
+            drain=plan.drain,
             store=self._settings.store_url,
             work_directory=self._settings.work_directory / plan.execution,
         )

@@ -7,7 +7,7 @@ from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.applications.configuration import ApplicationConfiguration
 from epochal.service.catalog.models import Version
-from epochal.snapshots.continuation import continuation
+from epochal.snapshots.continuation import continuation, end_of_input
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -16,7 +16,7 @@ def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestRefe
     manifest = store.read_manifest(snapshot)
     configuration = ApplicationConfiguration.model_validate(version.configuration)
     tables = None if version.graph is None else GraphDescription.model_validate(version.graph).tables
-    problems = []
+    problems = [] if tables is not None else list(end_of_input(manifest))
     if manifest.max_parallelism != configuration.max_parallelism:
         problems.append(
             f"it has {manifest.max_parallelism} key groups, version {version.number} has "

@@ -17,7 +17,7 @@ from epochal.service.applications.places import check_places
 from epochal.service.applications.repository import ApplicationRepository
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.executions import ENDED
+from epochal.service.catalog.executions import ENDED, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation, Version
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import now
@@ -85,6 +85,7 @@ class VersionService:
             applications, versions = ApplicationRepository(session), VersionRepository(session)
             row = applications.locked(application)
             OperationRepository(session).check_none_running(row)
+            check_not_drained(session, row)
             if graph is not None and not row.shadow:
                 check_places(session, graph.sinks, row)
             latest = versions.latest(row)
