@@ -15,7 +15,8 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference, RecoveryPoint
+from epochal.contracts.catalog import DriverStatus, EpochCounts, EpochTerms, ManifestReference, RecoveryPoint
+from epochal.contracts.conditions import Clock, EpochConditions, Trigger
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.errors import PipelineError
@@ -147,12 +148,15 @@ class Driver:
     def running(self) -> list[Any]:
         return list(self.catalog.heartbeat(DriverStatus(phase="running", epoch=self._next)))
 
-    def epoch(self, commit: bool = True, sinks: Mapping[str, int] | None = None) -> int:
+    def epoch(
+        self, commit: bool = True, sinks: Mapping[str, int] | None = None, opened_for: tuple[Trigger, ...] = ()
+    ) -> int:
         """One epoch with a real manifest in the store; ``sinks``: the rows of each."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
-        reference = self.manifest(number, sinks)
-        self.catalog.prepare_epoch(number, parent, reference, EpochCounts(rows_in=number))
+        reference = self.manifest(number, sinks, opened_for)
+        counts, terms = EpochCounts(rows_in=number), EpochTerms(opened_for=opened_for)
+        self.catalog.prepare_epoch(number, parent, reference, counts, terms)
         if commit:
             self.catalog.commit_epoch(number)
         self.head, self._next = reference, number + 1
@@ -161,7 +165,9 @@ class Driver:
     def epochs(self, count: int) -> list[int]:
         return [self.epoch() for _ in range(count)]
 
-    def manifest(self, number: int, sinks: Mapping[str, int] | None = None) -> ManifestReference:
+    def manifest(
+        self, number: int, sinks: Mapping[str, int] | None = None, opened_for: tuple[Trigger, ...] = ()
+    ) -> ManifestReference:
         handles = {
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()
         }
@@ -177,6 +183,7 @@ class Driver:
                 parallelism=2,
                 max_parallelism=128,
                 tables=self._tables,
+                conditions=EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for) if opened_for else None,
                 sinks={
                     name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
                     for name, handle in handles.items()

@@ -1,0 +1,107 @@
+"""An application whose input has ended: it stops by itself, says so, and nothing goes on from its last snapshot."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+FLIGHTS = "/v1/applications/flights"
+
+
+def running(plane: Plane, **more: Any) -> Driver:
+    delays = {"id": "delays", "operator": "delays", "kind": "value", "value": [{"name": "worst", "type": "int"}]}
+    artifact = plane.artifact(tables=[{**delays, "key": [{"name": "airport", "type": "string"}]}])
+    plane.application(artifact=artifact, **more)
+    driver = plane.driver()
+    driver.running()
+    driver.epochs(3)
+    return driver
+
+
+def drained(plane: Plane, **more: Any) -> Driver:
+    """After its last epoch, which is number 4."""
+    driver = running(plane, **more)
+    driver.epoch(opened_for=("drain",))
+    driver.catalog.finish(None)
+    return driver
+
+
+def refusal(plane: Plane, path: str, **body: Any) -> str:
+    answer = plane.client.post(f"{FLIGHTS}/{path}", json=body)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:incompatible-state"), answer.text
+    return str(answer.json()["detail"])
+
+
+def test_it_is_stopped_and_says_that_its_input_has_ended(plane: Plane) -> None:
+    drained(plane)
+    application = plane.get(FLIGHTS)
+    assert (application["state"], application["failure"]) == ("stopped", None)
+    assert "its sources have ended" in application["detail"] and "drained" in application["detail"]
+    assert (application["head"]["epoch"], application["head"]["drained"]) == (4, True)
+    last, *before = plane.get(f"{FLIGHTS}/epochs")["items"]
+    assert last["opened_for"] == ["drain"]
+    assert not any(epoch["opened_for"] for epoch in before)
+    assert any(event.data.get("opened_for") == ["drain"] for event in plane.events if event.kind == "epoch")
+    assert plane.get(f"{FLIGHTS}/snapshots/4")["epoch"] == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("start", {}),
+        ("start", {"drain": False}),
+        ("restart", {}),
+        ("rescale", {"parallelism": 3}),
+        ("versions", {"parameters": {"out": "/data/other"}}),
+        ("fork", {"name": "copy", "parameters": {"out": "/data/copy"}}),
+        ("rollback", {"epoch": 4, "dry_run": True}),
+        ("rekey", {"max_parallelism": 64}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_nothing_goes_on_from_the_last_snapshot(plane: Plane, path: str, body: dict[str, Any]) -> None:
+    drained(plane)
+    assert "Roll back to epoch 3, or fork it; next time, --no-drain" in refusal(plane, path, **body)
+    assert plane.get(f"{FLIGHTS}/versions")["items"][0]["number"] == 1
+
+
+def test_a_fork_and_a_rollback_go_on_from_the_one_before_which_is_kept(plane: Plane) -> None:
+    drained(plane, configuration={"retained_epochs": 1})
+    collection = plane.post("/v1/collections", grace_seconds=0)
+    while collection["state"] == "running":
+        time.sleep(0.02)
+        collection = plane.get(f"/v1/operations/{collection['id']}")
+    assert collection["state"] == "succeeded"
+    assert plane.client.get(f"{FLIGHTS}/snapshots/2").status_code == 410
+    plane.post(f"{FLIGHTS}/fork", 201, name="copy", epoch=3, parameters={"out": "/data/copy"})
+    confirm = plane.post(f"{FLIGHTS}/rollback", 200, epoch=3, dry_run=True)["confirm"]
+    plane.post(f"{FLIGHTS}/rollback", 202, epoch=3, confirm=confirm)
+    plane.post(f"{FLIGHTS}/start", drain=False)
+    driver = plane.driver()
+    assert driver.head is not None and driver.head.epoch == 3
+    assert not plane.control.ledger.plan(driver.execution).drain
+    assert not plane.get(f"{FLIGHTS}/executions/{driver.execution}")["drain"]
+
+
+def test_commits_that_are_left_are_done_by_another_start(plane: Plane) -> None:
+    driver = running(plane)
+    driver.epoch(commit=False, opened_for=("drain",))
+    driver.catalog.finish(None)
+    plane.post(f"{FLIGHTS}/start")
+    again = plane.driver()
+    assert [record.epoch for record in again.point.prepared] == [4]
+    again.catalog.commit_epoch(4)
+    again.catalog.finish(None)
+    assert "Roll back to epoch 3" in refusal(plane, "start")
+
+
+def test_a_restart_keeps_to_no_drain(plane: Plane) -> None:
+    driver = running(plane, drain=False)
+    plane.post(f"{FLIGHTS}/restart")
+    driver.stop()
+    assert not plane.control.ledger.plan(plane.get(FLIGHTS)["execution"]).drain
