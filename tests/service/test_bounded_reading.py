@@ -60,6 +60,7 @@ class History:
                 "branch": self.branch,
                 "state": "stopped",
                 "available_now": False,
+                "drain": True,
             }
             ended = [
                 {"id": f"{number:032}", **over, "attempt": 0, "started_at": MOMENT, "ended_at": MOMENT}
