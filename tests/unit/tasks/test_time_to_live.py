@@ -232,6 +232,20 @@ def test_what_a_function_sees_does_not_depend_on_when_the_last_epoch_was(make_op
     assert answer["seen"] == "None"
 
 
+def test_what_is_written_again_at_an_earlier_event_time_lives_on_as_it_would_have(make_operator: Any) -> None:
+    process = living("event_time", "write")
+    tables = tuple(state.table("operator", KEY) for state in declared_states(process).values())
+    work = ProcessWork(process, tuple(ROW.names), "at")
+    operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=tables, order_by=("n",))
+    for fire, at in ((BEGINNING, 130), (149, 110)):
+        operator.at(fire, 1_000)
+        operator.run([{"plane": "a", "n": n, "does": does, "at": at} for n, does in ((3, "set"), (4, "put"))])
+    for fire, seen in ((150, "(3, [], [(1, 4)])"), (150, "(None, [], [])")):
+        operator.at(fire, 1_000)
+        (answer,) = operator.run([{"plane": "a", "n": 5, "does": "look", "at": 150}])
+        assert answer["seen"] == seen
+
+
 class Reminded(KeyedProcess):
     value = ValueState("n bigint", ttl="20 microseconds", ttl_on="event_time")
     output = "n bigint, seen string"

@@ -1,0 +1,115 @@
+"""Wrong times to live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+STATE = "tests/unit/tasks/test_time_to_live.py"
+AGGREGATE = "tests/unit/tasks/test_aggregate_ttl.py"
+UPGRADE = "tests/unit/test_ttl_changes.py"
+
+
+def _as_at_the_parent(_: Any) -> Any:
+    return lambda self, table: self.transaction.view(table.id)
+
+
+@mutant("ttl: a function sees what was there when the last epoch opened", STATE)
+def _seen_too_long() -> None:
+    from epochal.tasks.operator import Subtask
+
+    change(Subtask, "living", _as_at_the_parent)
+
+
+@mutant("ttl: a group goes on that had no row for so long, where nothing ran meanwhile", AGGREGATE)
+def _group_goes_on() -> None:
+    from epochal.tasks.operator import Subtask
+
+    change(Subtask, "living", _as_at_the_parent)
+
+
+@mutant("ttl: reads refresh nothing", STATE)
+def _reads_refresh_nothing() -> None:
+    from epochal.tasks.touched import Touched
+
+    change(Touched, "refreshed", lambda _: lambda self, keys, positions, sub_keys, times: None)
+
+
+@mutant("ttl: each read writes the row", STATE)
+def _each_read_writes() -> None:
+    from epochal.tasks.touched import Touched
+
+    def wrong(make: Any) -> Any:
+        def made(self: Any, *arguments: Any) -> None:
+            make(self, *arguments)
+            self._between = 0
+
+        return made
+
+    change(Touched, "__init__", wrong)
+
+
+@mutant("ttl: in event time an earlier row takes life away", STATE)
+def _earlier_row_counts() -> None:
+    from epochal.tasks.touched import Touched
+
+    def wrong(make: Any) -> Any:
+        def made(self: Any, *arguments: Any) -> None:
+            make(self, *arguments)
+            self._may_go_back = False
+
+        return made
+
+    change(Touched, "__init__", wrong)
+
+
+@mutant("ttl: in event time a late row writes what is gone at once", STATE)
+def _late_rows_live_shortly() -> None:
+    from epochal.contracts.conditions import BEGINNING
+    from epochal.operators.keyed_calls import KeyedCalls
+
+    def wrong(times: Any) -> Any:
+        def without_watermark(self: Any, rows: Any, ends: Any) -> Any:
+            subtask = self._subtask
+            late = subtask.watermarks.model_copy(update={"late": BEGINNING})
+            places = {**subtask.conditions.clock.places, subtask.operator: late}
+            clock = subtask.conditions.clock.model_copy(update={"places": places})
+            self._subtask = replace(subtask, conditions=subtask.conditions.seen(clock))
+            try:
+                return times(self, rows, ends)
+            finally:
+                self._subtask = subtask
+
+        return without_watermark
+
+    change(KeyedCalls, "_latest_times", wrong)
+
+
+@mutant("ttl: in event time a group lives by its last row, whatever came before", AGGREGATE)
+def _group_by_last_row() -> None:
+    import numpy as np
+
+    from epochal.operators.aggregate_ttl import AggregateTtlWork
+    from epochal.state.table import TOUCHED
+
+    def wrong(touched: Any) -> Any:
+        def by_slice(self: Any, subtask: Any, slice: Any, old: Any) -> Any:
+            if TOUCHED.name not in slice.column_names:
+                return touched(self, subtask, slice, old)
+            return np.asarray(slice[TOUCHED.name])
+
+        return by_slice
+
+    change(AggregateTtlWork, "_touched", wrong)
+
+
+@mutant("ttl: what has expired is there again under a longer one", UPGRADE)
+def _expired_rows_return() -> None:
+    from epochal.state.expiry import Expiry
+
+    def wrong(horizon: Any) -> Any:
+        return lambda self, clock: horizon(self.model_copy(update={"floor": None}), clock)
+
+    change(Expiry, "horizon", wrong)
