@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from epochal.declarations import event_time
-from epochal.declarations.expressions import Expression, to_column
+from epochal.declarations.expressions import Expression, column, to_column
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
@@ -18,33 +18,38 @@ from epochal.declarations.state import bind
 from epochal.declarations.windowing import WINDOW_COLUMNS, WINDOW_TIME, Windowing
 from epochal.declarations.windows import GridWindows
 from epochal.errors import PipelineError
+from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import check_order, declared_output, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks
-from epochal.operators.keyed_calls import KeyedCalls
-from epochal.operators.panes import WINDOW, check_names, pane_name, pane_table
+from epochal.operators.panes import WINDOW, check_names
+from epochal.operators.window_calls import WindowCalls
 from epochal.operators.windowed import window_time
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 from epochal.tasks.operator import Subtask
 from epochal.tasks.read_only import read_only
-from epochal.tasks.sides import OutputBatch, SideRows
-from epochal.tasks.window_rows import COUNT, DIGEST, ClosedWindow, WindowRows
-from epochal.tasks.windows import TIMESTAMP, late_before
+from epochal.tasks.session_aggregates import SessionAggregateWork
+from epochal.tasks.session_rows import ROWS, TIME, RowCounts, SessionWindowRows
+from epochal.tasks.sides import OutputBatch
+from epochal.tasks.slices import gathered
+from epochal.tasks.window_rows import COUNT, DIGEST, GridWindowRows, WindowRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 BATCH_ROWS: Final = 1 << 16
+"""About how many rows are Python objects at a time; more where a window has more."""
 
 
 @dataclass(frozen=True)
 class WindowProcessOperator(Operator):
     """An author's :class:`~epochal.declarations.keyed.KeyedProcess`, called when a window closes.
 
-    State table: ``name.rows``, the rows of open windows.
+    State tables: ``name.rows``, the rows of open windows; of sessions ``name.sessions``, the open ones of each key, and
+    ``name.sessions.entries``, when a key is looked at.
     """
 
     kind: ClassVar[str] = "window_process"
@@ -53,12 +58,6 @@ class WindowProcessOperator(Operator):
     event_time: str
     windowing: Windowing
     process: type[KeyedProcess]
-
-    @property
-    def windows(self) -> GridWindows:
-        windows = self.windowing.windows
-        assert isinstance(windows, GridWindows)  # the verb refuses sessions
-        return windows
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -77,13 +76,14 @@ class WindowProcessOperator(Operator):
         return WINDOW_TIME
 
     def late_before(self, input: int, late: int) -> int | None:
-        return late_before(self.windows, late, self.windowing.allowed_lateness)
+        return panes.late_before(self.windowing, late)
 
     def plan(self, frames: Sequence[DataFrame]) -> WindowProcessPlan:
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
-        table = self._table(key, frame)
-        check_names(self.name, table)
+        tables, rows, time = self._state(key, self._columns(key, frame))
+        for table in tables:
+            check_names(self.name, table)
         declared = declared_output(self.name, self.process.output)
         for name in declared.names:
             if name.casefold() in WINDOW_COLUMNS:
@@ -91,37 +91,57 @@ class WindowProcessOperator(Operator):
                     f"Operator {self.name!r}, output: window() adds column {name!r} itself. Leave it out of output and "
                     "of the rows."
                 )
-        order_by = self.process.order_columns() or (self.event_time,)
-        work = WindowProcessWork(
-            self.process, tuple(frame.columns), table, self.windows, self.windowing.allowed_lateness, order_by
-        )
+        own = {column.name.casefold(): column.name for column in key}
+        columns = {name.casefold(): own.get(name.casefold(), name) for name in frame.columns}
+        order_by = tuple(columns[name.casefold()] for name in self.process.order_columns() or (self.event_time,))
+        work = WindowProcessWork(self.process, tuple(columns.values()), rows, order_by)
         output = pa.schema([*declared, *(column.to_arrow() for column in WINDOW)])
-        pane = event_time.pane_start(self.windows, self.event_time).alias(pane_name(self.windows))
         sides = side_outputs(self.name, self.process)
-        return WindowProcessPlan(self.name, self.inputs, key, (table,), work, output, pane, sides=sides)
+        return WindowProcessPlan(
+            self.name, self.inputs, key, tables, work, output, tuple(columns.values()), time, sides=sides
+        )
 
-    def _table(self, key: tuple[Column, ...], frame: DataFrame) -> StateTable:
+    def _columns(self, key: tuple[Column, ...], frame: DataFrame) -> tuple[Column, ...]:
         keys = {column.name.casefold() for column in key}
         columns = []
         for field in frame.schema:
-            if field.name.casefold() in keys:
-                continue
-            if field.name.casefold() in WINDOW_COLUMNS:
-                raise PipelineError(
-                    f"Operator {self.name!r}: its input has a column {field.name!r}, as window() gives of its own "
-                    "windows. Rename it, or drop it, before key_by()."
-                )
-            columns.append(Column(name=field.name, type=type_name(field.dataType)))
-            check_column(self.name, columns[-1].name, columns[-1].type, key=False)
+            if field.name.casefold() not in keys:
+                columns.append(Column(name=field.name, type=type_name(field.dataType)))
+                check_column(self.name, columns[-1].name, columns[-1].type, key=False)
+        return tuple(columns)
+
+    def _state(
+        self, key: tuple[Column, ...], columns: tuple[Column, ...]
+    ) -> tuple[tuple[StateTable, ...], WindowRows, Expression]:
+        """The state tables, how rows are kept in them, and by which time, under its name there."""
+        digest = Column(name=DIGEST, type="binary")
         rows = StateTable(
             id=f"{self.name}.rows",
             operator=self.name,
             kind=StateKind.MAP,
             key=key,
-            sub_key=(Column(name=DIGEST, type="binary"),),
+            sub_key=(digest,),
             value=(*columns, Column(name=COUNT, type="bigint")),
         )
-        return pane_table(rows, self.windows, self.windowing)
+        windows, lateness = self.windowing.windows, self.windowing.allowed_lateness
+        if isinstance(windows, GridWindows):
+            table = panes.pane_table(rows, windows, self.windowing)
+            assert table.time is not None  # windows have one
+            pane = event_time.pane_start(windows, self.event_time).alias(table.time.name)
+            return (table,), GridWindowRows(table, windows, lateness, BATCH_ROWS), pane
+        sub_key = (Column(name=TIME, type="timestamp"), digest)
+        table = rows.model_copy(update={"sub_key": sub_key, "windows": self.windowing.state_details()})
+        counts = StateTable(
+            id=f"{self.name}.sessions",
+            operator=self.name,
+            kind=StateKind.AGGREGATE,
+            key=key,
+            value=(Column(name=ROWS, type="bigint"),),
+        )
+        sessions, entries = panes.session_tables(counts, self.windowing)
+        work = SessionAggregateWork(RowCounts(counts), sessions, entries, windows.gap, lateness)
+        start, _ = event_time.session_bounds(windows, self.event_time)
+        return (table, sessions, entries), SessionWindowRows(table, work, BATCH_ROWS), start.alias(TIME)
 
     def details(self) -> dict[str, Any]:
         time = {"event_time": self.event_time, **self.windowing.details()}
@@ -136,7 +156,13 @@ class WindowProcessOperator(Operator):
 class WindowProcessPlan(OperatorPlan):
     """Rows come in any order: the task keeps them, or arranges them."""
 
-    pane: Expression
+    columns: tuple[str, ...]
+    time: Expression
+
+    @cached_property
+    def carried(self) -> list[SparkColumn]:
+        """What the task gets of a row; made once, as every column costs calls into the JVM."""
+        return [*(to_column(column(name).alias(name)) for name in self.columns), to_column(self.time)]
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
@@ -144,7 +170,7 @@ class WindowProcessPlan(OperatorPlan):
         return ([*columns, window_time()],)
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        return super().distributed([frames[0].select("*", to_column(self.pane))], subtasks)
+        return super().distributed([frames[0].select(*self.carried)], subtasks)
 
 
 @dataclass(frozen=True)
@@ -156,35 +182,13 @@ class WindowProcessWork:
 
     process: type[KeyedProcess]
     columns: tuple[str, ...]
-    table: StateTable
-    windows: GridWindows
-    allowed_lateness: int
+    rows: WindowRows
     order_by: tuple[str, ...]
-    batch_rows: int = BATCH_ROWS
-    """About how many rows are Python objects at a time; more where a window of a key group has more."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
-        state = WindowRows(subtask, self.table, self.windows, self.allowed_lateness, self.batch_rows)
-        new = state.taken(pa.Table.from_batches(list(rows)).combine_chunks())
-        declared = pa.schema([field for field in subtask.output if field.name not in WINDOW_COLUMNS])
-        each = replace(subtask, key=(*subtask.key, *WINDOW), output=declared, tables=())
-        calls = KeyedCalls(self.process, self.columns, each)
+        calls = WindowCalls(self.process, self.columns, subtask)
         bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
-            for window in state.closed(new, self.order_by):
-                yield from self._called(calls, window, subtask.output)
-
-    def _called(self, calls: KeyedCalls, window: ClosedWindow, output: pa.Schema) -> Iterator[OutputBatch]:
-        bounds = [pa.scalar(time, pa.int64()).cast(TIMESTAMP) for time in (window.start, window.end)]
-        chunk = window.chunk
-        assert self.table.time is not None  # windows have one
-        rows = chunk.rows.drop_columns([self.table.time.name])
-        for field, bound in zip(WINDOW, bounds, strict=True):
-            rows = rows.append_column(field.name, pa.repeat(bound, rows.num_rows))
-        for batch in calls.process(replace(chunk, rows=rows)):
-            if isinstance(batch, SideRows):
-                yield batch
-                continue
-            columns = [*batch.columns, *(pa.repeat(bound, batch.num_rows) for bound in bounds)]
-            yield pa.RecordBatch.from_arrays(columns, schema=output)
+            for closed in self.rows.closed(subtask, gathered(rows), self.order_by):
+                yield from calls.of_windows(closed)

@@ -115,11 +115,11 @@ class WindowedStream:
                 f"{where}: window(..).process() calls a function when a window closes, and sets no timers: remove "
                 "on_timer, or call it by key_by(..).process(..)."
             )
-        if self._windowing.emit == "updates" or isinstance(self._windowing.windows, SessionWindows):
-            what = "emit='updates'" if self._windowing.emit == "updates" else "session windows"
+        if self._windowing.emit == "updates":
             raise PipelineError(
-                f"{where}: window(..).process() is not there for {what}: use window(..).aggregate(..), or "
-                "key_by(..).process(..) with state."
+                f"{where}: window(..).process() is not there for emit='updates': a function gives any number of rows "
+                "of a window, so that nobody could tell which of them a later call takes back. Leave emit out, or use "
+                "window(..).aggregate(..) or .top(..), whose rows have a key."
             )
         return self._add(WindowProcessOperator(operator, self._keys, self._event_time, self._windowing, configured))
 

@@ -49,7 +49,7 @@ class OutputRows:
             raise SchemaError(
                 f"{self._who()} must yield its output rows, or return a list of them; it returned {shortened(result)}."
             )
-        self.add(list(result))
+        OutputRows.add(self, list(result))
 
     def take(self) -> Iterator[OutputBatch]:
         """All rows since the last call, in order: a batch with the output schema, and one of each side with rows."""

@@ -1,11 +1,11 @@
-"""Rows of open windows in state, each once by key and pane with how often it came, and the windows that close."""
+"""Rows of open windows in state, each once with how often it came, and the windows that close, with their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,122 +39,193 @@ COUNT: Final = "_count"
 
 
 @dataclass(frozen=True)
-class ClosedWindow:
-    """One window and its rows, of all keys of some key groups: ``chunk``, in the order of key and ``order_by``."""
+class ClosedWindows:
+    """Windows of keys, some of them of one key: run ``i`` of ``chunk`` has the rows of ``[starts[i], ends[i])``.
 
-    start: int
-    end: int
+    Rows are as state has them, with the columns of the key and ``_kg``; in each run in the order that was asked for.
+    """
+
     chunk: Chunk
+    starts: Integers
+    ends: Integers
 
 
-class WindowRows:
-    """The rows of one subtask's windows in one epoch. ``table``: of :func:`epochal.operators.panes.pane_table`, its
-    values the columns of the rows and ``_count``, its sub-key ``_digest``."""
+class WindowRows(Protocol):
+    """How the rows of open windows are kept. Frozen and serialisable, as the work that it is part of."""
 
-    def __init__(
-        self, subtask: Subtask, table: StateTable, windows: GridWindows, allowed_lateness: int, batch_rows: int
-    ) -> None:
-        self._subtask = subtask
-        self._table = table
-        self._windows = windows
-        self._lateness = allowed_lateness
-        self._batch_rows = batch_rows
-        marks, owned = subtask.watermarks, subtask.ownership
-        self._after, self._until = (closed_until(windows, mark, allowed_lateness) for mark in (marks.late, marks.fire))
-        self._since, self._open_from = (
-            late_before(windows, mark, allowed_lateness) for mark in (marks.late, marks.fire)
-        )
-        self._groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
-        self._access = TableAccess(table, subtask.transaction.view(table.id), owned.max_parallelism)
-        group = pa.field(KEY_GROUP, pa.int32(), nullable=False)
-        names = table.value_schema.names
-        self._columns = pa.schema([table.value_schema.field(name) for name in names[: names.index(COUNT)]])
-        count = table.value_schema.field(COUNT)
-        self._schema = pa.schema([group, *table.key_schema, *self._columns, count])
+    def closed(self, subtask: Subtask, slice: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
+        """The windows that close in this epoch. Keeps those rows of ``slice`` that stay when it has been read whole."""
 
-    def taken(self, slice: pa.Table) -> pa.Table:
-        """The epoch's rows, with those that are the same in state, each once. What stays open is staged.
 
-        ``slice``: the columns of rows and key, ``_kg``, and the start of the pane under the name of the table's time.
-        """
-        table = self._table
-        assert table.time is not None  # windows have one
+@dataclass(frozen=True)
+class NewRows:
+    """The rows of an epoch, each once: ``rows`` has ``_kg``, the full key, the columns and the new ``_count``.
+
+    ``came``: how often each came in this epoch. ``stored``: the keys of those that are in state, as state knows them.
+    """
+
+    rows: pa.Table
+    came: Integers
+    stored: pa.BinaryArray
+
+    @classmethod
+    def of(cls, table: StateTable, access: TableAccess, slice: pa.Table) -> NewRows:
+        """``slice``: the columns of a row, of the key and ``_kg``, and of the sub-key all but ``_digest``, its last."""
         groups = column_of(slice, KEY_GROUP).cast(pa.int32())
-        owners = slice.select([table.time.name, *table.owner_schema.names])
-        digests = row_digests(slice, self._columns)
+        columns = row_columns(table)
+        owners = slice.select(table.key_schema.names[:-1])
+        digests = row_digests(slice, columns)
         keys = pa.table([*owners.columns, digests], names=table.key_schema.names).cast(table.key_schema)
         same = key_numbers(keys)
-        counts = np.bincount(same) if len(same) else np.zeros(0, np.int64)
+        came = np.bincount(same) if len(same) else np.zeros(0, np.int64)
         _, firsts = np.unique(same, return_index=True)
         once = pa.array(firsts)
         keys, groups = keys.take(once), groups.take(once)
-        encoded = self._access.encoded(keys)
-        found, old = self._access.get_encoded(encoded, groups.to_numpy(zero_copy_only=False))
+        encoded = access.encoded(keys)
+        found, old = access.get_encoded(encoded, groups.to_numpy(zero_copy_only=False))
         before = pc.fill_null(column_of(old, COUNT), 0).to_numpy(zero_copy_only=False)
-        rows = slice.select(self._columns.names).cast(self._columns).take(once)
-        new = pa.table([groups, *keys.columns, *rows.columns, pa.array(counts + before)], schema=self._schema)
-        self._stored = encoded.filter(pa.array(found))
-        self._starts = times_of(column_of(keys, table.time.name))
-        self._stage(new.filter(pa.array(self._starts >= self._open_from)))
-        self._wait()
-        return new
+        rows = slice.select(columns.names).cast(columns).take(once)
+        arrays = [groups, *keys.columns, *rows.columns, pa.array(came + before)]
+        return cls(pa.table(arrays, schema=row_schema(table)), came, encoded.filter(pa.array(found)))
 
-    def closed(self, new: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindow]:
-        """The windows that close in this epoch, of some key groups after the others, in the order of their ends."""
-        if self._until == self._after:
-            return
-        new = new.filter(pa.array((self._starts >= self._since) & (self._starts < self._until)))
-        groups = column_of(new, KEY_GROUP).to_numpy(zero_copy_only=False)
-        blocks = KeyBlocks(self._groups, self._batch_rows)
-        for block in blocks:
-            parts = [new.filter(pa.array(of_groups(groups, block)))]
-            for rows in self._access.due(block, self._since, self._until):
-                again = pc.is_in(self._access.encoded(rows), value_set=self._stored)
-                parts.append(rows.select(self._schema.names).filter(pc.invert(again)))
-            rows = pa.concat_tables(parts).combine_chunks()
-            blocks.held = rows.num_rows
-            if rows.num_rows:
-                yield from self._windows_of(rows, order_by)
+    def without_these(self, rows: pa.Table, encoded: pa.BinaryArray) -> pa.Table:
+        """Of ``rows`` in state those that did not come again. ``encoded``: their keys."""
+        again = pc.is_in(encoded, value_set=self.stored)
+        return rows.select(self.rows.column_names).filter(pc.invert(again))
 
-    def _windows_of(self, rows: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindow]:
-        assert self._table.time is not None  # windows have one
-        panes = times_of(column_of(rows, self._table.time.name))
-        keys = key_numbers(rows.select(self._table.owner_schema.names))
-        order = np.lexsort((panes, keys))
-        found = occupied(self._windows, keys[order], panes[order], self._after, self._until)
-        if not len(found.ends):
-            return
-        windows, step = expanded(found.lasts - found.firsts)
-        members = order[found.firsts[windows] + step]
-        members = members[np.lexsort((_ranks(rows, (*order_by, DIGEST))[members], windows))]
-        counts = column_of(rows, COUNT).to_numpy()
-        apart = np.flatnonzero((found.ends[1:] != found.ends[:-1]) | (found.starts[1:] != found.starts[:-1])) + 1
-        for first, last in pairwise([0, *apart.tolist(), len(found.ends)]):
-            begin, end = np.searchsorted(windows, [first, last])
-            often = np.repeat(np.arange(begin, end), counts[members[begin:end]])
-            chunk = rows.take(pa.array(members[often])).combine_chunks()
-            starts = np.flatnonzero(np.diff(windows[often], prepend=-1))
-            yield ClosedWindow(int(found.starts[first]), int(found.ends[first]), Chunk(chunk, starts))
 
-    def _stage(self, rows: pa.Table) -> None:
+def row_columns(table: StateTable) -> pa.Schema:
+    """The columns of a row: the values before ``_count``."""
+    names = table.value_schema.names
+    return pa.schema([table.value_schema.field(name) for name in names[: names.index(COUNT)]])
+
+
+def row_schema(table: StateTable) -> pa.Schema:
+    """``_kg``, the full key, the columns of a row, ``_count``."""
+    group = pa.field(KEY_GROUP, pa.int32(), nullable=False)
+    return pa.schema([group, *table.key_schema, *row_columns(table), table.value_schema.field(COUNT)])
+
+
+def in_windows(
+    rows: pa.Table, members: Integers, windows: Integers, bounds: Bounds, order_by: tuple[str, ...], batch_rows: int
+) -> Iterator[ClosedWindows]:
+    """Row ``members[i]`` of ``rows`` is in the window ``windows[i]`` of ``bounds``, which has one at least.
+
+    About ``batch_rows`` rows at a time, each as often as it came; more where a single window has more.
+    """
+    order = np.lexsort((_ranks(rows, (*order_by, DIGEST))[members], windows))
+    members, windows = members[order], windows[order]
+    often = column_of(rows, COUNT).to_numpy()[members]
+    sizes = np.bincount(windows, often, len(bounds.starts)).astype(np.int64)
+    for first, last in pieces(sizes, batch_rows):
+        begin, end = np.searchsorted(windows, [first, last])
+        chunk = rows.take(pa.array(np.repeat(members[begin:end], often[begin:end]))).combine_chunks()
+        begins = np.cumsum(sizes[first:last]) - sizes[first:last]
+        yield ClosedWindows(Chunk(chunk, begins), bounds.starts[first:last], bounds.ends[first:last])
+
+
+def pieces(sizes: Integers, most: int) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive items whose sizes come to about ``most``: from the first to before the second number."""
+    if len(sizes):
+        ends = np.flatnonzero(np.diff((np.cumsum(sizes) - 1) // most)) + 1
+        yield from pairwise([0, *ends.tolist(), len(sizes)])
+
+
+class Bounds(Protocol):
+    """Window ``i`` is ``[starts[i], ends[i])``."""
+
+    @property
+    def starts(self) -> Integers: ...
+
+    @property
+    def ends(self) -> Integers: ...
+
+
+@dataclass(frozen=True)
+class GridWindowRows:
+    """The rows of windows on a grid, by key and pane. ``table``: of :func:`epochal.operators.panes.pane_table`, its
+    values the columns of the rows and ``_count``, its sub-key ``_digest``."""
+
+    table: StateTable
+    windows: GridWindows
+    allowed_lateness: int
+    batch_rows: int
+
+    def closed(self, subtask: Subtask, slice: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
+        """``slice`` has the start of the pane under the name of the table's time."""
+        epoch = _Epoch(self, subtask, slice)
+        epoch.stage()
+        epoch.wait()
+        yield from epoch.closed(order_by)
+
+
+class _Epoch:
+    """The rows of one subtask's windows in one epoch."""
+
+    def __init__(self, kept: GridWindowRows, subtask: Subtask, slice: pa.Table) -> None:
+        self._kept = kept
+        self._subtask = subtask
+        table, windows, lateness = kept.table, kept.windows, kept.allowed_lateness
+        marks, owned = subtask.watermarks, subtask.ownership
+        self._after, self._until = (closed_until(windows, mark, lateness) for mark in (marks.late, marks.fire))
+        self._since, self._open_from = (late_before(windows, mark, lateness) for mark in (marks.late, marks.fire))
+        self._groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
+        self._access = TableAccess(table, subtask.transaction.view(table.id), owned.max_parallelism)
+        self._new = NewRows.of(table, self._access, slice)
+        self._starts = self._panes(self._new.rows)
+
+    def stage(self) -> None:
+        """Write what is open when the epoch is over."""
+        rows, table = self._new.rows.filter(pa.array(self._starts >= self._open_from)), self._kept.table
         if not rows.num_rows:
             return
-        table, (_, *columns) = self._table, rows.columns
-        if len(table.value) > len(self._columns) + 1:
-            assert table.time is not None  # windows have one
-            columns.append(timestamps(last_ends(self._windows, times_of(column_of(rows, table.time.name)))))
+        _, *columns = rows.columns
+        if len(table.value) > len(row_columns(table)) + 1:
+            columns.append(timestamps(last_ends(self._kept.windows, self._panes(rows))))
         groups = column_of(rows, KEY_GROUP)
         self._subtask.transaction.stage(table.id, delta_rows(table, groups, "put", columns))
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Say when the next window closes."""
         if self._open_from == END:
             return
         stored = self._access.earliest(self._groups, self._open_from)
         still = self._starts[self._starts >= self._open_from]
         firsts = ([] if stored is None else [stored]) + ([int(still.min())] if len(still) else [])
         if firsts:
-            ends = assigned(self._windows, np.array([min(firsts)])).ends
-            self._subtask.due.add(event=int(ends[ends > self._until].min()) + self._lateness)
+            ends = assigned(self._kept.windows, np.array([min(firsts)])).ends
+            self._subtask.due.add(event=int(ends[ends > self._until].min()) + self._kept.allowed_lateness)
+
+    def closed(self, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
+        """The windows that close in this epoch, of some key groups after the others, in the order of their ends."""
+        if self._until == self._after:
+            return
+        new = self._new.rows.filter(pa.array((self._starts >= self._since) & (self._starts < self._until)))
+        groups = column_of(new, KEY_GROUP).to_numpy(zero_copy_only=False)
+        blocks = KeyBlocks(self._groups, self._kept.batch_rows)
+        for block in blocks:
+            parts = [new.filter(pa.array(of_groups(groups, block)))]
+            for rows in self._access.due(block, self._since, self._until):
+                parts.append(self._new.without_these(rows, self._access.encoded(rows)))
+            rows = pa.concat_tables(parts).combine_chunks()
+            blocks.held = rows.num_rows
+            if rows.num_rows:
+                yield from self._windows_of(rows, order_by)
+
+    def _windows_of(self, rows: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
+        panes = self._panes(rows)
+        keys = key_numbers(rows.select(self._kept.table.owner_schema.names))
+        order = np.lexsort((panes, keys))
+        found = occupied(self._kept.windows, keys[order], panes[order], self._after, self._until)
+        windows, step = expanded(found.lasts - found.firsts)
+        yield from in_windows(
+            rows, order[found.firsts[windows] + step], windows, found, order_by, self._kept.batch_rows
+        )
+
+    def _panes(self, rows: pa.Table) -> Integers:
+        time = self._kept.table.time
+        assert time is not None  # windows have one
+        return times_of(column_of(rows, time.name))
 
 
 def _ranks(rows: pa.Table, columns: tuple[str, ...]) -> Integers:

@@ -317,6 +317,12 @@ CASES = (
         closing=2,
     ),
     Case(
+        "window_process of sessions",
+        lambda rows: timed(rows).window(session("8 minutes"), "1 minute").process(Windowed),
+        closing=2,
+        by_cuts=("windowed.sessions.entries",),
+    ),
+    Case(
         "window_top",
         lambda rows: timed(rows).window(sliding("10 minutes", "4 minutes"), "1 minute").top(2, by="amount"),
         closing=2,

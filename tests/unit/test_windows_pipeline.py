@@ -57,8 +57,7 @@ class Waits(Rows):
         (lambda: clicks().top(3, by="at", within=tumbling("1 hour")), "with_watermark("),
         (lambda: windowed().process(Remembers), "second operator"),
         (lambda: windowed().process(Waits), "remove on_timer"),
-        (lambda: timed().key_by("page").window(session("1 hour")).process(Rows), "session windows"),
-        (lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows), "emit='updates'"),
+        (lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows), "takes back"),
     ],
 )
 def test_what_is_refused_says_the_fix(build: Any, said: str) -> None:

@@ -13,19 +13,24 @@ import pytest
 from epochal import KeyedProcess
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import GridWindows, cumulative, sliding, tumbling
-from epochal.operators.panes import WINDOW, pane_name, pane_table
+from epochal.declarations.windowing import Windowing, windowing
+from epochal.declarations.windows import GridWindows, SessionWindows, Windows, cumulative, session, sliding, tumbling
+from epochal.operators import panes
+from epochal.operators.panes import WINDOW, pane_table, session_tables
 from epochal.operators.window_process import WindowProcessWork
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.tasks.window_rows import COUNT, DIGEST
-from epochal.tasks.windows import assigned, late_before, pane_starts, timestamps
+from epochal.tasks.session_aggregates import SessionAggregateWork
+from epochal.tasks.session_rows import ROWS, TIME, RowCounts, SessionWindowRows
+from epochal.tasks.window_rows import COUNT, DIGEST, GridWindowRows, pieces
+from epochal.tasks.windows import assigned, pane_starts, timestamps
 from tests.unit.tasks.window_events import KEY, Event, Window, epochs, events, micros
 
-WINDOWS = {
+WINDOWS: dict[str, tuple[Windows, int]] = {
     "tumbling": (tumbling("1 hour"), MINUTE),
     "uneven": (sliding("10 minutes", "4 minutes", offset="-1 minute"), MINUTE // 2),
     "so far this week": (cumulative("1 week", "1 day", zone="Europe/Berlin"), 120 * MINUTE),
+    "sessions": (session("20 minutes"), MINUTE),
+    "long sessions": (session("2 hours"), MINUTE),
 }
 VALUES = (Column(name="at", type="timestamp"), Column(name="delay", type="int"))
 OUTPUT = pa.schema([("route", pa.string()), ("number", pa.int32()), ("rows", pa.string())])
@@ -44,12 +49,15 @@ class AllRows(KeyedProcess):
 
 @dataclass
 class Loop:
-    windows: GridWindows
+    windows: Windows
     lateness: int
     open: dict[Window, list[int]] = field(default_factory=dict)
 
     def epoch(self, rows: list[Event], marks: Watermarks) -> dict[Window, str]:
         for key, time, value in rows:
+            if isinstance(self.windows, SessionWindows):
+                self._join(key, time, value)
+                continue
             found = assigned(self.windows, np.array([time]))
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 if end + self.lateness > marks.late:
@@ -57,29 +65,61 @@ class Loop:
         closing = [window for window in self.open if window[2] + self.lateness <= marks.fire]
         return {window: ",".join(map(str, sorted(self.open.pop(window)))) for window in closing}
 
+    def _join(self, key: Any, time: int, value: int) -> None:
+        assert isinstance(self.windows, SessionWindows)
+        start, end, values = time, time + self.windows.gap, [value]
+        for other in [w for w in self.open if w[0] == key and w[1] <= end and start <= w[2]]:
+            start, end = min(start, other[1]), max(end, other[2])
+            values += self.open.pop(other)
+        self.open[key, start, end] = values
 
-def operator(make_operator: Any, windows: GridWindows, lateness: int, batch_rows: int, **more: Any) -> Any:
-    declared = replace(windowing(windows, "0 seconds", "final"), allowed_lateness=lateness)
-    count = Column(name=COUNT, type="bigint")
-    sub_key = (Column(name=DIGEST, type="binary"),)
-    rows = StateTable(
-        id="operator.rows", operator="operator", kind=StateKind.MAP, key=KEY, sub_key=sub_key, value=(*VALUES, count)
-    )
-    table = pane_table(rows, windows, declared)
-    assert table.time is not None
-    row = pa.schema([column.to_arrow() for column in (*KEY, table.time, *VALUES)])
+
+def operator(make_operator: Any, declared: Windowing, batch_rows: int, **more: Any) -> Any:
+    kept, time = rows_of(declared, batch_rows)
+    row = pa.schema([*(column.to_arrow() for column in KEY), (time, pa.timestamp("us", "UTC"))])
+    row = pa.schema([*row, *(column.to_arrow() for column in VALUES)])
     output = pa.schema([*OUTPUT, *(column.to_arrow() for column in WINDOW)])
     columns = tuple(column.name for column in (*KEY, *VALUES))
-    work = WindowProcessWork(AllRows, columns, table, windows, lateness, ("delay",), batch_rows)
-    return make_operator(work, KEY, row, output, tables=(table,), **more)
+    work = WindowProcessWork(AllRows, columns, kept, ("delay",))
+    tables = (kept.table,)
+    if isinstance(kept, SessionWindowRows):
+        tables += (kept.sessions.sessions, kept.sessions.entries)
+    return make_operator(work, KEY, row, output, tables=tables, **more)
 
 
-def as_rows(windows: GridWindows, rows: list[Event]) -> list[dict[str, Any]]:
-    times = timestamps(np.array([time for _, time, _ in rows], np.int64)).to_pylist()
-    panes = timestamps(pane_starts(windows, np.array([time for _, time, _ in rows], np.int64))).to_pylist()
+def rows_of(declared: Windowing, batch_rows: int) -> tuple[GridWindowRows | SessionWindowRows, str]:
+    """How rows are kept, and under which name the task is to have their time."""
+    count, digest = Column(name=COUNT, type="bigint"), Column(name=DIGEST, type="binary")
+    rows = StateTable(
+        id="operator.rows", operator="operator", kind=StateKind.MAP, key=KEY, sub_key=(digest,), value=(*VALUES, count)
+    )
+    windows, lateness = declared.windows, declared.allowed_lateness
+    if isinstance(windows, GridWindows):
+        table = pane_table(rows, windows, declared)
+        assert table.time is not None
+        return GridWindowRows(table, windows, lateness, batch_rows), table.time.name
+    table = rows.model_copy(update={"sub_key": (Column(name=TIME, type="timestamp"), digest)})
+    counts = StateTable(
+        id="operator.sessions",
+        operator="operator",
+        kind=StateKind.AGGREGATE,
+        key=KEY,
+        value=(Column(name=ROWS, type="bigint"),),
+    )
+    sessions, entries = session_tables(counts, declared)
+    work = SessionAggregateWork(RowCounts(counts), sessions, entries, windows.gap, lateness, batch_rows)
+    return SessionWindowRows(table, work, batch_rows), TIME
+
+
+def as_rows(declared: Windowing, rows: list[Event]) -> list[dict[str, Any]]:
+    micros = np.array([time for _, time, _ in rows], np.int64)
+    times = timestamps(micros).to_pylist()
+    grid = declared.windows if isinstance(declared.windows, GridWindows) else None
+    name = TIME if grid is None else panes.pane_name(grid)
+    starts = times if grid is None else timestamps(pane_starts(grid, micros)).to_pylist()
     return [
-        {"route": key[0], "number": key[1], pane_name(windows): pane, "at": time, "delay": value}
-        for (key, _, value), time, pane in zip(rows, times, panes, strict=True)
+        {"route": key[0], "number": key[1], name: start, "at": time, "delay": value}
+        for (key, _, value), time, start in zip(rows, times, starts, strict=True)
     ]
 
 
@@ -87,25 +127,37 @@ def as_rows(windows: GridWindows, rows: list[Event]) -> list[dict[str, Any]]:
 def test_any_order_cuts_and_watermarks_give_the_calls_of_a_loop(make_operator: Any, name: str, run_seed: int) -> None:
     windows, unit = WINDOWS[name]
     choose = random.Random(f"{name} {run_seed}")
-    lateness, batch_rows = choose.choice([0, 7 * unit]), choose.choice([1, 8, 1000])
-    kind = choose.choice(["heap", "lmdb"])
-    run = operator(make_operator, windows, lateness, batch_rows, kind=kind, parallelism=2)
+    declared = replace(windowing(windows, "0 seconds", "final"), allowed_lateness=choose.choice([0, 7 * unit]))
+    lateness, batch_rows = declared.allowed_lateness, choose.choice([1, 8, 1000])
+    run = operator(make_operator, declared, batch_rows, kind=choose.choice(["heap", "lmdb"]), parallelism=2)
     loop = Loop(windows, lateness)
     # Times to the minute, of few keys: some rows are the same.
     rounded = [(key, time // unit * unit, value % 3) for key, time, value in events(choose, unit, count=150)]
     for rows, marks in epochs(choose, rounded, delay=40 * unit):
-        bound = late_before(windows, marks.late, lateness)
-        timely = as_rows(windows, [row for row in rows if row[1] >= bound])
+        bound = panes.late_before(declared, marks.late)
+        timely = [row for row in rows if row[1] >= bound]
         run.watermarks = marks
         if choose.random() < 0.2:
-            run.attempt(timely)
-        output = run.run(timely)
+            run.attempt(as_rows(declared, timely))
+        output = run.run(as_rows(declared, timely))
         found = {
             ((row["route"], row["number"]), micros(row["window_start"]), micros(row["window_end"])): row["rows"]
             for row in output
         }
         assert len(found) == len(output)
-        assert found == loop.epoch([row for row in rows if row[1] >= bound], marks)
+        assert found == loop.epoch(timely, marks)
+        due = min((due.event for due in run.dues), default=None)
         ends = [end + lateness for _, _, end in loop.open]
-        assert min((due.event for due in run.dues), default=None) == min(ends, default=None)
+        if isinstance(windows, GridWindows):
+            assert due == min(ends, default=None)
+        else:  # an entry may be earlier than what it is for
+            assert bool(due) == bool(ends) and (due is None or due <= min(ends))
     assert not loop.open
+    if isinstance(windows, SessionWindows):
+        assert not run.state(run.tables[0]), "rows of closed sessions are deleted"
+
+
+def test_windows_are_given_some_rows_at_a_time() -> None:
+    assert list(pieces(np.array([], np.int64), 8)) == []
+    assert list(pieces(np.array([3, 100, 2, 2]), 8)) == [(0, 1), (1, 2), (2, 4)]
+    assert list(pieces(np.array([1, 1, 1]), 8)) == [(0, 3)]

@@ -1,0 +1,63 @@
+"""The calls of an author's function over windows in one subtask: one for each window, with all of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from epochal.declarations.keyed import KeyedProcess
+from epochal.declarations.windowing import WINDOW_COLUMNS
+from epochal.operators.keyed_calls import KeyedCalls
+from epochal.operators.panes import WINDOW
+from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.keys import KeyChunk
+from epochal.tasks.operator import Subtask
+from epochal.tasks.output import OutputRows
+from epochal.tasks.sides import OutputBatch, SideRows
+from epochal.tasks.values import column_of
+from epochal.tasks.window_rows import ClosedWindows
+from epochal.tasks.windows import timestamps
+
+
+class CountedRows(OutputRows):
+    """Output rows, and how many of them each call gave."""
+
+    def begin(self) -> None:
+        self.counts: list[int] = []
+
+    def add(self, result: Any) -> None:
+        before = len(self._rows)
+        super().add(result)
+        self.counts.append(len(self._rows) - before)
+
+
+class WindowCalls(KeyedCalls):
+    """Keys have the bounds of the window beside the operator's key, and the rows that come out get them."""
+
+    def __init__(self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask) -> None:
+        declared = pa.schema([field for field in subtask.output if field.name not in WINDOW_COLUMNS])
+        each = replace(subtask, key=(*subtask.key, *WINDOW), output=declared, tables=())
+        super().__init__(process, columns, each)
+        self._whole = subtask
+        self._counted = CountedRows(subtask.operator, declared, subtask.sides)
+        self._output = self._counted
+
+    def of_windows(self, closed: ClosedWindows) -> Iterator[OutputBatch]:
+        """What the function gives of these windows."""
+        first = closed.chunk.rows.take(pa.array(closed.chunk.starts))
+        keys = first.select([column.name for column in self._whole.key])
+        for field, times in zip(WINDOW, (closed.starts, closed.ends), strict=True):
+            keys = keys.append_column(field.name, timestamps(times))
+        groups = column_of(first, KEY_GROUP).to_numpy()
+        self._counted.begin()
+        self._call_each(KeyChunk(self._subtask.key, keys, groups), closed.chunk)
+        bounds = [timestamps(np.repeat(times, self._counted.counts)) for times in (closed.starts, closed.ends)]
+        for batch in self._output.take():
+            if isinstance(batch, SideRows):
+                yield batch
+            else:
+                yield pa.RecordBatch.from_arrays([*batch.columns, *bounds], schema=self._whole.output)
