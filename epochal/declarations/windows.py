@@ -152,6 +152,21 @@ def session(gap: str) -> SessionWindows:
     return SessionWindows(fixed_interval("session(): gap", gap, least=1))
 
 
+def declared_windows(details: dict[str, Any]) -> Windows:
+    """The windows that :meth:`GridWindows.details` or :meth:`SessionWindows.details` say."""
+    said = dict(details)
+    match said.pop("kind"):
+        case "session":
+            return session(**said)
+        case "tumbling":
+            return tumbling(**said)
+        case "sliding":
+            return sliding(**said)
+        case "cumulative":
+            return cumulative(**said)
+    raise ValueError(f"no windows are called {details['kind']!r}")
+
+
 def _on_a_grid(
     kind: str, size: tuple[str, Interval], slide: tuple[str, Interval] | None, offset: str | None, zone: str | None
 ) -> GridWindows:

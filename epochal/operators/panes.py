@@ -106,6 +106,7 @@ def pane_table(table: StateTable, windows: GridWindows, windowing: Windowing) ->
         queryable=table.queryable,
         expires=expires,
         windows=windowing.state_details(),
+        merges=None if windows.one_per_row else table.merges,
     )
 
 

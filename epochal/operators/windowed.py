@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from epochal.aggregates import overflow
+from epochal.aggregates.kept_merges import merges_of
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, APPEND, StreamKind, upsert
 from epochal.declarations.expressions import Expression, sql, to_column
@@ -71,7 +72,8 @@ class WindowedAggregate(Operator):
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
         aggregation = plan_aggregation(self.name, key, self.aggregations, self.queryable, frame)
-        tables = panes.tables(self.windowing, aggregation.table)
+        partials = aggregation.table.model_copy(update={"merges": merges_of(aggregation.parts)})
+        tables = panes.tables(self.windowing, partials)
         check_names(self.name, tables[0])
         columns = (*key, *WINDOW, *aggregation.table.value, *aggregation.computed)
         output = pa.schema([column.to_arrow() for column in columns])

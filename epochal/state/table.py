@@ -142,6 +142,17 @@ class Shown(BaseModel):
         return FUNCTIONS[self.function]([rows[name] for name in self.columns], self.type, self.options)
 
 
+class MergedColumns(BaseModel):
+    """Value columns that merge as one, by their names within an aggregate: ``function`` with ``options`` of
+    :mod:`epochal.aggregates.kept_merges`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    function: str
+    columns: dict[str, str]
+    options: dict[str, Any] = {}
+
+
 class StateTable(BaseModel):
     """The declaration of a state table, as it stands in every manifest.
 
@@ -169,6 +180,8 @@ class StateTable(BaseModel):
     expires: Expiry | None = None
     windows: dict[str, Any] | None = None
     """Of which windows its rows are, as JSON: those that are open lie by them."""
+    merges: tuple[MergedColumns, ...] | None = None
+    """Of windows that are kept as panes: how look-ups make windows of them. ``None``: only the program can."""
     joined: dict[str, str] | None = None
     """How rows of a stream that is joined find partners, as JSON: what waits, and what has come out, is by that."""
     queryable: bool = True
@@ -178,6 +191,7 @@ class StateTable(BaseModel):
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
         usual = {"scope": StateScope.KEYED, "time": None, "expires": None, "windows": None, "joined": None}
+        usual["merges"] = None
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from epochal.service.replicas.replicas import Replicas
 from epochal.service.security.authenticator import Authenticator
 from epochal.service.state.answers import point_body, point_headers
 from epochal.service.state.lookups import PointAnswer, etag
+from epochal.service.state.window_lookups import window_format
 from epochal.service.transport import REQUEST_ID, Observe
 
 ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
@@ -88,7 +89,7 @@ class FastLookups:
 def _look_up(followed: FollowedTable, path_key: bytes) -> PointAnswer | None:
     format = followed.format
     key = format.path_key(path_key.decode("latin-1"))
-    if not format.is_whole(key):
+    if not format.is_whole(key) or window_format(format.table) is not None:
         return None
     at, value = followed.replica.get(format.encode_key(key))
     if at is None or value is None:

@@ -7,7 +7,10 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
+
+import orjson
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -20,6 +23,8 @@ from epochal.service.snapshots.expiry import expiring
 from epochal.service.state.readers import CommittedReader, Reader, UncommittedReader
 from epochal.service.state.requests import DEFAULT_WAIT_SECONDS, ReadFrom
 from epochal.service.state.time_travel import PastReader, past_table
+from epochal.service.state.window_lookups import WindowFormat, window_format
+from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader
 from epochal.state.table import StateTable
 
@@ -72,6 +77,9 @@ class Lookups:
     async def point(self, application: str, table: str, path_key: str, read: ReadFrom) -> PointAnswer:
         """One key, as it stands percent-encoded in the URL path."""
         format, reader = await self.reader(application, table, read)
+        windows = window_format(format.table)
+        if windows is not None:
+            return await asyncio.to_thread(self._windows, application, windows, reader, path_key)
         key = format.path_key(path_key)
         encoded = format.encode_key(key)
         if format.is_whole(key):
@@ -91,9 +99,47 @@ class Lookups:
         whole = b"".join(part for row in scanned.rows for part in row)
         return PointAnswer(format.key_json(key), scanned.at, content, True, etag(whole))
 
+    def _windows(self, application: str, format: WindowFormat, reader: Reader, path_key: str) -> PointAnswer:
+        """The open windows of one key, or one of them, merged of the panes of the key. May block."""
+        key = format.keys.path_key(path_key)
+        if format.is_one(key):
+            batch = reader.get_many(format.panes_of(key))
+            at, found = batch.at, format.windows(format.panes_of(key), batch.values, self._fire(format, batch.at))
+        else:
+            scanned = reader.scan(format.owner(key))
+            at, rows = scanned.at, scanned.rows
+            found = format.windows([key for key, _ in rows], [row for _, row in rows], self._fire(format, at))
+        windows = format.chosen(key, found)
+        if not windows:
+            raise KeyNotFound(
+                f"State {format.table.id!r} of {application!r} has no open window of {path_key!r} at epoch {at.epoch}."
+            )
+        content = orjson.dumps(format.value(windows[0]) if format.is_one(key) else windows)
+        return PointAnswer(format.keys.key_json(key), at, content, not format.is_one(key), etag(content))
+
+    def _batch_of_windows(self, format: WindowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+        """All panes of all windows that are asked for are read at once. May block."""
+        named = [format.key_of(key) for key in keys]
+        format.check_number(named)
+        panes = [format.panes_of(key) for key in named]
+        found = reader.get_many(list(chain.from_iterable(panes)))
+        fire, values, answers = self._fire(format, found.at), iter(found.values), []
+        for key, mine in zip(named, panes, strict=True):
+            windows = format.chosen(key, format.windows(mine, list(islice(values, len(mine))), fire))
+            answers.append(orjson.dumps(format.value(windows[-1]) if windows else None))
+        return BatchAnswer(found.at, answers)
+
+    def _fire(self, format: WindowFormat, at: EpochKey) -> int | None:
+        """The watermark up to which windows have closed at a snapshot."""
+        clock = clock_of(self._replicas.store.read_manifest(self._snapshots.reference(at)), format.table.id)
+        return None if clock is None else clock.event
+
     async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
         """Many keys, each an object by column name; all values are of one epoch."""
         format, reader = await self.reader(application, table, read)
+        windows = window_format(format.table)
+        if windows is not None:
+            return await asyncio.to_thread(self._batch_of_windows, windows, reader, keys)
         return await asyncio.to_thread(_batch, format, reader, keys)
 
     async def tables(self, application: str) -> list[TableStatus]:

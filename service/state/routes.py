@@ -61,7 +61,9 @@ async def point(
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map
-    state, the operator's key alone gives all entries. The header `Epochal-Epoch` says which epoch answered.
+    state, and of windows, the operator's key alone gives all entries. Windows that overlap are kept as panes, of which
+    a look-up makes the open windows: by `window_start`, with `window_end` in the value. The header `Epochal-Epoch` says
+    which epoch answered.
 
     Null is `%00`: `JFK,%00`. The text of one zero character is therefore only found by `POST ../lookup`, where null is
     `null`. The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients

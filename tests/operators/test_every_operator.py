@@ -21,15 +21,8 @@ from tests.operators.every_operator import CASES, Case, Row, some_rows
 
 OPERATORS = Path(__file__).parents[2] / "epochal" / "operators"
 SUPPORT = {
-    "__init__",
-    "contract",
-    "declared",
-    "distribution",
-    "panes",
-    "windowed",
-    "keyed_calls",
-    "timed_calls",
-    "joined",
+    *("__init__", "contract", "declared", "distribution", "panes", "windowed"),
+    *("keyed_calls", "timed_calls", "window_calls", "joined"),
 }
 
 

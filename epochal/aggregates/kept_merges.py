@@ -1,0 +1,78 @@
+"""How partials merge, as a state table's declaration says it, for readers that have no program: look-ups.
+
+Only of built-in aggregates: what an author's own merges by is the author's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+import pyarrow as pa
+
+from epochal.aggregates.collected import CollectedList, CollectedSet, DistinctSum, ExactDistinctCount
+from epochal.aggregates.mergeable import Average, Extreme, MergeableAggregate, Simple
+from epochal.aggregates.moments import Correlation, Covariance, Variance
+from epochal.aggregates.plan import Part
+from epochal.aggregates.sketches import DistinctCount, Percentile
+from epochal.declarations.expressions import Expression, call
+from epochal.state.table import MergedColumns
+
+_FUNCTIONS: Final[dict[str, type[MergeableAggregate]]] = {
+    "simple": Simple,
+    "average": Average,
+    "extreme": Extreme,
+    "variance": Variance,
+    "covariance": Covariance,
+    "correlation": Correlation,
+    "list": CollectedList,
+    "set": CollectedSet,
+    "distinct_count": ExactDistinctCount,
+    "distinct_sum": DistinctSum,
+    "approximate_count": DistinctCount,
+    "percentile": Percentile,
+}
+"""The names stand in manifests."""
+
+
+def merges_of(parts: Sequence[Part]) -> tuple[MergedColumns, ...] | None:
+    """Of all columns of a table how they merge; ``None`` where only its program knows."""
+    names = {function: name for name, function in _FUNCTIONS.items()}
+    if any(type(part.aggregate) not in names for part in parts):
+        return None
+    return tuple(
+        MergedColumns(
+            function=names[type(part.aggregate)],
+            columns=dict(zip(part.names, part.state_columns, strict=True)),
+            options=_options(part.aggregate),
+        )
+        for part in parts
+    )
+
+
+def merged(columns: Sequence[MergedColumns], old: pa.Table, new: pa.Table) -> pa.Table:
+    """Row i of both tables as one. Raises ``OverflowError`` for a value that leaves its type."""
+    found: dict[str, Any] = {}
+    for each in columns:
+        kept, names = list(each.columns.values()), list(each.columns)
+        sides = (side.select(kept).rename_columns(names) for side in (old, new))
+        result = _aggregate(each).merge(*sides).select(names)
+        found |= {name: result[own] for own, name in each.columns.items()}
+    schema = pa.schema([new.schema.field(name) for name in new.column_names])
+    return pa.table([found[name] for name in new.column_names], names=new.column_names).cast(schema)
+
+
+def _options(aggregate: MergeableAggregate) -> dict[str, Any]:
+    """What it merges by: all that is not an expression over rows."""
+    values = {field.name: getattr(aggregate, field.name) for field in fields(aggregate)}  # type: ignore[arg-type]
+    plain = {name: value for name, value in values.items() if not isinstance(value, Expression) and value is not None}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+def _aggregate(columns: MergedColumns) -> MergeableAggregate:
+    function = _FUNCTIONS[columns.function]
+    nothing = call("lit", None)
+    names = [field.name for field in fields(function)]  # type: ignore[arg-type]
+    expressions = {name: nothing for name in names if name in ("expression", "argument", "value", "order", "x", "y")}
+    return function(**expressions, **columns.options)

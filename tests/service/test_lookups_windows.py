@@ -1,0 +1,137 @@
+"""Look-ups of windows that overlap, over a real socket: windows come out, of the panes that state has."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal import Client, cumulative, sliding
+from epochal.aggregates.kept_merges import merges_of
+from epochal.contracts.conditions import Clock, EpochConditions, Watermarks, microseconds
+from epochal.declarations.windowing import windowing
+from epochal.declarations.windows import GridWindows
+from epochal.operators.panes import pane_table
+from epochal.service.cli.main import main
+from epochal.state.table import Quotient, StateKind, StateTable
+from tests.service.lookups import StateDriver, refused, table
+from tests.unit.tasks.window_events import PLAN
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+STATE = "/v1/applications/flights/state/"
+VALUES = "flights bigint, total bigint, worst int"
+
+
+def kept(id: str, windows: GridWindows) -> StateTable:
+    mean = Quotient(name="mean", dividend="total", divisor="flights")
+    partials = table(id, StateKind.AGGREGATE, "city string", VALUES).model_copy(
+        update={"merges": merges_of(PLAN.parts), "shown": (mean,)}
+    )
+    return pane_table(partials, windows, windowing(windows, "2 minutes", "final"))
+
+
+SLIDING = kept("sliding", sliding("15 minutes", "10 minutes"))
+SO_FAR = kept("so_far", cumulative("30 minutes", "10 minutes"))
+BEGIN = datetime(2013, 1, 31, tzinfo=UTC)
+
+
+def at(minutes: int) -> datetime:
+    return BEGIN + timedelta(minutes=minutes)
+
+
+def shown(minutes: int) -> str:
+    return f"{at(minutes):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def pane(city: str, minutes: int, *worsts: int) -> dict[str, Any]:
+    values = {"flights": len(worsts), "total": sum(worsts), "worst": max(worsts)}
+    return {"city": city, "pane_start": at(minutes), **values}
+
+
+def window(first: int, last: int, *worsts: int) -> dict[str, Any]:
+    mean = {"mean": sum(worsts) / len(worsts)}
+    said = {"window_start": shown(first), "window_end": shown(last)}
+    return said | {"flights": len(worsts), "total": sum(worsts), "worst": max(worsts)} | mean
+
+
+def clock(fire: int) -> EpochConditions:
+    places = {name: Watermarks(fire=microseconds(at(fire))) for name in ("sliding", "so_far")}
+    return EpochConditions(clock=Clock(epoch_time=microseconds(at(0)), places=places))
+
+
+@pytest.fixture
+def driver(plane: Plane) -> StateDriver:
+    plane.application()
+    driver = StateDriver(plane, tables=(SLIDING, SO_FAR))
+    driver.conditions = clock(1)
+    driver.epoch(
+        (SLIDING, [pane("JFK", 0, 1), pane("JFK", 5, 2, 3), pane("JFK", 10, 4), pane("J", 10, 9), pane("JFKX", 10, 9)]),
+        (SO_FAR, [pane("JFK", 0, 1), pane("JFK", 10, 2)]),
+    )
+    driver.conditions = clock(17)  # closes what ended at 15 or before
+    driver.epoch((SLIDING, [pane("JFK", 20, 5, 6)]), (SO_FAR, [pane("JFK", 20, 7)]))
+    plane.get(STATE + "sliding/keys/JFK", min_epoch=2)
+    driver.conditions = clock(18)
+    driver.prepare((SLIDING, [pane("JFK", 10, 4, 8)]))
+    return driver
+
+
+def test_a_key_lists_its_open_windows_and_a_start_gives_one(plane: Plane, driver: StateDriver) -> None:
+    early = [window(-10, 5, 1), window(0, 15, 1, 2, 3, 4), window(10, 25, 4)]
+    for when, expected in (
+        ({"epoch": 1}, early),
+        ({}, [window(10, 25, 4, 5, 6), window(20, 35, 5, 6)]),
+        ({"isolation": "read_uncommitted"}, [window(10, 25, 4, 8, 5, 6), window(20, 35, 5, 6)]),
+    ):
+        assert plane.get(STATE + "sliding/keys/JFK", **when)["entries"] == expected
+        for entry in expected:
+            found = plane.get(STATE + f"sliding/keys/JFK,{entry['window_start']}", **when)
+            assert found["key"] == {"city": "JFK", "window_start": entry["window_start"]}
+            assert {"window_start": entry["window_start"], **found["value"]} == entry
+        keys = [{"city": "JFK", "window_start": shown(minutes)} for minutes in (-10, 0, 3, 10, 20, 30)]
+        values = plane.client.post(STATE + "sliding/lookup", json={"keys": keys, **when}).json()["values"]
+        by_start = {entry["window_start"]: entry for entry in expected}
+        assert [value and value["worst"] for value in values] == [
+            by_start[key["window_start"]]["worst"] if key["window_start"] in by_start else None for key in keys
+        ]
+    assert refused(plane, STATE + f"sliding/keys/JFK,{shown(0)}")[1] == "key-not-found"
+    assert refused(plane, STATE + f"sliding/keys/JFK,{shown(3)}", epoch=1)[1] == "key-not-found"
+    assert refused(plane, STATE + "sliding/keys/LAX")[1] == "key-not-found"
+    # Scans show what state has.
+    rows = plane.get(STATE + "sliding/scan", prefix="JFK")["items"]
+    assert [row["key"]["pane_start"] for row in rows] == [shown(minutes) for minutes in (5, 10, 20)]
+
+
+def test_of_cumulative_windows_all_that_begin_together_are_listed(plane: Plane, driver: StateDriver) -> None:
+    assert plane.get(STATE + "so_far/keys/JFK")["entries"] == [window(0, 20, 1, 2), window(0, 30, 1, 2, 7)]
+    assert len(plane.get(STATE + f"so_far/keys/JFK,{shown(0)}")["entries"]) == 2
+    keys = [{"city": "JFK", "window_start": shown(0)}]
+    (value,) = plane.client.post(STATE + "so_far/lookup", json={"keys": keys}).json()["values"]
+    assert (value["window_end"], value["flights"]) == (shown(30), 3)
+
+
+def test_what_is_wrong_with_keys_is_said(plane: Plane, driver: StateDriver) -> None:
+    assert refused(plane, STATE + "sliding/keys/JFK,noon")[1] == "invalid-key"
+    for key in ({"city": "JFK", "pane_start": shown(0)}, {"city": "JFK", "window_start": None}):
+        answer = plane.client.post(STATE + "sliding/lookup", json={"keys": [key]})
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:invalid-key"), answer.text
+
+
+def test_clients_and_commands_list_windows(
+    plane: Plane, driver: StateDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = plane.settings.admin_token_file.read_text().strip()
+    with Client(plane.settings.url, token) as client:
+        state = client.application("flights").state("sliding")
+        assert [entry["flights"] for entry in state.get("JFK").entries or ()] == [3, 2]
+        value = state.get("JFK", at(10)).value
+        assert value is not None and value["flights"] == 3
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", token)
+    for command in (["get", "flights", "sliding", "JFK"], ["get", "flights", "sliding", "JFK", shown(10)]):
+        with pytest.raises(SystemExit, match="0"):
+            main(command)
+        assert "2013-01-31" in capsys.readouterr().out

@@ -1,0 +1,65 @@
+"""How built-in aggregates merge, said in a manifest, is how they merge."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.aggregates.built_in import BUILT_IN
+from epochal.aggregates.kept_merges import _aggregate, merged, merges_of
+from epochal.aggregates.mergeable import MergeableAggregate
+from epochal.aggregates.plan import Part
+from epochal.declarations.expressions import Expression
+from epochal.state.table import MergedColumns
+from tests.unit.tasks.window_events import PARTIALS, PLAN
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("max_by", "min_by", "covar_samp", "covar_pop", "corr"), ("a", "b")),
+    **dict.fromkeys(("percentile_approx", "approx_percentile"), ("a", 0.5)),
+}
+
+
+def part_of(aggregate: MergeableAggregate) -> Part:
+    partials = aggregate.partials()
+    return Part("c", aggregate, partials, tuple(f"c_{kept.name}" for kept in partials))
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_every_built_in_aggregate_is_said_in_full(name: str) -> None:
+    order = {"order_by": "b"} if name in ("first", "first_value", "last", "last_value") else {}
+    aggregate = BUILT_IN[name](*ARGUMENTS.get(name, ("a",)), **order)
+    if "type" in {field.name for field in fields(aggregate)}:  # type: ignore[arg-type]
+        aggregate = replace(aggregate, type="decimal(12,2)")  # type: ignore[type-var]
+    (said,) = merges_of([part_of(aggregate)]) or ()
+    again = _aggregate(MergedColumns.model_validate_json(said.model_dump_json()))
+    assert type(again) is type(aggregate)
+    for field in fields(aggregate):  # type: ignore[arg-type]
+        before, after = getattr(aggregate, field.name), getattr(again, field.name)
+        assert isinstance(before, Expression) or before == after or list(before) == after, field.name
+
+
+def test_columns_merge_by_what_is_said() -> None:
+    schema = pa.schema([column.to_arrow() for column in PARTIALS])
+    one = pa.table([[1, None], [5, None], [7, None]], schema=schema)
+    other = pa.table([[2, 1], [-5, 4], [9, 4]], schema=schema)
+    found = merged(merges_of(PLAN.parts) or (), one, other)
+    assert found.schema == schema
+    assert list(zip(*found.to_pydict().values(), strict=True)) == [(3, 0, 9), (1, 4, 4)]
+
+
+class Own(MergeableAggregate):
+    def partials(self) -> Any:
+        return ()
+
+    def merge(self, old: Any, new: Any) -> Any:
+        return new
+
+    def final(self, partials: Any) -> Any:
+        return None
+
+
+def test_of_an_own_aggregate_only_its_program_knows() -> None:
+    assert merges_of([*PLAN.parts, part_of(Own())]) is None
