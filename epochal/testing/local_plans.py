@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 
 from epochal.declarations.keys import key_columns
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
+from epochal.declarations.windows import GridWindows
 from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.interval_join import IntervalJoinPlan
-from epochal.operators.panes import WINDOW, pane_name
+from epochal.operators.panes import WINDOW
 from epochal.operators.process import ProcessPlan
 from epochal.operators.window_process import WindowProcessOperator
 from epochal.operators.windowed import WindowedAggregate
@@ -37,6 +38,7 @@ from epochal.pipeline.graph import (
     StaticNode,
     TransformNode,
 )
+from epochal.tasks.session_rows import TIME
 from epochal.tasks.windows import TIMESTAMP, Integers, pane_starts, times_of, timestamps
 from epochal.testing.local_aggregates import local_aggregation, partials
 from epochal.testing.local_distribution import LocalInput
@@ -155,7 +157,7 @@ def _around(operator: Operator, plan: OperatorPlan) -> tuple[tuple[Change, ...],
         case WindowedAggregate():
             return (partial(_partials, operator, plan),), partial(_timed, len(plan.key) + len(WINDOW))
         case WindowProcessOperator():
-            return (partial(_with_pane, operator),), partial(_timed, len(plan.output))
+            return (partial(_with_pane, operator, plan),), partial(_timed, len(plan.output))
     if isinstance(plan, IntervalJoinPlan):
         sides = (plan.work.left, plan.work.right)
         return tuple(partial(_selected, side.columns.names) for side in sides), None
@@ -166,9 +168,13 @@ def _selected(names: Sequence[str], rows: pa.Table) -> pa.Table:
     return rows.select(list(names))
 
 
-def _with_pane(operator: WindowProcessOperator, rows: pa.Table) -> pa.Table:
-    starts = pane_starts(operator.windows, _times(rows, operator.event_time))
-    return rows.append_column(pane_name(operator.windows), timestamps(starts))
+def _with_pane(operator: WindowProcessOperator, plan: OperatorPlan, rows: pa.Table) -> pa.Table:
+    windows, time = operator.windowing.windows, plan.tables[0].time
+    times = _times(rows, operator.event_time)
+    if time is None:  # of sessions
+        return rows.append_column(TIME, timestamps(times))
+    assert isinstance(windows, GridWindows)  # the others have no panes
+    return rows.append_column(time.name, timestamps(pane_starts(windows, times)))
 
 
 def _partials(operator: WindowedAggregate, plan: OperatorPlan, rows: pa.Table) -> pa.Table:
