@@ -132,6 +132,14 @@ def session_bounds(windows: SessionWindows, column: str) -> tuple[Expression, Ex
     return sql(_timestamp(time)), sql(_timestamp(f"{time} + {windows.gap}L"))
 
 
+def sessions(windows: SessionWindows, column: str) -> Expression:
+    """The session that a row is part of among those that it is aggregated with: a struct of ``start`` and ``end``.
+
+    To aggregate by. Spark drops rows without a time here; a row without one, as marks are, stays by itself.
+    """
+    return sql(f"session_window({_timestamp(f'coalesce({_micros(column)}, 0L)')}, '{windows.gap} microseconds')")
+
+
 _STEP: Final = "_step"
 """The variable of lambdas; hides a column of this name only within them, where none is read."""
 

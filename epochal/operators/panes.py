@@ -6,7 +6,7 @@ Windows other than sessions are runs of panes; of sessions every row begins as o
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from epochal.declarations import event_time
 from epochal.declarations.expressions import Expression
@@ -15,12 +15,17 @@ from epochal.declarations.windows import FixedGrid, GridWindows, SessionWindows
 from epochal.errors import PipelineError
 from epochal.state.expiry import Expiry
 from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.type_names import quoted
 from epochal.tasks import sessions, windows
 from epochal.tasks.partials import Merging
-from epochal.tasks.session_aggregates import SessionAggregateWork
+from epochal.tasks.session_aggregates import SESSION_END, SessionAggregateWork
 from epochal.tasks.window_aggregates import WindowAggregateWork
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 WINDOW: Final = (Column(name=WINDOW_START, type="timestamp"), Column(name=WINDOW_END, type="timestamp"))
+SESSION: Final = "_session_window"
 _PANE_START, _LAST_WINDOW_END = "pane_start", "last_window_end"
 
 
@@ -47,6 +52,22 @@ def pane(windowing: Windowing, time: str) -> Expression:
             return start.alias(WINDOW_START)
         case GridWindows() as grid:
             return event_time.pane_start(grid, time).alias(pane_name(grid))
+
+
+def aggregated_by(windowing: Windowing, time: str) -> Expression:
+    """By what Spark aggregates the rows of an epoch, beside their key: their panes, or the sessions they come to."""
+    if isinstance(windowing.windows, SessionWindows):
+        return event_time.sessions(windowing.windows, time).alias(SESSION)
+    return pane(windowing, time)
+
+
+def with_bounds(windowing: Windowing, aggregated: DataFrame) -> DataFrame:
+    """What Spark has aggregated, with the columns that tasks know of :func:`aggregated_by`."""
+    if not isinstance(windowing.windows, SessionWindows):
+        return aggregated
+    bounds = {WINDOW_START: f"{SESSION}.start", SESSION_END: f"{SESSION}.end"}
+    columns = (quoted(name) for name in aggregated.columns if name != SESSION)
+    return aggregated.selectExpr(*columns, *(f"{bound} AS {name}" for name, bound in bounds.items()))
 
 
 def tables(windowing: Windowing, partials: StateTable) -> tuple[StateTable, ...]:

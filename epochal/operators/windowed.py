@@ -78,9 +78,9 @@ class WindowedAggregate(Operator):
         columns = (*key, *WINDOW, *aggregation.table.value, *aggregation.computed)
         output = pa.schema([column.to_arrow() for column in columns])
         work = panes.merging_work(self.windowing, aggregation, tables)
-        pane = panes.pane(self.windowing, self.event_time)
+        pane = panes.aggregated_by(self.windowing, self.event_time)
         return WindowedAggregatePlan(
-            self.name, self.inputs, key, tables, work, output, aggregation, self.aggregations, pane
+            self.name, self.inputs, key, tables, work, output, aggregation, self.aggregations, self.windowing, pane
         )
 
     def details(self) -> dict[str, Any]:
@@ -103,6 +103,7 @@ class WindowedAggregatePlan(OperatorPlan):
 
     aggregation: AggregationPlan
     aggregations: tuple[Aggregation, ...]
+    windowing: Windowing
     pane: Expression
 
     @cached_property
@@ -117,13 +118,17 @@ class WindowedAggregatePlan(OperatorPlan):
         return values, [*columns[:first], window_time(), *columns[first:]]
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        (frame,), keys, pane = frames, self.inputs[0].keys, to_column(self.pane)
+        (frame,), keys = frames, self.inputs[0].keys
         if subtasks.ride_spark_shuffle:
             by_key = [*map(quoted, keys), MARK]
             shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
-            return with_control(shuffled.groupBy(*by_key, pane).agg(*self.partials), keys, subtasks)
-        grouped = with_marks(frame.groupBy(*map(quoted, keys), pane).agg(*self.partials), subtasks)
+            return with_control(self._aggregated(shuffled, by_key), keys, subtasks)
+        grouped = with_marks(self._aggregated(frame, list(map(quoted, keys))), subtasks)
         return placed(with_control(grouped, keys, subtasks), subtasks)
+
+    def _aggregated(self, frame: DataFrame, key: list[str]) -> DataFrame:
+        aggregated = frame.groupBy(*key, to_column(self.pane)).agg(*self.partials)
+        return panes.with_bounds(self.windowing, aggregated)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
         name = "_pane"

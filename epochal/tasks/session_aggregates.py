@@ -31,6 +31,8 @@ from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
 
 BATCH_ROWS: Final = 1 << 17
+SESSION_END: Final = "_session_end"
+"""Of a partial of several rows, the end of their session; where there is no such column, each is of one time."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -38,8 +40,9 @@ Mask = npt.NDArray[np.bool_]
 class SessionAggregateWork:
     """Output: key columns, ``window_start``, ``window_end``, merged partials and what the plan computes from them.
 
-    Rows come as partials by key and event time, which is under the name ``window_start``. Raises ``EpochAborted`` for a
-    value that leaves its type, ``AuthorError`` for what an author's own merge raises.
+    Rows come as partials by key and session, of some rows that belong together, or by key and event time; when they
+    begin is under the name ``window_start``. Raises ``EpochAborted`` for a value that leaves its type, ``AuthorError``
+    for what an author's own merge raises.
     """
 
     plan: Merging
@@ -123,13 +126,15 @@ class _Epoch:
         is_called = np.zeros(len(firsts), np.bool_)
         is_called[numbers[rows.num_rows :]] = True
         starts = times_of(column_of(rows, WINDOW_START))
+        together = SESSION_END in rows.column_names
+        ends = times_of(column_of(rows, SESSION_END)) if together else starts + self._work.gap
         entries = self._sessions.entries(keys, groups)
         starts_stored, ends_stored = (times_of(column_of(entries.rows, name)) for name in (WINDOW_START, WINDOW_END))
         return _Block(
             keys,
             groups,
             is_called,
-            Sessions(numbers[: rows.num_rows], starts, starts + self._work.gap),
+            Sessions(numbers[: rows.num_rows], starts, ends),
             Sessions(entries.owner, starts_stored, ends_stored),
             rows.select(self._partials).cast(self._work.plan.table.value_schema),
             entries.rows.select(self._partials),
