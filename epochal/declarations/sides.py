@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 LATE, REJECTED = "late", "rejected"
+LATE_OF_INPUT = ("left_late", "right_late")
+"""Of an operator that joins two streams, by input."""
+RESERVED_SIDES = frozenset({LATE, REJECTED, *LATE_OF_INPUT})
 """Sides of nodes that the engine fills itself, with rows that it keeps out."""
-RESERVED_SIDES = frozenset({LATE, REJECTED})
 MOST_SIDES = 100
 
 

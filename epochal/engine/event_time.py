@@ -18,7 +18,6 @@ from epochal.contracts.source import PARTITION, Slice, Source
 from epochal.declarations import event_time as expressions
 from epochal.engine.answers import ObservedTime
 from epochal.engine.observations import observed
-from epochal.pipeline.evaluate import late_side
 from epochal.pipeline.event_times import time_graph
 from epochal.pipeline.graph import EventTimeNode, Graph, NodeId, OperatorNode
 from epochal.pipeline.partitions import NO_PARTITIONS, Partitions, partitions_in
@@ -85,7 +84,7 @@ class TimedFrames:
     """Cuts off rejected and late rows of one epoch, and remembers what has to be read back from Spark afterwards.
 
     ``run``: the nodes whose frames are part of some job; of others nothing will ever be observed. ``read_apart``: those
-    whose rejected or late rows somebody reads, from ``sides``.
+    whose rejected or late rows somebody reads, from ``sides``: by input.
     """
 
     time: TimePlan
@@ -94,7 +93,7 @@ class TimedFrames:
     slices: Mapping[str, Slice]
     run: Collection[NodeId]
     read_apart: Collection[NodeId] = ()
-    sides: dict[NodeId, DataFrame] = field(default_factory=dict)
+    sides: dict[NodeId, Sequence[DataFrame]] = field(default_factory=dict)
     declared: dict[str, tuple[Observation, tuple[str, ...]]] = field(default_factory=dict)
     late: dict[str, list[Observation]] = field(default_factory=dict)
 
@@ -116,7 +115,7 @@ class TimedFrames:
         known = node.name in self.time.partitions.partitioned
         if node.id in self.read_apart:
             apart = frame.where(rejected)
-            self.sides[node.id] = apart.drop(PARTITION) if known else apart
+            self.sides[node.id] = [apart.drop(PARTITION) if known else apart]
         kept = frame.where(f"NOT {rejected}")
         return kept.drop(PARTITION) if known else kept
 
@@ -137,7 +136,7 @@ class TimedFrames:
             kept.append(frame.where(f"NOT {is_late}"))
             apart.append(frame.where(is_late))
         if node.id in self.read_apart:
-            self.sides[node.id] = late_side(node, apart)
+            self.sides[node.id] = apart
         return kept
 
     def observed(self) -> ObservedTime:

@@ -32,7 +32,7 @@ from epochal.errors import EpochalError, EpochTimeout
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.epoch_time import define_epoch_time
-from epochal.pipeline.evaluate import evaluate
+from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
@@ -243,9 +243,9 @@ class _EpochJob:
         return {side for id, side in {node.id: None, **readers}.items() if id not in self._shape.unread}
 
     def _side(self, node: SideNode) -> DataFrame:
-        if node.by_engine:
-            return self._frames.time.sides[node.input]
         operator = self._runner.graph.node(node.input)
+        if node.by_engine:
+            return kept_out(operator, self._frames.time.sides[node.input], node.side)
         assert isinstance(operator, OperatorNode)  # only operators have sides of their own
         return self._runner.operators[operator.name].side_rows(self._task_rows[operator.id], node.side)
 

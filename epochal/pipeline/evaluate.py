@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from epochal.contracts.source import PARTITION
 from epochal.declarations.expressions import with_spark
+from epochal.declarations.sides import LATE_OF_INPUT
 from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
 from epochal.pipeline.graph import (
     EventTimeNode,
     Graph,
+    Node,
     NodeId,
     OperatorNode,
     SideNode,
@@ -91,15 +93,34 @@ def empty_side(
     if node.by_engine:
         owner = graph.node(node.input)
         above = [frames[id].limit(0) for id in inputs(owner)]
-        return late_side(owner, above) if isinstance(owner, OperatorNode) else above[0]
+        return kept_out(owner, above, node.side)
     spark = frames[node.input].sparkSession
     return spark.createDataFrame([], from_arrow_schema(plans[node.input].sides[node.side]))
 
 
-def late_side(node: OperatorNode, frames: Sequence[DataFrame]) -> DataFrame:
-    """The late rows of an operator as one stream, from those of each of its inputs."""
+def kept_out(node: Node, frames: Sequence[DataFrame], side: str) -> DataFrame:
+    """The stream ``side`` of what the engine keeps from a node, from the rows that it keeps from each of its inputs.
+
+    Raises ``PipelineError`` where late rows of several inputs cannot be one stream.
+    """
+    if not isinstance(node, OperatorNode):
+        return frames[0]
+    if side in LATE_OF_INPUT:
+        return frames[LATE_OF_INPUT.index(side)]
     late = [frame for number, frame in enumerate(frames) if node.operator.may_be_late(number)]
+    _check_one_stream(node.operator.name, late)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), late)
+
+
+def _check_one_stream(operator: str, late: Sequence[DataFrame]) -> None:
+    types: dict[str, str] = {}
+    for frame in late:
+        for name, type in frame.dtypes:
+            if types.setdefault(name.casefold(), type) != type:
+                raise PipelineError(
+                    f"Operator {operator!r}: the late rows of both streams cannot be one stream, as column {name!r} is "
+                    f"{types[name.casefold()]} in one and {type} in the other. Take left_late and right_late."
+                )
 
 
 def place(graph: Graph, id: NodeId) -> str:

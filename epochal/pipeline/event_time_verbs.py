@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.declarations.event_time import EventTime
 from epochal.declarations.names import check_name, name_of_class
-from epochal.declarations.sides import LATE, REJECTED
+from epochal.declarations.sides import LATE, LATE_OF_INPUT, REJECTED
 from epochal.errors import PipelineError
 from epochal.pipeline.event_times import timed_streams
 from epochal.pipeline.graph import EventTimeNode, NodeId, OperatorNode, SideNode
@@ -51,3 +51,18 @@ def late(builder: Builder, node: NodeId) -> NodeId:
             "Ask the stream that they give, before any other verb."
         )
     return builder.add(lambda id: SideNode(id, node, LATE))
+
+
+def late_of(builder: Builder, node: NodeId, input: int) -> NodeId:
+    """The late rows of one of the two streams that a join reads. Raises ``PipelineError`` where there are none."""
+    joined = builder.nodes[node]
+    if not isinstance(joined, OperatorNode) or len(joined.inputs) != len(LATE_OF_INPUT):
+        raise PipelineError(
+            f"{LATE_OF_INPUT[input]}: only a join of two streams has it. Ask the stream that the join gives, before "
+            "any other verb; of any other operator over event time take late."
+        )
+    if not joined.operator.may_be_late(input):
+        raise PipelineError(
+            f"{LATE_OF_INPUT[input]}: no row of that stream is late to operator {joined.operator.name!r}."
+        )
+    return builder.add(lambda id: SideNode(id, node, LATE_OF_INPUT[input]))

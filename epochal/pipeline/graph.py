@@ -90,8 +90,8 @@ class OperatorNode:
 
 @dataclass(frozen=True)
 class SideNode:
-    """A stream beside that of ``input``: rows that an operator gives to a ``side`` of that name, or, ``late`` and
-    ``rejected``, those that the engine keeps from an operator or an event time's readers."""
+    """A stream beside that of ``input``: rows that an operator gives to a ``side`` of that name, or, where its name
+    is reserved (``late``, ``rejected``), those that the engine keeps from an operator or an event time's readers."""
 
     id: NodeId
     input: NodeId

@@ -92,6 +92,16 @@ class Stream(Relation):
         """Of what an operator over event time gives: the rows that came too late for it, as they came to it."""
         return Stream(self._builder, event_time_verbs.late(self._builder, self._node))
 
+    @property
+    def left_late(self) -> Stream:
+        """Of a join of two streams: the rows of the left one that came too late for it, with their own columns."""
+        return Stream(self._builder, event_time_verbs.late_of(self._builder, self._node, 0))
+
+    @property
+    def right_late(self) -> Stream:
+        """Of a join of two streams: the rows of the right one (the versions) that came too late for it."""
+        return Stream(self._builder, event_time_verbs.late_of(self._builder, self._node, 1))
+
     def join(
         self,
         other: StaticTable | Stream | LatestVersions,

@@ -221,3 +221,37 @@ def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tm
                 test.epoch(events=rows(30, 31, first=100))
         finally:
             spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")
+
+
+def test_late_rows_of_a_join_come_by_stream_with_their_own_columns(spark: SparkSession) -> None:
+    pipeline = Pipeline("late")
+    left = pipeline.read("left", generator.source({**ROWS, "v": "1"})).with_watermark("ts", "0 seconds", name="l")
+    right = pipeline.read("right", generator.source({**ROWS, "v": "'a'"})).with_watermark("ts", "0 seconds", name="r")
+    paired = left.join(right.drop("v"), on="id", within=("0 seconds", "1 second"), how="left_semi", name="paired")
+    paired.write("paired", console.sink())
+    paired.late.write("both", console.sink())
+    alone = left.join(right, on="id", within=("0 seconds", "1 second"), how="left_anti", name="alone")
+    alone.left_late.write("left_late", console.sink())
+    alone.right_late.where("v = 'b'").write("right_late", console.sink())
+    versions = left.join(
+        right.select("id", "ts AS at").with_watermark("at", "0 seconds").latest("id", order_by="at"),
+        on="id",
+        as_of="ts",
+        name="versions",
+    )
+    versions.right_late.write("versions_late", console.sink())
+    with Harness(pipeline, spark) as test:
+        test.epoch(at=NOON, left=[(1, at(10), 1)], right=[(1, at(10), "a")])
+        test.epoch()
+        shown = test.epoch(left=[(2, at(5), 2), (3, at(10), 3)], right=[(4, at(4), "b"), (5, at(4), "c")])
+        assert test.counts.late_rows == {"paired": 3, "alone": 3, "versions": 3}
+    assert shown["left_late"].to_pylist() == [{"id": 2, "ts": at(5), "v": 2}]
+    assert shown["right_late"].to_pylist() == [{"id": 4, "ts": at(4), "v": "b"}]
+    assert sorted(shown["both"].column("id").to_pylist()) == [2, 4, 5] and "v" in shown["both"].column_names
+    assert sorted(shown["versions_late"].to_pylist(), key=str) == [{"id": 4, "at": at(4)}, {"id": 5, "at": at(4)}]
+
+    alone.late.write("refused", console.sink())
+    with pytest.raises(PipelineError, match="column 'v' is int in one and string in the other"):
+        analyse(pipeline.graph(), spark)
+    with pytest.raises(PipelineError, match="left_late: only a join of two streams has it"):
+        left.key_by("id").distinct("d").left_late  # noqa: B018
