@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from epochal.declarations.determinism import varying_names
@@ -47,6 +48,19 @@ def is_star(expression: Expression) -> bool:
     """Whether it stands for all columns."""
     call = expression.call
     return call.target is None and call.name in ("col", "column", "expr") and str(call.arguments[0]).strip() == "*"
+
+
+def computes_of_all(expression: Expression) -> bool:
+    """Whether it gives all columns to a function, as ``struct(*)`` does: a column more is another result."""
+    call = expression.call
+    if call.target is None and call.name in ("col", "column", "expr"):
+        return isinstance(call.arguments[0], str) and _has_star_within(list(_significant(call.arguments[0])))
+    if call.target is not None and computes_of_all(call.target):
+        return True
+    return any(
+        is_star(value) or computes_of_all(value) if isinstance(value, Expression) else value == "*"
+        for value in _arguments(expression)
+    )
 
 
 def columns_read(expression: Expression) -> frozenset[str] | None:
@@ -108,6 +122,11 @@ def _collect_text(text: str, found: set[str]) -> bool:
 def _arguments(expression: Expression) -> Iterator[Any]:
     for argument in (*expression.call.arguments, *expression.call.named.values()):
         yield from argument if isinstance(argument, (list, tuple)) else (argument,)
+
+
+def _has_star_within(tokens: list[str]) -> bool:
+    """A star that is an argument: no multiplication, and not the fields of one column (``payload.*``)."""
+    return any(token == "*" and before in ("(", ",") for before, token in pairwise(tokens))
 
 
 def _significant(text: str) -> Iterator[str]:

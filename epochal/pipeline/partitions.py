@@ -1,8 +1,8 @@
 """How the partition of a row is known where its event time is declared: the source names it, row-wise verbs carry it.
 
 Only declarations over one source, with row-wise verbs between, know partitions: a union, a function of the author's or
-an operator gives rows of which nobody can say where they came from. Watermarks of one whole stream are right there too;
-but while a part of it catches up, the rest is late.
+an operator gives rows of which nobody can say where they came from, and a verb that computes of all columns must not
+see one more. Watermarks of one whole stream are right there too; but while a part of it catches up, the rest is late.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from epochal.contracts.source import Source
+from epochal.declarations.references import computes_of_all
 from epochal.pipeline.graph import Graph, NodeId, SourceNode, TransformNode
 
 
@@ -49,7 +50,12 @@ def _path(graph: Graph, id: NodeId) -> list[NodeId]:
     """Up from a node as far as row-wise verbs go, and the node that they begin with."""
     path = [id]
     node = graph.node(id)
-    while isinstance(node, TransformNode) and node.carrying is not None:
+    while isinstance(node, TransformNode) and _carries(node):
         node = graph.node(node.inputs[0])
         path.append(node.id)
     return path
+
+
+def _carries(node: TransformNode) -> bool:
+    """What a verb computes of all columns (``struct(*)``) would hold the partition, too."""
+    return node.carrying is not None and not any(map(computes_of_all, node.expressions))

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from epochal import Pipeline
-from epochal.connectors import files
+from epochal import functions as F
+from epochal.connectors import console, files, nexmark
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.partitions import partitions_in
 from epochal.pipeline.stream import Stream, operator_stream
 from epochal.state.watermarks import Declaration, TimedOperator
 
@@ -133,3 +135,27 @@ def test_rows_that_are_kept_out_are_streams_of_their_own(pipeline: Pipeline) -> 
         timed.where("id > 0").rejected  # noqa: B018
     with pytest.raises(PipelineError, match="No row is late to this stream"):
         held("never_late", timed).late  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("column", "known"),
+    [
+        ("id * 2 AS twice", True),
+        ("bid.*", True),
+        ("concat('(*)', url)", True),
+        (F.concat("url", "extra").alias("text"), True),
+        ("to_json(struct(*)) AS row", False),
+        ("hash(id, /* all */ *)", False),
+        ("struct(* EXCEPT (id))", False),
+        (F.to_json(F.struct("*")).alias("row"), False),
+        (F.struct(F.col("*")).alias("row"), False),
+    ],
+)
+def test_what_is_computed_of_all_columns_does_not_hold_the_partition(column: Any, known: bool) -> None:
+    pipeline = Pipeline("bids")
+    events = pipeline.read("events", nexmark.source(partitions=2)).select("*", column)
+    events.with_watermark("dateTime", "1 second").write("out", console.sink())
+    graph = pipeline.graph()
+    found = partitions_in(graph, {source.name: source.make() for source in graph.sources})
+    assert found.partitioned == ({"date_time": "events"} if known else {})
+    assert bool(found.carrying) == known
