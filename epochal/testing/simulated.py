@@ -1,14 +1,14 @@
 """What the simulation is made of: a world that outlives crashes; a source, a loop, state and a sink that live in it.
 
 The one operator sums values by key. Some values come back to it through the loop, halved; some set a reminder for their
-key, at which an output row is given that no input brings about. :func:`follows` says what follows from an epoch.
+key, at which an output row is given that no input brings about. :func:`follows` says what follows from an epoch,
+:mod:`epochal.testing.simulated_time` what does from the times at which events happened.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -18,23 +18,20 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
-from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.contracts.state import StateBackend, StateTransaction
-from epochal.engine.answers import Answers, SinkAnswer
-from epochal.engine.job import EpochPlan, EpochRunner
-from epochal.errors import EpochAborted, Fenced, FileMissing, SinkError
+from epochal.errors import Fenced, FileMissing, SinkError
 from epochal.snapshots import layout
 from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.testing.memory_catalog import MemoryCatalogState
+from epochal.testing.simulated_time import SECOND
 
 PARALLELISM = 2
-SECOND = 1_000_000
 OPERATOR, SINK, SOURCE = "totals", "out", "numbers"
 KEYS = 5
 TABLE = StateTable(
@@ -46,6 +43,13 @@ TABLE = StateTable(
 )
 REMINDERS = StateTable(
     id=f"{OPERATOR}.reminders",
+    operator=OPERATOR,
+    kind=StateKind.VALUE,
+    key=(Column(name="key", type="int"),),
+    value=(Column(name="at", type="timestamp"),),
+)
+ALARMS = StateTable(
+    id=f"{OPERATOR}.alarms",
     operator=OPERATOR,
     kind=StateKind.VALUE,
     key=(Column(name="key", type="int"),),
@@ -316,84 +320,3 @@ class SimulatedSink(SinkBackend):
         for unique in lost:
             del self._target.staged[unique]
         return len(lost)
-
-
-class SimulatedRunner(EpochRunner):
-    """E2 without Spark: every subtask may fail and be run again, or run twice; only one of its handles comes back."""
-
-    def __init__(self, world: World, sink: SimulatedSink, tail: SimulatedTail, chance: random.Random) -> None:
-        self._world, self._sink, self._tail, self._chance = world, sink, tail, chance
-
-    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        events = events_of(plan.slices, self._world.log)
-        totals = read_totals(self._world.store, [link.deltas for link in plan.chains[TABLE.id].links])
-        reminders = read_reminders(self._world.store, [link.deltas for link in plan.chains[REMINDERS.id].links])
-        operators, sinks = [], []
-        for subtask in range(PARALLELISM):
-            for _ in range(self._chance.choice([1, 1, 1, 2])):
-                handle, found = self._subtask(plan, subtask, events, totals, reminders)
-                sink = self._sink.stage(plan.scope, subtask, found.output)
-                tail = self._tail.stage(subtask, found.in_flight)
-            operators.append(handle)
-            sinks += [SinkAnswer(subtask, sink), SinkAnswer(PARALLELISM + subtask, tail)]
-            if self._chance.random() < 0.03:
-                raise EpochAborted("a task failed too often")
-        if self._chance.random() < 0.02:
-            operators.pop()
-        return Answers({OPERATOR: operators}, sinks, (), partitions=2 * PARALLELISM, rows_in=len(events))
-
-    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
-        return tuple(DeltaFile.model_validate(item) for item in handle.payload["deltas"])
-
-    def _subtask(
-        self, plan: EpochPlan, subtask: int, events: Rows, totals: Totals, reminders: Reminders
-    ) -> tuple[Handle, Follows]:
-        mine = {key: at for key, at in reminders.items() if key % PARALLELISM == subtask}
-        rows = [(key, value) for key, value in events if key % PARALLELISM == subtask]
-        found = follows(rows, totals, mine, plan.conditions.epoch_time, plan.conditions.draining)
-        deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
-        deltas += self._deltas(plan, subtask, REMINDERS, sorted(found.reminders.items()))
-        left = [at for at in {**mine, **found.reminders}.values() if at is not None]
-        handle = Handle(
-            owner=OPERATOR,
-            subtask=subtask,
-            rows=len(found.totals),
-            bytes=0,
-            payload={"deltas": [delta.model_dump() for delta in deltas]},
-            due=Due(processing=min(left)) if left else None,
-            dropped_timers=found.dropped,
-        )
-        return handle, found
-
-    def _deltas(self, plan: EpochPlan, subtask: int, table: StateTable, rows: Sequence[Any]) -> list[DeltaFile]:
-        if not rows:
-            return []
-        path = layout.delta(plan.scope.key, table.id, subtask)
-        file = self._world.store.write_file(path, json.dumps(rows).encode(), len(rows))
-        return [DeltaFile(table=table.id, subtask=subtask, parallelism=PARALLELISM, file=file)]
-
-
-def events_of(slices: Mapping[str, Slice], log: Rows) -> Rows:
-    """What comes from outside in an epoch, then what comes out of the loop."""
-    events: Rows = []
-    if SOURCE in slices:
-        events += log[slices[SOURCE].start["position"] : slices[SOURCE].end["position"]]
-    if LOOP in slices:
-        events += [(key, value) for key, value in slices[LOOP].detail["records"]]
-    return events
-
-
-def read_totals(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Totals:
-    """Totals from their deltas, oldest first; those of other tables are left out."""
-    return dict(_rows(store, links, TABLE))
-
-
-def read_reminders(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Reminders:
-    """Reminders that are still to come, as :func:`read_totals`."""
-    times = dict(_rows(store, links, REMINDERS))
-    return {key: at for key, at in times.items() if at is not None}
-
-
-def _rows(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]], table: StateTable) -> Iterator[tuple[int, Any]]:
-    for delta in (delta for deltas in links for delta in deltas if delta.table == table.id):
-        yield from json.loads(store.read_file(delta.file, "the simulation"))

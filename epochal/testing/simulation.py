@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import Failure, ManifestReference
-from epochal.contracts.conditions import BEGINNING, Trigger
+from epochal.contracts.conditions import BEGINNING, END, NO_WATERMARKS, Trigger, Watermarks
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import SliceLimits
 from epochal.engine.bases import PendingBases
@@ -33,9 +33,11 @@ from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.lineage import history
+from epochal.state.watermarks import behind
 from epochal.testing.local_attempt import situation_of
 from epochal.testing.memory_catalog import MemoryCatalog
 from epochal.testing.simulated import (
+    ALARMS,
     LOOP,
     LOOP_RECORDS,
     OPERATOR,
@@ -48,19 +50,17 @@ from epochal.testing.simulated import (
     Reminders,
     Rows,
     SimulatedLoop,
-    SimulatedRunner,
     SimulatedSink,
     SimulatedSource,
     SimulatedState,
     SimulatedTail,
     Totals,
     World,
-    events_of,
     follows,
     in_flight_at,
-    read_reminders,
-    read_totals,
 )
+from epochal.testing.simulated_runner import SimulatedRunner, read_totals, read_waiting
+from epochal.testing.simulated_time import DELAY, LATE, Alarms, alarms_after, from_outside, left, time_plan
 
 
 @dataclass
@@ -115,7 +115,7 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         {SOURCE: SimulatedSource(world, plan.chance), LOOP: SimulatedLoop()},
         {OPERATOR: SimulatedState(world)},
         {SINK: sink, LOOP: tail},
-        (TABLE, REMINDERS),
+        (TABLE, REMINDERS, ALARMS),
     )
     orders = ExecutionOrders(
         application="simulated",
@@ -129,7 +129,9 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         cache_directory="",
     )
     runner = SimulatedRunner(world, sink, tail, plan.chance)
-    program = Program(orders, Graph(orders.application, ()), PipelinePlan({}, {}), participants, runner)
+    program = Program(
+        orders, Graph(orders.application, ()), PipelinePlan({}, {}, time_plan(SOURCE, OPERATOR)), participants, runner
+    )
     current = CurrentProgram(program)
     commits = CommitQueue(_Insisting(catalog), current)
     recovery = Recovery(program, _Insisting(catalog), world.store, commits, lambda seconds: None, lambda waiting: None)
@@ -202,6 +204,8 @@ def violations(world: World) -> list[str]:
     found: list[str] = []
     totals: Totals = {}
     reminders: Reminders = {}
+    alarms: Alarms = {}
+    marks, latest = NO_WATERMARKS, BEGINNING
     in_flight: Rows = []
     decided = world.catalog.decided
     seen, clock, drains = 0, BEGINNING, False
@@ -222,29 +226,43 @@ def violations(world: World) -> list[str]:
         taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
         if drains:
             found.append(f"epoch {record.epoch} was opened after the last one")
-        drains = world.bounded and at_end and not taken and bool(reminders)
-        reasons = _reasons(slice is not None, any(at <= clock for at in reminders.values()), bool(taken), drains)
+        drains = world.bounded and at_end and not taken
+        reached = max(marks.fire, behind(latest, DELAY))
+        marks = Watermarks(late=marks.fire, fire=END if drains else reached)
+        if manifest.clock.places[OPERATOR] != marks:
+            found.append(f"epoch {record.epoch} ran with {manifest.clock.places[OPERATOR]}, not with {marks}")
+        due = any(at <= clock for at in reminders.values()) or any(at <= reached for at in alarms.values())
+        reasons = _reasons(slice is not None, due, bool(taken), drains)
         if record.opened_for != reasons:
             found.append(f"epoch {record.epoch} was opened for {record.opened_for}, not for {reasons}")
-        outside = {} if slice is None else {SOURCE: slice}
-        expected = follows([*events_of(outside, world.log), *taken], totals, reminders, clock, drains)
+        outside = from_outside(slice, world.log, marks.late)
+        latest = max(latest, BEGINNING if outside.latest is None else outside.latest)
+        expected = follows([*outside.on_time, *taken], totals, reminders, clock, drains)
+        changed, alarmed = alarms_after(alarms, outside.alarms, marks.fire)
+        alarms = left(alarms, changed)
+        output = [*expected.output, *alarmed, *((key, LATE) for key, _ in outside.late)]
+        if manifest.counts.late_rows != ({OPERATOR: len(outside.late)} if outside.late else {}):
+            found.append(f"epoch {record.epoch} says {manifest.counts.late_rows} are late, not {outside.late}")
         if manifest.counts.dropped_timers != ({OPERATOR: expected.dropped} if expected.dropped else {}):
             found.append(f"epoch {record.epoch} dropped {manifest.counts.dropped_timers}, not {expected.dropped}")
         totals |= expected.totals
         reminders = {key: at for key, at in {**reminders, **expected.reminders}.items() if at is not None}
         in_flight += expected.in_flight
         state = _state_at(world, record.manifest)
-        if state != (totals, reminders) or sorted(in_flight_at(manifest)) != sorted(in_flight):
-            found.append(f"state at epoch {record.epoch} is {state}, not {totals, reminders}")
+        if state != (totals, reminders, alarms) or sorted(in_flight_at(manifest)) != sorted(in_flight):
+            found.append(f"state at epoch {record.epoch} is {state}, not {totals, reminders, alarms}")
         in_flight = in_flight_at(manifest)  # in the order in which the subtasks gave them
         if world.commit == "synchronous" and record.committed_at and record.started_at < before:
             found.append(f"epoch {record.epoch} was opened before the one before it was committed")
         before = record.committed_at or before
         shown = Counter(world.target.visible.get(record.epoch, []))
-        if shown != Counter(expected.output):
-            found.append(f"the sink shows {shown} for epoch {record.epoch}, not {expected.output}")
-    if seen != len(world.log) or in_flight or reminders:
-        found.append(f"{seen} of {len(world.log)} events were processed; left are {in_flight} and {reminders}")
+        if shown != Counter(output):
+            found.append(f"the sink shows {shown} for epoch {record.epoch}, not {output}")
+    overdue = [at for at in alarms.values() if at <= behind(latest, DELAY)]
+    if seen != len(world.log) or in_flight or reminders or overdue:
+        found.append(
+            f"{seen} of {len(world.log)} events were processed; left are {in_flight}, {reminders} and {alarms}"
+        )
     if extra := set(world.target.visible) - {record.epoch for record in decided}:
         found.append(f"the sink shows epochs that were never decided: {sorted(extra)}")
     return found
@@ -266,6 +284,7 @@ def _reasons(input: bool, due: bool, in_flight: bool, drain: bool) -> tuple[Trig
     return tuple(trigger for trigger, holds in held.items() if holds)
 
 
-def _state_at(world: World, snapshot: ManifestReference) -> tuple[Totals, Reminders]:
+def _state_at(world: World, snapshot: ManifestReference) -> tuple[Totals, Reminders, Alarms]:
     links = [manifest.deltas for manifest in reversed(list(history(world.store, snapshot)))]
-    return read_totals(world.store, links), read_reminders(world.store, links)
+    waiting = [read_waiting(world.store, links, table) for table in (REMINDERS, ALARMS)]
+    return read_totals(world.store, links), waiting[0], waiting[1]
