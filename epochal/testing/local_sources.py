@@ -18,11 +18,12 @@ from epochal.contracts.source import PARTITION, Slice, SliceLimits, Source
 @dataclass
 class LocalRows:
     """The rows of a source, which outlive attempts: a table for each slice. ``partitions``: those that there are; none
-    of a source that has none."""
+    of a source that has none. ``bounded``: no others will come."""
 
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     slices: list[pa.Table] = field(default_factory=list)
+    bounded: bool = False
 
     def give(self, rows: Sequence[dict[str, Any]]) -> None:
         """The rows of the next slice. Of partitions, each says its own under ``source.PARTITION``."""
@@ -55,6 +56,10 @@ class LocalSource(Source):
 
     def partitions_of(self, slice: Slice) -> frozenset[str]:
         return frozenset(slice.detail["partitions"])
+
+    @property
+    def bounded(self) -> bool:
+        return self._rows.bounded
 
     @property
     def ended(self) -> bool:
