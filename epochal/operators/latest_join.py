@@ -67,6 +67,7 @@ class LatestJoinOperator(Operator):
             kind=StateKind.VALUE,
             key=columns.key,
             value=(*kept, Column(name=ROW, type="binary")),
+            joined={"order_by": self.order_by},
             queryable=self.queryable,
         )
         # Rows are not kept; the table says what types their columns have.

@@ -91,6 +91,7 @@ class TemporalJoinOperator(Operator):
         waiting = {
             "time": Column(name=TIME, type="timestamp"),
             "sub_key": (Column(name=ROW, type="binary"),),
+            "joined": {"as_of": self.as_of},
             "expires": Expiry(clock="event", column=TIME, after=gone_after(0)),
         }
         return side_of(ROWS, self.on, columns.key, kept, self.as_of, StateTable(**{**dict(table), **waiting}), kept)
@@ -104,6 +105,7 @@ class TemporalJoinOperator(Operator):
             key=columns.key,
             sub_key=(Column(name=TIME, type="timestamp"),),
             value=(*kept, Column(name=ROW, type="binary")),
+            joined={"order_by": self.order_by},
             queryable=self.queryable,
         )
         return side_of(VERSIONS, self.on, columns.key, kept, self.order_by, table, shown)

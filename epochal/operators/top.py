@@ -77,6 +77,7 @@ class TopOperator(Operator):
             key=key,
             sub_key=(RANK,),
             value=value,
+            ranked=ranked(self.count, by, self.descending),
             queryable=self.queryable,
         )
         output = pa.schema([column.to_arrow() for column in (*key, RANK, *value)])
@@ -88,8 +89,12 @@ class TopOperator(Operator):
         return "keeps rows of every key that came. Where keys have no end, keep them in a KeyedProcess, with a ttl."
 
     def details(self) -> dict[str, Any]:
-        order = "descending" if self.descending else "ascending"
-        return {"keys": list(self.keys), "count": self.count, "by": list(self.by), "order": order}
+        return {"keys": list(self.keys), **ranked(self.count, self.by, self.descending)}
+
+
+def ranked(count: int, by: Sequence[str], descending: bool) -> dict[str, Any]:
+    """Which rows are kept, as JSON."""
+    return {"count": count, "by": list(by), "order": "descending" if descending else "ascending"}
 
 
 @dataclass(frozen=True)

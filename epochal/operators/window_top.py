@@ -21,7 +21,7 @@ from epochal.operators import panes
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.operators.panes import WINDOW, check_names
-from epochal.operators.top import RANK, TAKES
+from epochal.operators.top import RANK, TAKES, ranked
 from epochal.operators.windowed import window_time
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import array_name, struct_name, type_name
@@ -87,7 +87,9 @@ class WindowTopOperator(Operator):
             value=(rows,),
             queryable=self.queryable,
         )
-        tables = panes.tables(self.windowing, partials)
+        by_pane, *others = panes.tables(self.windowing, partials)
+        kept_of_each = {"ranked": ranked(self.count, by, self.descending)}
+        tables = (by_pane.model_copy(update=kept_of_each), *others)
         check_names(self.name, tables[0])
         best = BestRows(partials, self.count, by, self.descending)
         pane = panes.pane_column(self.windowing)
@@ -125,9 +127,8 @@ class WindowTopOperator(Operator):
         return tuple(named[name.casefold()].name for name in self.by)
 
     def details(self) -> dict[str, Any]:
-        order = "descending" if self.descending else "ascending"
         time = {"event_time": self.event_time, **self.windowing.details()}
-        return {"keys": list(self.keys), **time, "count": self.count, "by": list(self.by), "order": order}
+        return {"keys": list(self.keys), **time, **ranked(self.count, self.by, self.descending)}
 
 
 @dataclass(frozen=True)

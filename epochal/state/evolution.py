@@ -207,6 +207,13 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             "give it a new name, under which it begins anew."
         )
         return
+    if old.ranked != new.ranked:
+        yield (
+            f"State table {new.id!r}: it cannot keep {_ranked(new)} where it has kept {_ranked(old)}: rows are gone "
+            "that would be among them now, and ranks are there that would not. Keep count, by and descending, or give "
+            "the operator a new name, under which it begins anew."
+        )
+        return
     if (old.time, old.key, old.sub_key) != (new.time, new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
@@ -234,6 +241,13 @@ def _windows(table: StateTable) -> str:
 def _joined(table: StateTable) -> str:
     """``how left, within -5 minutes to 10 minutes``."""
     return ", ".join(f"{name} {value}" for name, value in (table.joined or {"nothing": ""}).items()).strip()
+
+
+def _ranked(table: StateTable) -> str:
+    """``the first 5 by price descending``."""
+    if table.ranked is None:
+        return "all rows"
+    return f"the first {table.ranked['count']} by {', '.join(table.ranked['by'])} {table.ranked['order']}"
 
 
 def _lost(what: str, consent: str) -> str:

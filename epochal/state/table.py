@@ -184,13 +184,15 @@ class StateTable(BaseModel):
     """Of windows that are kept as panes: how look-ups make windows of them. ``None``: only the program can."""
     joined: dict[str, str] | None = None
     """How rows of a stream that is joined find partners, as JSON: what waits, and what has come out, is by that."""
+    ranked: dict[str, Any] | None = None
+    """Which rows of a key are kept, the first so many in an order, as JSON: all others are gone."""
     queryable: bool = True
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        usual = {"scope": StateScope.KEYED, "time": None, "expires": None, "windows": None, "joined": None}
+        usual = dict.fromkeys(("time", "expires", "windows", "joined", "ranked")) | {"scope": StateScope.KEYED}
         usual["merges"] = None
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 

@@ -15,6 +15,7 @@ from epochal.declarations.windowing import windowing
 from epochal.declarations.windows import SessionWindows, Windows, session, sliding, tumbling
 from epochal.errors import FileCorrupt, SchemaError
 from epochal.operators.panes import pane_table, session_tables
+from epochal.operators.top import ranked
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare, widens
@@ -70,6 +71,20 @@ def test_windows_stay() -> None:
         problems(hours, by_pane(tumbling("1 hour"), "5 minutes"))
     )
     assert "become none from tumbling" in problems(hours, table("flights bigint"))
+
+
+def test_what_is_kept_by_an_order_stays() -> None:
+    five = table("price bigint").model_copy(update={"ranked": ranked(5, ("price",), True)})
+    assert problems(five, five) == ""
+    others = (ranked(6, ("price",), True), ranked(5, ("day",), True), ranked(5, ("price",), False), None)
+    for other in others:
+        assert "where it has kept the first 5 by price descending" in (
+            problems(five, five.model_copy(update={"ranked": other}))
+        )
+    by_day = table("price bigint").model_copy(update={"joined": {"order_by": "day"}})
+    assert "cannot be joined by order_by hour that were joined by order_by day" in (
+        problems(by_day, by_day.model_copy(update={"joined": {"order_by": "hour"}}))
+    )
 
 
 def test_columns_may_be_added_widened_and_dropped_with_consent() -> None:
