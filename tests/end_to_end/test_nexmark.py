@@ -62,7 +62,6 @@ TWENTY_EPOCHS = tuple(sorted({*range(0, 6001, 400), 3, 1501, 1502, 4001, 5999}))
 """Where they begin, and where the last ends: some have one event, some hundreds."""
 FIRST_EPOCH_AT, BETWEEN_EPOCHS = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=7)
 LAST_EPOCH_AT = FIRST_EPOCH_AT + timedelta(hours=1)
-AFTER_ALL = datetime(2016, 1, 1, tzinfo=UTC)
 
 
 def source_of(query: str) -> NexmarkSource:
@@ -80,10 +79,10 @@ def streamed(spark: SparkSession, query: str, bounds: Sequence[int]) -> pa.Table
         for number, slice in enumerate(pairwise(bounds)):
             given.append(test.epoch(at=opened_at(number), events=source.rows(spark, *slice))[query])
             assert not test.counts.late_rows
-        if query in BY_EVENT_TIME:
-            given.append(test.advance(watermark=AFTER_ALL)[query])
         if query in BY_EPOCH_TIME:
             given.append(test.epoch(at=LAST_EPOCH_AT)[query])
+        if query in BY_EVENT_TIME:
+            given.append(test.drain()[query])
         return newest(query, given)
 
 
@@ -170,7 +169,7 @@ def test_what_windows_count_and_what_comes_too_late_for_them_is_all_that_came(sp
     with Harness(bids_by_window(), spark, CONFIGURATION) as test:
         for begin, end in pairwise(bounds):
             collect(outputs, test.epoch(events=source.rows(spark, begin, end)))
-        collect(outputs, test.advance(watermark=AFTER_ALL))
+        collect(outputs, test.drain())
     given = {name: pa.concat_tables(tables) for name, tables in outputs.items()}
     bids = answer(source.rows(spark, 0, bounds[-1]), "q0").count()
     for name in ("windows", "sessions"):

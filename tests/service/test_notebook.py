@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from epochal import Pipeline
+from epochal import Pipeline, tumbling
 from epochal.connectors import console, files, generator
 from epochal.engine.settings import Configuration
-from epochal.errors import Conflict, OptionError, PipelineError
+from epochal.errors import Conflict, IncompatibleState, OptionError, PipelineError
 from epochal.pipeline.runner import RunEpoch
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.cli.developing import Development, saved
@@ -169,3 +169,23 @@ def test_a_saved_file_is_noticed_also_when_it_is_replaced(tmp_path: Path) -> Non
     timer.start()
     next(saves)
     assert file.read_text() == "3"
+
+
+def test_a_run_of_bounded_files_ends_with_all_windows_or_goes_on_next_time(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pipeline = Pipeline("visits")
+    schema = "k string, at timestamp"
+    visits = pipeline.read("visits", files.source(str(tmp_path / "in"), format="json", schema=schema, bounded=True))
+    windows = visits.with_watermark("at", "1 minute").key_by("k").window(tumbling("1 hour"))
+    windows.aggregate("hourly", n="count(*)").write("out", files.sink(str(tmp_path / "out")))
+    kept = {"directory": tmp_path / "kept", "configuration": QUICK}
+    for hour in (10, 11):
+        visit = {"k": "a", "at": f"2026-01-01T{hour}:30:00Z"}
+        (tmp_path / "in" / f"{hour}.json").write_text(json.dumps(visit) + "\n")
+        outcome = pipeline.run(drain=hour == 11, **kept)  # type: ignore[arg-type]
+        assert outcome.drained is (hour == 11)
+    assert [epoch.rows_out for epoch in outcome.epochs] == [0, 1, 1]
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row.window_start.hour, row.n) for row in found) == [(10, 1), (11, 1)]
+    with pytest.raises(IncompatibleState, match="Begin anew with another --directory"):
+        pipeline.run(**kept)  # type: ignore[arg-type]
