@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from epochal.declarations.keys import key_columns
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
-from epochal.declarations.windows import GridWindows
+from epochal.declarations.windows import GridWindows, SessionWindows
 from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.interval_join import IntervalJoinPlan
@@ -38,6 +39,7 @@ from epochal.pipeline.graph import (
     StaticNode,
     TransformNode,
 )
+from epochal.tasks.session_aggregates import SESSION_END
 from epochal.tasks.session_rows import TIME
 from epochal.tasks.windows import TIMESTAMP, Integers, pane_starts, times_of, timestamps
 from epochal.testing.local_aggregates import local_aggregation, partials
@@ -178,14 +180,36 @@ def _with_pane(operator: WindowProcessOperator, plan: OperatorPlan, rows: pa.Tab
 
 
 def _partials(operator: WindowedAggregate, plan: OperatorPlan, rows: pa.Table) -> pa.Table:
-    aggregation, time = plan.work.plan, plan.tables[0].time  # type: ignore[attr-defined]
-    starts = times = _times(rows, operator.event_time)
-    if time is not None:  # not of sessions
-        starts = pane_starts(operator.windowing.windows, times)  # type: ignore[arg-type]
-    pane = WINDOW_START if time is None else time.name
+    aggregation, windows = plan.work.plan, operator.windowing.windows  # type: ignore[attr-defined]
+    times, time = _times(rows, operator.event_time), plan.tables[0].time
+    if isinstance(windows, SessionWindows):
+        starts, ends = _sessions(rows.select(list(operator.keys)), times, windows.gap)
+        bounds = {WINDOW_START: starts, SESSION_END: ends}
+    else:
+        assert time is not None  # of panes
+        bounds = {time.name: pane_starts(windows, times)}
     # What the windows of an operator before this one are called is no column of these.
-    rows = rows.drop_columns([name for name in rows.column_names if name == pane])
-    return partials(aggregation, rows.append_column(pane, timestamps(starts)), (*operator.keys, pane))
+    rows = rows.drop_columns([name for name in rows.column_names if name in bounds])
+    for name, bound in bounds.items():
+        rows = rows.append_column(name, timestamps(bound))
+    return partials(aggregation, rows, (*operator.keys, *bounds))
+
+
+def _sessions(keys: pa.Table, times: Integers, gap: int) -> tuple[Integers, Integers]:
+    """For each row start and end of the session that it comes to among these rows, as Spark's ``session_window``."""
+    starts, ends = times.copy(), times + gap
+    of_key: dict[tuple[object, ...], list[int]] = {}
+    for position, key in enumerate(keys.to_pylist()):
+        of_key.setdefault(tuple(key.values()), []).append(position)
+    for positions in of_key.values():
+        in_order = sorted(positions, key=lambda position: int(times[position]))
+        for before, position in pairwise(in_order):
+            if times[position] <= ends[before]:
+                starts[position] = starts[before]
+        for after, position in pairwise(reversed(in_order)):
+            if starts[after] == starts[position]:
+                ends[position] = ends[after]
+    return starts, ends
 
 
 def _times(rows: pa.Table, column: str) -> Integers:
