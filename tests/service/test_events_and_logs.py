@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from epochal.contracts.catalog import Failure
+from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownDue
 from epochal.service.events import hub as hubs
 from epochal.service.events import routes as event_routes
 from epochal.service.events.journal import Journal
@@ -73,6 +73,22 @@ def test_events_come_as_they_happen_and_again_after_a_reconnect(plane: Plane) ->
     assert [event.id for event in events] == sorted({event.id for event in events})
     with listening(plane.client, last_event_id=events[1].id) as lines:
         assert take(lines, 3) == events[2:]
+
+
+def test_events_of_an_epoch_say_what_it_left_out_and_what_is_due(plane: Plane) -> None:
+    plane.application()
+    driver, at = plane.driver(), datetime(2026, 5, 1, 12, tzinfo=UTC)
+    counts = EpochCounts(late_rows={"hourly": 2}, rejected_rows={"at": 1}, dropped_timers={"reminders": 3})
+    due = ShownDue(at=at, operator="reminders", clock="processing", until=at)
+    with listening(plane.client) as lines:
+        driver.catalog.open_epoch(1, None)
+        driver.catalog.prepare_epoch(1, None, driver.manifest(1), counts, EpochTerms(next_due=due))
+        driver.catalog.commit_epoch(1)
+        *_, prepared, committed = (event.data for event in take(lines, 3))
+    for data in (prepared, committed):
+        assert (data["late_rows"], data["rejected_rows"]) == ({"hourly": 2}, {"at": 1})
+        assert data["dropped_timers"] == {"reminders": 3}
+        assert data["next_due"] == due.model_dump(mode="json")
 
 
 def test_numbers_go_on_rising_when_the_journal_is_opened_again(tmp_path: Path) -> None:

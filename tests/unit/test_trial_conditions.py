@@ -23,7 +23,10 @@ def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp
         (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"name": name, "n": 3600}))
     pipeline = Pipeline("reminders")
     source = files.source(str(tmp_path / "in"), format="json", schema="name string, n bigint", max_files=1)
-    keyed = pipeline.read("events", source).key_by("name")
+    events = pipeline.read("events", source)
+    read = events.with_columns(read="epoch_time()").key_by("name").aggregate("read", at="max(read)")
+    read.write("read", files.sink(str(tmp_path / "read"), mode="updates"))
+    keyed = events.key_by("name")
     keyed._operator(RemindersOperator()).write("due", files.sink(str(tmp_path / "out")))
     orders = ExecutionOrders(
         application="reminders",
@@ -39,6 +42,8 @@ def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp
     run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1))
     assert [record.opened_for for record in state.decided] == [("input",), ("input",)]
     assert state.head is not None and SnapshotStore(orders.store).read_manifest(state.head).due.keys() == {"reminders"}
+    waits = state.decided[-1].next_due
+    assert waits is not None and (waits.operator, waits.clock, waits.at) == ("reminders", "processing", waits.until)
     tried = Tried(orders, pipeline.graph())
     report = run_trial(tried, tried, spark, state.head, epochs=2)
     assert (report.epochs, report.same) == (2, True), report
