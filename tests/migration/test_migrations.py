@@ -108,6 +108,15 @@ def revisions() -> list[str]:
     return [revision.revision for revision in script.walk_revisions()][::-1]
 
 
+def insert_old_epochs(database: Database) -> None:
+    with database.writing() as session:
+        for table, rows in OLD_EPOCHS.items():
+            for row in rows:
+                columns = ", ".join(row)
+                values = ", ".join(f":{column}" for column in row)
+                session.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)
+
+
 def migrate_to(database: Database, revision: str) -> None:
     with database.migrating() as session:
         command.upgrade(_configuration(session.connection()), revision)
@@ -182,12 +191,7 @@ def test_data_survives_every_migration_after_the_first(url: str, database: Datab
 def test_epochs_that_are_there_are_counted(database: Database) -> None:
     """Made by the first version, so that what refers to the tables that are made anew is there."""
     migrate_to(database, "0001")
-    with database.writing() as session:
-        for table, rows in OLD_EPOCHS.items():
-            for row in rows:
-                columns = ", ".join(row)
-                values = ", ".join(f":{column}" for column in row)
-                session.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)
+    insert_old_epochs(database)
 
     migrate_database(database)
 
@@ -195,6 +199,22 @@ def test_epochs_that_are_there_are_counted(database: Database) -> None:
         branch = session.get_one(Branch, "flights-1")
         assert (branch.committed_epochs, branch.aborted_epochs) == (3, 1)
         assert CountRepository(session).epochs() == {"started": 1, "prepared": 1, "committed": 3, "aborted": 1}
+
+
+def test_what_epochs_that_are_there_left_out_is_added_up(database: Database) -> None:
+    """Of committed epochs alone."""
+    migrate_to(database, "0001")
+    insert_old_epochs(database)
+    migrate_to(database, "0008")
+    with database.writing() as session:
+        left_out = {"late": '{"hourly": 2}', "rejected": '{"at": 1}'}
+        session.execute(text("UPDATE epochs SET late_rows = :late, rejected_rows = :rejected"), left_out)
+
+    migrate_database(database)
+
+    with database.reading() as session:
+        found = {(kind, place): total for _, kind, place, total in CountRepository(session).left_out()}
+    assert found == {("late", "hourly"): 6, ("rejected", "at"): 3}
 
 
 def test_migrating_twice_keeps_what_is_there(url: str, database: Database) -> None:
