@@ -44,8 +44,8 @@ from epochal.connectors.nexmark.source import NexmarkSource
 from epochal.pipeline.definitions import SourceDefinition
 
 MEASURED = ("q1", "q2", "q4", "q5", "q7", "q8", "q9", "q11", "q16", "q18", "q20")
-EVENTS, EPOCHS, ROUNDS = 1_000_000, 5, 2
-WARM = 2
+EVENTS, EPOCHS, ROUNDS = 1_000_000, 6, 2
+WARM = 3
 """So many epochs of each run are not counted: a JVM learns its code in them."""
 FILES_AN_EPOCH = 2
 """One for each core."""

@@ -133,7 +133,9 @@ class DropDuplicatesWork:
         times = np.asarray(microseconds(column_of(slice, str(self.event_time))), np.int64)
         candidates = np.flatnonzero(times >= until[codes])
         last = np.full(len(until), NEVER)
-        if len(np.unique(codes[candidates])) < len(candidates):
+        came = np.zeros(len(until), np.bool_)
+        came[codes[candidates]] = True
+        if int(came.sum()) < len(candidates):
             candidates, chosen = self._sorted(slice, codes, candidates)
             candidates = candidates[kept(chosen, times[candidates], until, within)]
         last[codes[candidates]] = times[candidates]  # of several of a key the last one
