@@ -36,7 +36,9 @@ def _only_changes(stream: StreamKind) -> str:
 @dataclass(frozen=True)
 class AggregateChangesOperator(AggregateOperator):
     """Aggregates per key over the rows that are there, and no longer over those that were. State table: the operator's
-    name; one more for each ``min`` and ``max``."""
+    name; one more for each ``min`` and ``max``. ``changes_of``: the operator that gives the changes."""
+
+    changes_of: str = ""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -48,7 +50,7 @@ class AggregateChangesOperator(AggregateOperator):
 
     def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
         aggregation = self.aggregation(frames[0])
-        table = aggregation.table
+        table = aggregation.table.model_copy(update={"changes_of": self.changes_of})
         multisets = tuple(
             Multiset(name, multiset_table(self.name, name, table.key), part.aggregate.largest)
             for part in aggregation.parts
@@ -81,8 +83,8 @@ class AggregateChangesOperator(AggregateOperator):
                     yield f"{where}: {aggregation.expression} {aggregate.cost}"
 
 
-def over_changes(operator: AggregateOperator) -> AggregateChangesOperator:
-    """``operator`` over a stream of changes. Raises ``PipelineError`` naming operator, column and fix."""
+def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChangesOperator:
+    """``operator`` over the changes of another. Raises ``PipelineError`` naming operator, column and fix."""
     where = f"Operator {operator.name!r}"
     if operator.over_updates:
         raise PipelineError(
@@ -99,7 +101,12 @@ def over_changes(operator: AggregateOperator) -> AggregateChangesOperator:
         with at(column):
             list(map(taking_back, decompose(column, aggregation.expression).aggregates))
     return AggregateChangesOperator(
-        operator.name, operator.keys, operator.aggregations, operator.queryable, changes=operator.changes
+        operator.name,
+        operator.keys,
+        operator.aggregations,
+        operator.queryable,
+        changes=operator.changes,
+        changes_of=changes_of,
     )
 
 

@@ -143,6 +143,14 @@ class Graph:
     def node(self, id: NodeId) -> Node:
         return self.nodes[id]
 
+    def operator_above(self, id: NodeId) -> str:
+        """The name of the operator whose output comes to a node by way of stateless verbs."""
+        node = self.node(id)
+        while isinstance(node, TransformNode):
+            node = self.node(node.inputs[0])
+        assert isinstance(node, OperatorNode)
+        return node.operator.name
+
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))

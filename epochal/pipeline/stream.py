@@ -296,12 +296,15 @@ class KeyedStream:
         expires = time_to_live_of(name, ttl, ttl_on)
         aggregations = declared_aggregations(name, self._keys, columns)
         operator = AggregateOperator(name, self._keys, aggregations, queryable, over_updates, changes)
-        kind = kinds_of(Graph(name, tuple(self._builder.nodes)))[self._node]
+        graph = Graph(name, tuple(self._builder.nodes))
+        kind = kinds_of(graph)[self._node]
         if expires is not None:
             event_time = Stream(self._builder, self._node).event_time
             check_clock_of_ttl(f"Operator {name!r}", expires, event_time)
             return self._operator(with_time_to_live(operator, expires, event_time, kind))
-        return self._operator(over_changes(operator) if kind == CHANGES else operator)
+        if kind == CHANGES:
+            operator = over_changes(operator, graph.operator_above(self._node))
+        return self._operator(operator)
 
     def window(self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final") -> WindowedStream:
         """Cut the rows of each key into windows of event time::

@@ -47,13 +47,18 @@ def compare(
     (``streaks.current.note``, ``delays.worst``) that may be dropped."""
     old = {table.id: table for table in before}
     new = {table.id: table for table in after}
-    return tuple(_compared(id, old.get(id), new.get(id), may_drop) for id in sorted({*old, *new}))
+    there = {table.operator for table in old.values()}
+    return tuple(_compared(id, old.get(id), new.get(id), there, may_drop) for id in sorted({*old, *new}))
 
 
-def _compared(id: str, old: StateTable | None, new: StateTable | None, may_drop: Collection[str]) -> TableChange:
+def _compared(
+    id: str, old: StateTable | None, new: StateTable | None, there: Collection[str], may_drop: Collection[str]
+) -> TableChange:
+    """``there``: the operators that have had state."""
     if old is None:
         assert new is not None  # it is in one of the two
-        return TableChange(table=id, verdict="added", added=new.value)
+        problems = tuple(_unseen_changes(new)) if new.changes_of in there else ()
+        return TableChange(table=id, verdict="added", added=new.value, problems=problems)
     if new is None:
         problem = () if id in may_drop else (_lost(f"State table {id!r}", id),)
         return TableChange(table=id, verdict="dropped", problems=problem)
@@ -187,6 +192,13 @@ def _notes_of_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
         yield f"State table {new.id!r}: from now on {reads} its rows; those that are there keep their times."
 
 
+def _unseen_changes(new: StateTable) -> Iterable[str]:
+    yield (
+        f"State table {new.id!r} begins anew over the changes of {new.changes_of!r}, which goes on: what it gave "
+        "before would be taken back where it was never counted. Give both new names, so that they begin anew together."
+    )
+
+
 def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
     if old.scope != new.scope:
         yield (
@@ -205,6 +217,13 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             f"State table {new.id!r}: its rows cannot be joined by {_joined(new)} that were joined by {_joined(old)}: "
             "some are gone that would have a partner now, some have come out without one. Keep the join as it was, or "
             "give it a new name, under which it begins anew."
+        )
+        return
+    if old.changes_of != new.changes_of:
+        over = "rows" if new.changes_of is None else f"the changes of {new.changes_of!r}"
+        yield (
+            f"State table {new.id!r}: it cannot go on over {over}: what it has counted was of something else. Give the "
+            "operator a new name and, where it reads changes, the one that gives them, too: they begin anew together."
         )
         return
     if old.ranked != new.ranked:

@@ -186,14 +186,16 @@ class StateTable(BaseModel):
     """How rows of a stream that is joined find partners, as JSON: what waits, and what has come out, is by that."""
     ranked: dict[str, Any] | None = None
     """Which rows of a key are kept, the first so many in an order, as JSON: all others are gone."""
+    changes_of: str | None = None
+    """The operator whose changes it aggregates: it has counted all that this one has given."""
     queryable: bool = True
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        usual = dict.fromkeys(("time", "expires", "windows", "joined", "ranked")) | {"scope": StateScope.KEYED}
-        usual["merges"] = None
+        absent = dict.fromkeys(("time", "expires", "windows", "joined", "ranked", "changes_of", "merges"))
+        usual = absent | {"scope": StateScope.KEYED}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     @model_validator(mode="after")

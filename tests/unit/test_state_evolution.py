@@ -87,6 +87,21 @@ def test_what_is_kept_by_an_order_stays() -> None:
     )
 
 
+def test_an_aggregate_over_changes_begins_anew_together_with_what_gives_them() -> None:
+    first, second = (
+        table("n bigint").model_copy(update={"id": name, "operator": name}) for name in ("delays", "histogram")
+    )
+    over = second.model_copy(update={"changes_of": "delays"})
+    assert "it cannot go on over the changes of 'delays'" in all_problems([first, second], [first, over])
+    assert "it cannot go on over rows" in all_problems([first, over], [first, second])
+    assert "begins anew over the changes of 'delays', which goes on" in all_problems([first], [first, over])
+    assert all_problems([first, over], [first, over]) == all_problems([], [first, over]) == ""
+
+
+def all_problems(before: list[StateTable], after: list[StateTable]) -> str:
+    return " ".join(problem for change in compare(before, after) for problem in change.problems)
+
+
 def test_columns_may_be_added_widened_and_dropped_with_consent() -> None:
     [change] = compare(
         [table("flights int, worst float, note string")],
