@@ -107,6 +107,8 @@ class LocalPipeline:
     sinks: Mapping[str, str]
     loops: tuple[str, ...] = ()
     graph: Graph | None = None
+    kept_out: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """The streams of late and of rejected rows, with their columns."""
 
     @property
     def operators(self) -> tuple[LocalOperator, ...]:
@@ -121,8 +123,8 @@ class LocalPipeline:
         columns = {**self.sources, **{operator.name: operator.output_columns for operator in self.operators}}
         columns |= {f"{one.name}.{side}": schema for one in self.operators for side, schema in one.sides.items()}
         time = WITHOUT_EVENT_TIME if self.graph is None else TimePlan.of(self.graph, sources)
-        # Of what the engine keeps out nobody has to know the columns.
-        sinks = {sink: columns.get(name, pa.schema([])) for sink, name in self.sinks.items()}
+        columns |= self.kept_out
+        sinks = {sink: columns[name] for sink, name in self.sinks.items()}
         return PipelinePlan({}, sinks, time)
 
 
@@ -319,7 +321,7 @@ def _side(operator: LocalOperator, answer: pa.Table, side: str | None) -> pa.Tab
 
 
 def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:
-    """The rows of slices of files: JSON lines."""
+    """The rows of slices of files: JSON lines, times in microseconds from the Unix epoch."""
     paths = [record["path"] for slice in slices for record in slice.detail["files"]]
     rows = []
     for path in paths:

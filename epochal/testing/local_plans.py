@@ -76,6 +76,7 @@ class _Walk:
         self._columns: dict[NodeId, pa.Schema] = {}
         self._steps: list[LocalOperator | LocalEventTime] = []
         self._sinks: dict[str, str] = {}
+        self._kept_out: dict[str, pa.Schema] = {}
 
     def run(self) -> LocalPipeline:
         for node in self._graph.nodes:
@@ -95,11 +96,12 @@ class _Walk:
                     (owner,) = self._streams[node.input]
                     columns = self._columns[node.input] if owner.startswith("watermark ") else self._beside(node)
                     self._add(node.id, f"{owner}.{node.side}", columns)
+                    self._kept_out |= {f"{owner}.{node.side}": columns} if node.by_engine else {}
                 case SinkNode():
                     (self._sinks[node.name],) = self._streams[node.input]
                 case TransformNode() | StaticNode():
                     raise ValueError(f"{node} needs Spark")
-        return LocalPipeline(self._sources, tuple(self._steps), self._sinks, graph=self._graph)
+        return LocalPipeline(self._sources, tuple(self._steps), self._sinks, (), self._graph, self._kept_out)
 
     def _add(self, id: NodeId, name: str, columns: pa.Schema) -> None:
         self._streams[id], self._columns[id] = (name,), columns

@@ -13,13 +13,20 @@ from epochal.testing.drivers import SparkJvm, driver_server
 from epochal.testing.fork_server import ForkServer
 from epochal.testing.servers.process import free_port
 from tests.fault import planes
-from tests.fault.faulty_application import FILES_AHEAD, LOCAL_LIFE, Drivers, FaultyApplication, NewApplication
+from tests.fault.faulty_application import (
+    FILES_AHEAD,
+    LOCAL_LIFE,
+    TIME_LIFE,
+    Drivers,
+    FaultyApplication,
+    NewApplication,
+)
 
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer | None]:
     """What the drivers and control planes of these tests are forked from."""
-    server = driver_server(LOCAL_LIFE, planes.PROCESS)
+    server = driver_server(LOCAL_LIFE, TIME_LIFE, planes.PROCESS)
     yield server
     if server is not None:
         server.close()

@@ -38,7 +38,7 @@ from epochal.testing.oracle import KeyedOracle, Row
 from tests.catalogs import new_sqlite_catalog
 
 PIPELINE = Path(__file__).with_name("application.py")
-LOCAL_LIFE = "tests.fault.local_life"
+LOCAL_LIFE, TIME_LIFE = "tests.fault.local_life", "tests.fault.time_life"
 NAME = "faults"
 SENSORS = 12
 ROWS_PER_FILE = 12

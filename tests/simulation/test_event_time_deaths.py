@@ -4,7 +4,7 @@ come out once each, and the watermarks of the manifests go on as if nothing had 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from epochal.contracts.conditions import BEGINNING, END
 from epochal.engine import points
 from epochal.errors import EpochAborted, Fenced
 from epochal.faults import FaultPoint
+from epochal.pipeline.definitions import SinkDefinition
 from epochal.tasks import points as task_points
 from tests.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
 
@@ -57,16 +58,15 @@ class Alarms(KeyedProcess):
         yield key.key, at, f"{ctx.time_domain} {ctx.timer_name}"
 
 
-def pipeline() -> Pipeline:
+def pipeline(sink: Callable[[str], SinkDefinition] = lambda name: console.sink()) -> Pipeline:
+    """``sink``: what each is written to, by its name."""
     found = Pipeline("deaths")
     rows = found.read("rows", generator.source(COLUMNS)).with_watermark("at", "5 seconds", name="time")
     windows = rows.key_by("key").window(tumbling("10 seconds"), "3 seconds").aggregate("windows", rows="count(*)")
-    windows.write("windows", console.sink())
-    windows.late.write("late", console.sink())
-    windows.key_by("key").window(tumbling("20 seconds")).aggregate("longer", rows="sum(rows)").write(
-        "longer", console.sink()
-    )
-    rows.key_by("key").process(Alarms).write("alarms", console.sink())
+    longer = windows.key_by("key").window(tumbling("20 seconds")).aggregate("longer", rows="sum(rows)")
+    alarms = rows.key_by("key").process(Alarms)
+    for name, stream in {"windows": windows, "late": windows.late, "longer": longer, "alarms": alarms}.items():
+        stream.write(name, sink(name))
     return found
 
 

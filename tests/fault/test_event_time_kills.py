@@ -1,0 +1,63 @@
+"""Drivers of an application with event time are killed (SIGKILL), one after the other: what its sinks show in the end,
+late rows and timers among it, is what they show where none was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from epochal.contracts.conditions import microseconds
+from epochal.faults import Fault
+from epochal.testing.drivers import WatchedProcess, planned, without_faults
+from tests.catalogs import new_sqlite_catalog
+from tests.fault.faulty_application import TIME_LIFE, Drivers
+from tests.lives import at
+from tests.simulation.test_event_time_deaths import EPOCHS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+KILLED_AT = ("E2.ran", "E4.manifest-written", "E4.prepared", "E5.files.renamed", "E1.opened")
+"""One point in each epoch with new rows."""
+
+
+def live(drivers: Drivers, folder: Path, seconds: float, parallelism: int, *faults: Fault) -> int:
+    assert drivers.server is not None
+    environment = without_faults(dict(os.environ)) | planned(faults)
+    arguments = [json.dumps({"folder": str(folder), "seconds": seconds, "parallelism": parallelism})]
+    log = folder / "driver.log"
+    code = WatchedProcess(drivers.server.start(TIME_LIFE, arguments, environment, log), log).wait()
+    assert faults or code == 0, log.read_text()[-3000:]
+    return code
+
+
+def run(drivers: Drivers, folder: Path, killed: bool) -> dict[str, Any]:
+    """What the sinks show of all epochs."""
+    (folder / "input").mkdir(parents=True)
+    new_sqlite_catalog(folder / "catalog.sqlite")
+    for number, (seconds, point) in enumerate(zip(EPOCHS, KILLED_AT, strict=True)):
+        rows = [{"key": "ab"[n % 2], "at": microseconds(at(n)), "n": n} for n in seconds]
+        (folder / "input" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        if killed:
+            assert live(drivers, folder, number, 2, Fault(point, "kill")) < 0, f"nobody was killed at {point}"
+        live(drivers, folder, number, 3 if killed and number % 2 else 2)
+    live(drivers, folder, 100, 2)
+    return {sink.name: Counter(map(repr, shown(sink))) for sink in (folder / "output").iterdir()}
+
+
+def shown(sink: Path) -> list[Any]:
+    """Without the times that are those of an epoch."""
+    rows = [row for file in sorted(sink.glob("epoch=*/*.parquet")) for row in pq.read_table(file).to_pylist()]
+    return [row["what"] for row in rows] if sink.name == "alarms" else rows
+
+
+def test_killed_drivers_leave_windows_late_rows_and_timers_as_they_are(without_spark: Drivers, tmp_path: Path) -> None:
+    undisturbed = run(without_spark, tmp_path / "undisturbed", killed=False)
+    assert {name: rows.total() for name, rows in undisturbed.items() if name == "late"} == {"late": 1}
+    assert undisturbed["alarms"].total() > 12 and undisturbed["windows"] and undisturbed["longer"]
+    assert run(without_spark, tmp_path / "killed", killed=True) == undisturbed
