@@ -86,7 +86,7 @@ class TopOperator(Operator):
 
     @property
     def grows(self) -> str | None:
-        return "keeps rows of every key that came. Where keys have no end, keep them in a KeyedProcess, with a ttl."
+        return "keeps rows of every key that came. Where keys have no end, say top(.., within=window), which ends."
 
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys), **ranked(self.count, self.by, self.descending)}

@@ -57,6 +57,11 @@ class WindowedStream:
         check_name("an operator", name)
         if not isinstance(over_updates, bool):
             raise PipelineError(f"Operator {name!r}: over_updates is True or False; rename the column of this name.")
+        if isinstance(ttl := columns.get("ttl"), str) and "(" not in ttl:
+            raise PipelineError(
+                f"Operator {name!r} has ttl={ttl!r}: state of a window is gone when it has closed. Leave ttl out; "
+                "allowed_lateness keeps windows open for longer."
+            )
         aggregations = declared_aggregations(name, self._keys, columns)
         for column in columns:
             if column.casefold() in WINDOW_COLUMNS:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from epochal import Pipeline
+from epochal import Pipeline, tumbling
 from epochal.aggregates.built_in import BUILT_IN
 from epochal.aggregates.plan import AggregationPlan, Part
 from epochal.connectors import console, generator
@@ -96,6 +96,10 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
         keyed.aggregate("e", ttl="max(ttl)")
     with pytest.raises(PipelineError, match=r"'f': ttl is 'a week'"):
         keyed.aggregate("f", ttl="a week", rows="count(*)")
+    windowed = rows().with_watermark("at", "1 day").key_by("n").window(tumbling("1 hour"))
+    with pytest.raises(PipelineError, match=r"'w' has ttl='7 days': .* is gone when it has closed.*allowed_lateness"):
+        windowed.aggregate("w", ttl="7 days", rows="count(*)")
+    windowed.aggregate("v", ttl="max(n)")  # a column of this name
     with pytest.raises(PipelineError, match="add ttl="):
         rows().with_watermark("at", "1 day").key_by("n").aggregate("g", ttl_on="event_time", rows="count(*)")
 
