@@ -331,6 +331,24 @@ def test_only_files_that_were_there_are_available(tmp_path: Path) -> None:
     assert names(planned(later)) == ["early.json", "late.json"]
 
 
+def test_a_bounded_source_ends_with_the_files_that_were_there(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
+    source = made(tmp_path, bounded=True)
+    source.limit_to_bounds()
+    put(tmp_path, "late.json", {"k": "e", "n": 1}, at=400)
+    slice = planned(source)
+    source.accept(slice)
+    assert (names(slice), source.plan(UNLIMITED), source.ended, source.bounded) == (["a.json"], None, True, True)
+    endless = made(tmp_path)
+    endless.limit_to_bounds()
+    endless.accept(planned(endless))
+    assert (endless.plan(UNLIMITED), endless.ended, endless.bounded) == (None, False, False)
+    described = files.source(str(tmp_path), format="json", schema="k string", bounded=True).description
+    assert described == {"path": str(tmp_path), "format": "json", "bounded": True}
+    with pytest.raises(OptionError, match="bounded is 'yes'; it is True or False"):
+        files.source(str(tmp_path), format="json", schema="k string", bounded="yes")  # type: ignore[arg-type]
+
+
 def test_a_folder_without_anything_new_has_ended(tmp_path: Path) -> None:
     source = made(tmp_path)
     source.limit_to_available()

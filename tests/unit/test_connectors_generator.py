@@ -75,6 +75,15 @@ def test_all_rows_up_to_the_bound_are_available_whatever_the_rate() -> None:
     assert source.ended
 
 
+def test_a_bound_is_the_end_of_all_rows_and_leaves_them_their_rate() -> None:
+    source = GeneratorSource(COLUMNS, rate=1, bound=3, clock=lambda: 5.0)
+    source.limit_to_bounds()
+    assert source.bounded and source.plan(UNLIMITED) is None
+    endless = GeneratorSource(COLUMNS, rate=1)
+    endless.limit_to_bounds()
+    assert not endless.bounded
+
+
 def test_nothing_is_available_of_rows_without_end() -> None:
     with pytest.raises(OptionError, match=r"Give generator\.source a bound"):
         GeneratorSource(COLUMNS, rate=1).limit_to_available()
