@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from epochal import Pipeline
+from epochal import Pipeline, tumbling
 from epochal.connectors import files
 from epochal.engine.execution import run
 from epochal.engine.settings import Configuration, ExecutionOrders
@@ -15,6 +15,19 @@ from epochal.engine.trial import Tried, run_trial
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.reminders import RemindersOperator
+
+
+def orders_in(folder: Path, available_now: bool) -> ExecutionOrders:
+    return ExecutionOrders(
+        application="reminders",
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        configuration=Configuration(state_backend="heap", epoch_interval_seconds=0),
+        available_now=available_now,
+        store=str(folder / "store"),
+        cache_directory=str(folder / "cache"),
+    )
 
 
 def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp_path: Path) -> None:
@@ -28,22 +41,30 @@ def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp
     read.write("read", files.sink(str(tmp_path / "read"), mode="updates"))
     keyed = events.key_by("name")
     keyed._operator(RemindersOperator()).write("due", files.sink(str(tmp_path / "out")))
-    orders = ExecutionOrders(
-        application="reminders",
-        execution="one",
-        attempt=1,
-        artifact="a" * 64,
-        configuration=Configuration(state_backend="heap"),
-        available_now=True,
-        store=str(tmp_path / "store"),
-        cache_directory=str(tmp_path / "cache"),
-    )
-    state = MemoryCatalogState()
+    orders, state = orders_in(tmp_path, available_now=True), MemoryCatalogState()
     run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1))
     assert [record.opened_for for record in state.decided] == [("input",), ("input",)]
     assert state.head is not None and SnapshotStore(orders.store).read_manifest(state.head).due.keys() == {"reminders"}
     waits = state.decided[-1].next_due
     assert waits is not None and (waits.operator, waits.clock, waits.at) == ("reminders", "processing", waits.until)
+    tried = Tried(orders, pipeline.graph())
+    report = run_trial(tried, tried, spark, state.head, epochs=2)
+    assert (report.epochs, report.same) == (2, True), report
+
+
+def test_a_trial_of_the_last_epoch_lets_out_what_it_let_out(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text(json.dumps({"name": "ann", "at": "2026-01-01T10:30:00Z"}))
+    pipeline = Pipeline("windows")
+    schema = "name string, at timestamp"
+    source = files.source(str(tmp_path / "in"), format="json", schema=schema, bounded=True)
+    timed = pipeline.read("events", source).with_watermark("at", "1 minute")
+    hourly = timed.key_by("name").window(tumbling("1 hour")).aggregate("hourly", n="count(*)")
+    hourly.write("out", files.sink(str(tmp_path / "out")))
+    orders, state = orders_in(tmp_path, available_now=False), MemoryCatalogState()
+    run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1))
+    assert [(record.opened_for, record.rows_out) for record in state.decided] == [(("input",), 0), (("drain",), 1)]
+    assert state.head is not None
     tried = Tried(orders, pipeline.graph())
     report = run_trial(tried, tried, spark, state.head, epochs=2)
     assert (report.epochs, report.same) == (2, True), report
