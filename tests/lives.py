@@ -51,11 +51,12 @@ def at(seconds: float) -> datetime:
 
 @dataclass(frozen=True)
 class Step:
-    """An epoch over the next rows: what happens in it, the parallelism from there on, and the clock, in seconds."""
+    """An epoch over the next rows: what happens in it, the parallelism from there on, and the clock, in seconds:
+    ``None`` where it stands still. It may go back."""
 
     happening: Happening = "nothing"
     parallelism: int = 2
-    clock: float = 0
+    clock: float | None = None
 
 
 HAPPENINGS: st.SearchStrategy[Happening] = st.sampled_from(
@@ -111,7 +112,7 @@ class Life:
         for name, given in rows.items():
             if given:
                 self.rows[name].give(given)
-        self.clock = max(self.clock, at(step.clock))
+        self.clock = self.clock if step.clock is None else at(step.clock)
         match step.happening:
             case "restart":
                 self.restart(step.parallelism)

@@ -223,11 +223,13 @@ MOMENTS = st.lists(
         st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, DELAY)), max_size=3),
         st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, DELAY)), max_size=2),
         st.booleans(),
+        st.integers(-90, 90),
     ),
     min_size=2,
     max_size=10,
 )
-"""How far the clock has gone on, the rows of either source by how old they are, and whether the second is heard."""
+"""How far the clock has gone on, the rows of either source by how old they are, whether the second is heard, and how
+wrong the driver's clock is."""
 
 
 def united() -> Pipeline:
@@ -242,18 +244,18 @@ def united() -> Pipeline:
 @examples(10)
 @given(MOMENTS, steps(), st.sampled_from([0, 0, 300]))
 def test_a_source_that_idles_and_comes_back_is_not_late_unless_its_rows_are(
-    moments: list[tuple[int, list[Any], list[Any], bool]], happening: list[Step], older: int
+    moments: list[tuple[int, list[Any], list[Any], bool, int]], happening: list[Step], older: int
 ) -> None:
     """``older``: by so much more the rows of the second; what is late of them is late, nothing is lost."""
     now, everything = 0, []
     with Life(united(), {"one": ROWS, "two": ROWS}) as life:
-        for number, (moved, first, second, heard) in enumerate(moments):
+        for number, (moved, first, second, heard, wrong) in enumerate(moments):
             now += moved
             one = [Event(key, now - age, number) for key, age in first]
             two = [Event(key, now - age - older, number) for key, age in second if heard]
             everything += [*one, *two]
             step = happening[number % len(happening)]
-            life.epoch(Step(step.happening, step.parallelism, now), one=given_rows(one), two=given_rows(two))
+            life.epoch(Step(step.happening, step.parallelism, now + wrong), one=given_rows(one), two=given_rows(two))
         life.epoch(Step(clock=now), one=far(), two=far())
         life.settle()
         late, shown = life.all_of("late"), life.all_of("windows")
