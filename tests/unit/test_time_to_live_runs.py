@@ -1,5 +1,7 @@
-"""Time to live over a downtime: epoch time goes on, event time does not. A fork, or a rollback, goes on from an old
-snapshot in the same way."""
+"""Time to live over a downtime, and over upgrades.
+
+Epoch time goes on while nothing runs, event time does not; a fork, or a rollback, goes on from an old snapshot alike.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console, generator
-from epochal.testing import Harness
+from epochal.engine import assembly
+from epochal.engine.pipeline_plan import plan_pipeline
+from epochal.engine.program import going_on
+from epochal.errors import IncompatibleState
+from epochal.testing import Harness, harness
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 COLUMNS = {"user": "cast(id AS string)", "at": "timestamp_seconds(id)"}
@@ -68,3 +75,39 @@ def test_what_is_too_old_is_gone_at_once_by_the_clock_and_stays_by_event_time(sp
         test.advance(watermark=NOON + timedelta(hours=1.2))
         assert [users(test, table) for table in events] == [{"a", "c"}] * 2
         assert counts(test.epoch(visits=visits(("a", 1.3), ("b", 1.3)))) == {"a": (2, 5), "b": (1, 1)}
+
+
+def visits_of(**time_to_live: Any) -> Pipeline:
+    found = Pipeline("visits")
+    keyed = found.read("visits", generator.source(COLUMNS)).key_by("user")
+    keyed.aggregate("totals", visits="count(*)", **time_to_live).write("out", console.sink())
+    return found
+
+
+def upgraded(test: Harness, pipeline: Pipeline, patched: pytest.MonkeyPatch) -> None:
+    """As a driver does that goes on from a snapshot with another version."""
+    head = test._coordinator.position.snapshot
+    test._graph = pipeline.graph()
+    test._plan = plan_pipeline(test._graph, test._spark, test._sources)
+    patched.setattr(harness, "spark_program", lambda *parts: going_on(assembly.spark_program(*parts), head))
+    test.restart()
+
+
+def test_an_aggregate_gets_a_time_to_live_and_later_another(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at(minutes: float, *users: str) -> dict[str, int]:
+        shown = test.epoch(at=NOON + timedelta(minutes=minutes), visits=visits(*((user, 0) for user in users)))
+        return {row["user"]: row["visits"] for row in shown["out"].to_pylist()}
+
+    with Harness(visits_of(), spark) as test:
+        at(0, "a", "b", "c")
+        at(50, "a")
+        upgraded(test, visits_of(ttl="1 hour"), monkeypatch)
+        assert at(100, "b") == {"b": 2}
+        assert at(110, "a", "b") == {"a": 1, "b": 3}, "rows that were there count from the snapshot at 50 minutes"
+        upgraded(test, visits_of(ttl="2 hours"), monkeypatch)
+        assert at(112, "c", "b") == {"b": 4, "c": 1}, "what has expired stays gone"
+        assert at(231, "a", "b") == {"a": 1, "b": 5}
+        with pytest.raises(IncompatibleState, match=r"cannot be taken away.*or the operator a new name"):
+            upgraded(test, visits_of(), monkeypatch)
