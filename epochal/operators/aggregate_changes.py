@@ -39,6 +39,8 @@ class AggregateChangesOperator(AggregateOperator):
     name; one more for each ``min`` and ``max``. ``changes_of``: the operator that gives the changes."""
 
     changes_of: str = ""
+    way: tuple[str, ...] = ()
+    """What is computed of the changes before they come here, in words that are the same for the same code."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -48,9 +50,15 @@ class AggregateChangesOperator(AggregateOperator):
         key = key_columns(self.name, self.keys, frame.schema)
         return plan_aggregation(self.name, key, self.aggregations, self.queryable, frame, over_changes=True)
 
+    @property
+    def taken_back(self) -> tuple[str, ...]:
+        """How rows are counted, from the operator that gives the changes on."""
+        columns = (f"{aggregation.name} = {aggregation.expression}" for aggregation in self.aggregations)
+        return (*self.way, f"{self.name}: {', '.join(columns)}")
+
     def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
         aggregation = self.aggregation(frames[0])
-        table = aggregation.table.model_copy(update={"changes_of": self.changes_of})
+        table = aggregation.table.model_copy(update={"changes_of": self.changes_of, "taken_back": self.taken_back})
         multisets = tuple(
             Multiset(name, multiset_table(self.name, name, table.key), part.aggregate.largest)
             for part in aggregation.parts
@@ -83,7 +91,7 @@ class AggregateChangesOperator(AggregateOperator):
                     yield f"{where}: {aggregation.expression} {aggregate.cost}"
 
 
-def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChangesOperator:
+def over_changes(operator: AggregateOperator, changes_of: str, way: tuple[str, ...] = ()) -> AggregateChangesOperator:
     """``operator`` over the changes of another. Raises ``PipelineError`` naming operator, column and fix."""
     where = f"Operator {operator.name!r}"
     if operator.over_updates:
@@ -107,6 +115,7 @@ def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChang
         operator.queryable,
         changes=operator.changes,
         changes_of=changes_of,
+        way=way,
     )
 
 

@@ -40,6 +40,7 @@ from epochal.operators.process_any import ProcessAnyOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import event_time_verbs, row_verbs, stream_joins
 from epochal.pipeline.aggregations import declared_aggregations, time_to_live_of
+from epochal.pipeline.changes import way_to
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.pipeline.kinds import kinds_of
@@ -303,7 +304,7 @@ class KeyedStream:
             check_clock_of_ttl(f"Operator {name!r}", expires, event_time)
             return self._operator(with_time_to_live(operator, expires, event_time, kind))
         if kind == CHANGES:
-            operator = over_changes(operator, graph.operator_above(self._node))
+            operator = over_changes(operator, graph.operator_above(self._node), way_to(graph.nodes, self._node))
         return self._operator(operator)
 
     def window(self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final") -> WindowedStream:

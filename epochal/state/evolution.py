@@ -233,6 +233,14 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             "the operator a new name, under which it begins anew."
         )
         return
+    if old.taken_back != new.taken_back:
+        was, now = ("; ".join(table.taken_back or ()) for table in (old, new))
+        yield (
+            f"State table {new.id!r}: what it has counted by ({was}) would be taken back by ({now}), as something "
+            f"else. Keep the way to it, or give it and operator {new.changes_of!r} new names, so that they begin anew "
+            "together."
+        )
+        return
     if (old.time, old.key, old.sub_key) != (new.time, new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)

@@ -188,13 +188,15 @@ class StateTable(BaseModel):
     """Which rows of a key are kept, the first so many in an order, as JSON: all others are gone."""
     changes_of: str | None = None
     """The operator whose changes it aggregates: it has counted all that this one has given."""
+    taken_back: tuple[str, ...] | None = None
+    """How it has counted them, in words that are the same for the same code: what is taken back must be that."""
     queryable: bool = True
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        absent = dict.fromkeys(("time", "expires", "windows", "joined", "ranked", "changes_of", "merges"))
+        absent = dict.fromkeys(("time", "expires", "windows", "joined", "ranked", "changes_of", "taken_back", "merges"))
         usual = absent | {"scope": StateScope.KEYED}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
