@@ -10,47 +10,47 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 import epochal
-from epochal.service import openapi, problem_handlers
-from epochal.service.annotations.routes import router as snapshot_annotations
-from epochal.service.applications.routes import router as applications
-from epochal.service.artifacts.routes import router as artifacts
-from epochal.service.audit.middleware import Audit
-from epochal.service.audit.routes import router as audit
-from epochal.service.bundles.routes import exports, imports
+from epochal.service.api import openapi, problem_handlers
+from epochal.service.api.annotations import router as snapshot_annotations
+from epochal.service.api.applications import router as applications
+from epochal.service.api.artifacts import router as artifacts
+from epochal.service.api.audit import router as audit
+from epochal.service.api.auditing import Audit
+from epochal.service.api.bundles import exports, imports
+from epochal.service.api.collections import router as collections
+from epochal.service.api.context import ControlPlane
+from epochal.service.api.diffs import router as diffs
+from epochal.service.api.epochs import router as epochs
+from epochal.service.api.events import router as events
+from epochal.service.api.executions import router as executions
+from epochal.service.api.fast_lookups import FastLookups
+from epochal.service.api.gate import check_binding, gate
+from epochal.service.api.health import router as health
+from epochal.service.api.histories import router as key_history
+from epochal.service.api.idempotency import Idempotency
+from epochal.service.api.internal import router as internal
+from epochal.service.api.lineage import router as lineage
+from epochal.service.api.logs import router as logs
+from epochal.service.api.operations import router as operations
+from epochal.service.api.preflight import router as preflight
+from epochal.service.api.rekey import router as rekey
+from epochal.service.api.rollback import router as rollback
+from epochal.service.api.savepoints import router as savepoints
+from epochal.service.api.snapshots import router as snapshots
+from epochal.service.api.state import router as state
+from epochal.service.api.tokens import router as tokens
+from epochal.service.api.transactions import router as transactions
+from epochal.service.api.transport import Transport
+from epochal.service.api.versions import rescaling
+from epochal.service.api.versions import router as versions
+from epochal.service.catalog.admin_tokens import ensure_admin_token
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.components import FACTORIES
 from epochal.service.composition import compose
-from epochal.service.context import ControlPlane
-from epochal.service.epochs.routes import router as epochs
-from epochal.service.events.routes import router as events
-from epochal.service.executions.routes import router as executions
-from epochal.service.health.routes import router as health
-from epochal.service.idempotency import Idempotency
-from epochal.service.internal.routes import router as internal
-from epochal.service.lineage.routes import router as lineage
-from epochal.service.logs.routes import router as logs
-from epochal.service.operations.routes import router as operations
-from epochal.service.ports import PortFactories
-from epochal.service.preflight.routes import router as preflight
-from epochal.service.rekey.routes import router as rekey
-from epochal.service.replicas.replicas import Replicas
-from epochal.service.retention.routes import router as collections
-from epochal.service.rollback.routes import router as rollback
-from epochal.service.savepoints.routes import router as savepoints
-from epochal.service.security.admin import ensure_admin_token
-from epochal.service.security.folders import prepare_folders
-from epochal.service.security.gate import check_binding, gate
-from epochal.service.settings import Limits, Settings
-from epochal.service.snapshots.diff_routes import router as diffs
-from epochal.service.snapshots.routes import router as snapshots
-from epochal.service.state.fast_path import FastLookups
-from epochal.service.state.history_routes import router as key_history
-from epochal.service.state.routes import router as state
-from epochal.service.tokens.routes import router as tokens
-from epochal.service.transactions.routes import router as transactions
-from epochal.service.transport import Transport
-from epochal.service.versions.routes import rescaling
-from epochal.service.versions.routes import router as versions
+from epochal.service.domain.ports import PortFactories
+from epochal.service.domain.settings import Limits, Settings
+from epochal.service.runtime.folders import prepare_folders
+from epochal.service.runtime.replicas.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 

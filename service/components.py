@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from epochal.contracts.registry import LAUNCHERS, find
-from epochal.service.builder.subprocess_builder import SubprocessBuilder
-from epochal.service.events.hub import EventHub
-from epochal.service.launchers.base import Launcher
-from epochal.service.ports import EventSink, PortFactories, Surroundings
-from epochal.service.replicas.replicas import Replicas
-from epochal.service.supervision.supervisor import ThreadedSupervisor
+from epochal.service.domain.ports import EventSink, PortFactories, Surroundings
+from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
+from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.launchers.base import Launcher
+from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.snapshots.store import SnapshotStore
 
 

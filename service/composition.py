@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from epochal.service.annotations.service import AnnotationService
-from epochal.service.applications.forks import ForkService
-from epochal.service.applications.lifecycle import Lifecycle
-from epochal.service.applications.service import ApplicationService
-from epochal.service.artifacts.service import ArtifactService
-from epochal.service.audit.service import AuditService
-from epochal.service.builder.pool import BoundedBuilder
-from epochal.service.bulkhead import Bulkhead
-from epochal.service.bundles.exports import ExportService
-from epochal.service.bundles.imports import ImportService
-from epochal.service.bundles.uploads import Uploads
-from epochal.service.bundles.work import BundleWork
+from epochal.service.api.context import ControlPlane
+from epochal.service.catalog.admin_tokens import AdminTokenFile
+from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
-from epochal.service.context import ControlPlane
-from epochal.service.epochs.service import EpochService
-from epochal.service.executions.ledger import ExecutionLedger
-from epochal.service.executions.service import ExecutionService
-from epochal.service.health.metrics import Metrics
-from epochal.service.internal.service import DriverService
-from epochal.service.lineage.service import LineageService
-from epochal.service.operations.service import OperationService
-from epochal.service.ports import ControlEvent, EventSink, PortFactories, Surroundings
-from epochal.service.preflight.check import Check
-from epochal.service.preflight.service import PreflightService
-from epochal.service.rekey.rekeying import Rekeying
-from epochal.service.rekey.service import RekeyService
-from epochal.service.retention.service import CollectionService
-from epochal.service.rollback.service import RollbackService
-from epochal.service.savepoints.service import SavepointService
-from epochal.service.security.admin import AdminTokenFile
-from epochal.service.security.authenticator import Authenticator
-from epochal.service.security.isolation import isolation_of
-from epochal.service.settings import Settings
-from epochal.service.snapshots.service import SnapshotDirectory, SnapshotService
-from epochal.service.tokens.service import TokenService
-from epochal.service.transactions.service import TransactionService
-from epochal.service.versions.proposals import Proposals
-from epochal.service.versions.service import VersionService
+from epochal.service.catalog.ledger import ExecutionLedger
+from epochal.service.commands.annotations import AnnotationService
+from epochal.service.commands.applications import ApplicationService
+from epochal.service.commands.artifacts import ArtifactService
+from epochal.service.commands.bundles.exports import ExportService
+from epochal.service.commands.bundles.imports import ImportService
+from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.commands.bundles.work import BundleWork
+from epochal.service.commands.collections import CollectionService
+from epochal.service.commands.fork import ForkService
+from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.commands.preflight import PreflightService
+from epochal.service.commands.preflight_check import Check
+from epochal.service.commands.proposals import Proposals
+from epochal.service.commands.rekey import RekeyService
+from epochal.service.commands.rekeying import Rekeying
+from epochal.service.commands.rollback import RollbackService
+from epochal.service.commands.savepoints import SavepointService
+from epochal.service.commands.tokens import TokenService
+from epochal.service.commands.transactions import TransactionService
+from epochal.service.commands.versions import VersionService
+from epochal.service.domain.isolation import isolation_of
+from epochal.service.domain.ports import ControlEvent, EventSink, PortFactories, Surroundings
+from epochal.service.domain.settings import Settings
+from epochal.service.queries.audit import AuditService
+from epochal.service.queries.epochs import EpochService
+from epochal.service.queries.executions import ExecutionService
+from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.operations import OperationService
+from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
+from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.runtime.builder.pool import BoundedBuilder
+from epochal.service.runtime.drivers import DriverService
+from epochal.service.runtime.metrics import Metrics
 from epochal.snapshots.store import SnapshotStore
 
 

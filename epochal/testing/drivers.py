@@ -29,8 +29,8 @@ from epochal.engine.class_archive import archive_options
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
 from epochal.testing.fork_server import ForkedProcess, ForkServer
 
-COMMAND_LINE = "epochal.service.cli.main"
-IMPORTED = (COMMAND_LINE, "epochal.service.cli.local_run", "pyspark.sql.session", "pyspark.sql.streaming.query")
+COMMAND_LINE = "epochal.cli.main"
+IMPORTED = (COMMAND_LINE, "epochal.cli.local_run", "pyspark.sql.session", "pyspark.sql.streaming.query")
 TASK_THREADS = "Executor task launch worker"
 TASKS_END_SECONDS = 30.0
 COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from epochal.cli.local_spark import local_spark
 from epochal.client import Client, Execution
 from epochal.client.application import ApplicationHandle
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
-from epochal.service.cli.local_spark import local_spark
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from examples.flights import batch, proof, screen
 from examples.flights.data import write_airports

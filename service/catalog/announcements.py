@@ -7,7 +7,7 @@ from typing import Literal
 from epochal.service.catalog.models import Epoch, Execution, Operation, Savepoint
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.types import now
-from epochal.service.ports import ControlEvent
+from epochal.service.domain.ports import ControlEvent
 
 
 def epoch_changed(application: str, row: Epoch) -> ControlEvent:

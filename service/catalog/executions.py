@@ -13,11 +13,11 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, IncompatibleState, NotFound
 from epochal.service.catalog.branch_writer import BranchWriter
-from epochal.service.catalog.identifiers import new_branch_id, new_id
+from epochal.service.catalog.holding import stand_on
 from epochal.service.catalog.models import Application, Attempt, Branch, Epoch, Execution, Version
 from epochal.service.catalog.records import head_of, is_drained, json_of
 from epochal.service.catalog.types import now
-from epochal.service.retention.holding import stand_on
+from epochal.service.domain.identifiers import new_branch_id, new_id
 from epochal.snapshots.continuation import drained
 
 ENDED = ("stopped", "failed")

@@ -29,8 +29,8 @@ from epochal.service.catalog.models import (
 from epochal.service.catalog.records import json_of, key_of
 from epochal.service.catalog.rollbacks import roll_back
 from epochal.service.catalog.types import now
-from epochal.service.ports import ControlEvent
-from epochal.service.problems import Problem, problem_of, problem_of_failure
+from epochal.service.domain.ports import ControlEvent
+from epochal.wire.problems import Problem, problem_of, problem_of_failure
 
 Events = list[ControlEvent]
 

@@ -32,7 +32,7 @@ from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
 from epochal.service.catalog.types import now
-from epochal.service.ports import ControlEvent
+from epochal.service.domain.ports import ControlEvent
 
 
 def nobody_listens(_event: ControlEvent) -> None:

@@ -21,13 +21,13 @@ from epochal.service.catalog.executions import (
     end_attempt,
     latest_version,
 )
-from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Application, Artifact, Attempt, Epoch, Execution, Version
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.types import now
+from epochal.service.domain.identifiers import new_id
 
 _OWNER = "standalone"
 _TAKEN_OVER = Failure(type="driver-lost", message="A later run has taken over.")

@@ -9,10 +9,10 @@ from pathlib import Path
 from sqlalchemy import delete
 
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.identifiers import new_id
 from epochal.service.catalog.models import Supervisor
 from epochal.service.catalog.types import database_now
-from epochal.service.ports import SupervisedBy
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.ports import SupervisedBy
 
 _ROW = 1
 

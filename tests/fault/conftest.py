@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 from epochal.testing.drivers import SparkJvm, driver_server
 from epochal.testing.fork_server import ForkServer
 from epochal.testing.servers.process import free_port

@@ -10,7 +10,7 @@ import uvicorn
 
 from epochal.service.app import create_app
 from epochal.service.components import FACTORIES
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 from tests.service.conftest import StandInBuilder, StandInSupervisor
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from epochal.faults import Fault
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 from epochal.testing.drivers import planned
 from epochal.testing.fork_server import ForkedProcess, ForkServer
 from tests.service.conftest import Plane, StandInSupervisor, serving

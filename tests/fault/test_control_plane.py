@@ -22,7 +22,7 @@ from epochal.client import Operation
 from epochal.faults import ENVIRONMENT, Fault, FaultPoint
 from epochal.service.catalog import writes
 from epochal.service.catalog.writes import WRITES, Write
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import encoded
 from epochal.testing.invariants import violations

@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from epochal.client import Client
+from epochal.service.catalog.collection_operations import GONE_AFTER
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
-from epochal.service.retention.operations import GONE_AFTER
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 from epochal.snapshots.store import SnapshotStore
 from tests.fault.planes import Doomed, living
 from tests.service import test_collection as collections

@@ -15,6 +15,7 @@ from sqlalchemy import inspect, text
 
 from epochal.errors import CatalogVersion, OptionError
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.migration import (
     _configuration,
     check_current,
@@ -24,7 +25,6 @@ from epochal.service.catalog.migration import (
 )
 from epochal.service.catalog.models import Application, Base, Branch
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.health.repository import CountRepository
 
 AT = "2026-01-02 03:04:05"
 OLD_EPOCHS: dict[str, list[dict[str, Any]]] = {

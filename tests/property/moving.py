@@ -11,16 +11,16 @@ from typing import Any
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
 from epochal.pipeline.description import GraphDescription
-from epochal.service.applications.lifecycle import Lifecycle
-from epochal.service.bundles import folders
-from epochal.service.bundles.exports import ExportService
-from epochal.service.bundles.imports import ImportService
-from epochal.service.bundles.schemas import CreateExport, CreateImport, ImportApplication
-from epochal.service.bundles.uploads import Uploads
-from epochal.service.bundles.work import BundleWork
 from epochal.service.catalog.models import Operation
-from epochal.service.operations.schemas import OperationAnswer
+from epochal.service.commands.bundles import folders
+from epochal.service.commands.bundles.exports import ExportService
+from epochal.service.commands.bundles.imports import ImportService
+from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.commands.bundles.work import BundleWork
+from epochal.service.commands.lifecycle import Lifecycle
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
+from epochal.wire.bundles import CreateExport, CreateImport, ImportApplication
+from epochal.wire.operations import OperationAnswer
 from tests.property.retention_model import App
 from tests.property.retention_world import World
 

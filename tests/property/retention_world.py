@@ -17,24 +17,24 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import Compaction
 from epochal.engine.position import Position
-from epochal.service.applications.configuration import ApplicationConfiguration
-from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.artifacts.files import artifact_path, keep
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt
+from epochal.service.catalog.holding import hold
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Artifact, Branch, Epoch, Execution, Savepoint, SnapshotPin
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.types import now
-from epochal.service.retention.collecting import Collection, CollectionRequest
-from epochal.service.retention.holding import hold
-from epochal.service.settings import Settings
-from epochal.service.versions.repository import VersionRepository
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.domain.artifact_files import artifact_path, keep
+from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from epochal.wire.configuration import ApplicationConfiguration
 from tests.manifests import plain_manifest
 from tests.programs import current_program
 from tests.property.counting import COUNTS, GROUPS, Changes, rows_after, write_changes

@@ -21,10 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotExpired
 from epochal.faults import FaultPoint, injected
-from epochal.service.applications.repository import ApplicationRepository
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Epoch
-from epochal.service.settings import Settings
-from epochal.service.snapshots.repository import SnapshotRepository
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
 from epochal.snapshots.reader import SnapshotReader
 from tests.property.counting import NOTED, Changes

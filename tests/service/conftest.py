@@ -19,16 +19,16 @@ from epochal.contracts.catalog import DriverStatus, EpochCounts, EpochTerms, Man
 from epochal.contracts.conditions import Clock, EpochConditions, Trigger
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
+from epochal.driver.http_catalog import HttpCatalog
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
+from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
+from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.models import Epoch
 from epochal.service.components import FACTORIES
-from epochal.service.context import ControlPlane
-from epochal.service.driver.http_catalog import HttpCatalog
-from epochal.service.health.repository import CountRepository
-from epochal.service.ports import ControlEvent, PortFactories
-from epochal.service.settings import Settings
+from epochal.service.domain.ports import ControlEvent, PortFactories
+from epochal.service.domain.settings import Settings
 from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable

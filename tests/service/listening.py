@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
-from epochal.service.http_protocol import HttpProtocol
-from epochal.service.settings import Settings
+from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.domain.settings import Settings
 
 _SECONDS = 60
 

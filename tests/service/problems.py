@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from epochal.service.problems import Problem
+from epochal.wire.problems import Problem
 
 
 def check_problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:

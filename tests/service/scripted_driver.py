@@ -16,13 +16,13 @@ import time
 from datetime import UTC, datetime
 
 from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Failure
+from epochal.driver.heartbeat import HeartbeatingCatalog
+from epochal.driver.http_catalog import HttpCatalog
+from epochal.driver.orders import DriverOrders
 from epochal.errors import Fenced
-from epochal.service.driver.exit_codes import ExitCode
-from epochal.service.driver.heartbeat import HeartbeatingCatalog
-from epochal.service.driver.http_catalog import HttpCatalog
-from epochal.service.driver.orders import DriverOrders
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.wire.exit_codes import ExitCode
 
 EPOCH_SECONDS = 0.05
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from epochal.contracts.catalog import DriverStatus, Failure
-from epochal.service.driver.heartbeat import HeartbeatingCatalog
+from epochal.driver.heartbeat import HeartbeatingCatalog
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal import Pipeline
+from epochal.cli.main import main
 from epochal.connectors import files, generator
 from epochal.contracts.catalog import Failure
 from epochal.engine.execution import Hooks, run
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import OptionError
 from epochal.service.catalog.standalone import standalone_catalog, standalone_epochs
-from epochal.service.cli.main import main
 from epochal.snapshots.manifest import Manifest
 
 FAILURE = Failure(type="invalid-option", message="the disk is gone")

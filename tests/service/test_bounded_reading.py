@@ -14,14 +14,14 @@ from sqlalchemy import event, insert, update
 from epochal.contracts.catalog import DriverStatus, EpochCounts, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Branch, Epoch, Execution
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.executions.ledger import ExecutionLedger
-from epochal.service.health.metrics import Metrics
-from epochal.service.ports import ControlEvent
-from epochal.service.settings import Settings
-from epochal.service.snapshots.service import SnapshotDirectory
+from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.settings import Settings
+from epochal.service.queries.snapshots import SnapshotDirectory
+from epochal.service.runtime.metrics import Metrics
 
 FEW, MANY = 200, 20_000
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,8 +15,8 @@ import pytest
 
 from epochal.engine.settings import Configuration
 from epochal.errors import ArtifactError, ParameterError, PipelineError
-from epochal.service.builder import subprocess_builder
-from epochal.service.builder.subprocess_builder import SubprocessBuilder
+from epochal.service.runtime.builder import subprocess_builder
+from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from tests.waiting import eventually
 
 PIPELINE = """
@@ -214,7 +214,7 @@ HOLDING = """
 """
 ASKING = """
 from pathlib import Path
-from epochal.service.builder.subprocess_builder import SubprocessBuilder
+from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 builder = SubprocessBuilder()
 builder.open()
 builder.describe(Path({artifact!r}), {{}})

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from epochal.service.bundles import unpacking
-from epochal.service.settings import Settings
+from epochal.service.commands.bundles import unpacking
+from epochal.service.domain.settings import Settings
 from epochal.snapshots.bundle_format import BundleError
 from epochal.snapshots.bundle_reading import BundleReader
 from tests.service.bundles import exported, imported, members, packed, refused, uploaded, with_state

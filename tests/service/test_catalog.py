@@ -24,7 +24,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Attempt, Branch, Execution
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.ports import ControlEvent
+from epochal.service.domain.ports import ControlEvent
 from tests.catalogs import new_sqlite_catalog
 
 ARTIFACT = "a" * 64

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from epochal.contracts.catalog import EpochCounts
+from epochal.service.catalog.collection_operations import GONE_AFTER
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
-from epochal.service.retention.collecting import Collection, CollectionRequest
-from epochal.service.retention.operations import GONE_AFTER
-from epochal.service.settings import Settings
+from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.domain.settings import Settings
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore

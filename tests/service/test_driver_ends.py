@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from epochal.service.driver.exit_codes import ExitCode
+from epochal.wire.exit_codes import ExitCode
 from tests.service.test_driver_http_catalog import POINT, Reply, Script, control_plane
 
 pytestmark = pytest.mark.slow
 
 DRIVER = """
 import sys
-from epochal.service.driver import heartbeat, main
+from epochal.driver import heartbeat, main
 heartbeat.TOLERATED_FAILURES = 2
 sys.exit(main.main())
 """

@@ -16,9 +16,9 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
+from epochal.driver.http_catalog import HttpCatalog, UnreadableAnswer
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced
-from epochal.service.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
-from epochal.service.driver.http_catalog import HttpCatalog, UnreadableAnswer
 
 RUNNING = DriverStatus(phase="running", epoch=3)
 MANIFEST = ManifestReference(branch="main", epoch=4, path="main/manifests/4.json", sha256="a" * 64)

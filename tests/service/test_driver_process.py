@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.service.driver.orders import ArtifactFile, DriverOrders
-from epochal.service.ports import AttemptTicket
+from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.service.domain.ports import AttemptTicket
 from epochal.testing.servers.control_plane import control_plane, process_id
 from tests.waiting import eventually
 
@@ -41,7 +41,7 @@ PIPELINE = """
 
 
 def drive(orders: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "epochal.service.driver"]
+    command = [sys.executable, "-m", "epochal.driver"]
     return subprocess.run(command, input=orders, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -16,11 +16,11 @@ import httpx
 import pytest
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownDue
-from epochal.service.events import hub as hubs
-from epochal.service.events import routes as event_routes
-from epochal.service.events.journal import Journal
-from epochal.service.logs.files import log_path
-from epochal.service.ports import ControlEvent
+from epochal.service.api import events as event_routes
+from epochal.service.domain.ports import ControlEvent
+from epochal.service.runtime.events import hub as hubs
+from epochal.service.runtime.events.journal import Journal
+from epochal.service.runtime.logs.files import log_path
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -16,7 +16,7 @@ import pytest
 from epochal.client import Client
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.database import CONNECTIONS
-from epochal.service.settings import Limits, Settings
+from epochal.service.domain.settings import Limits, Settings
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, serving
 from tests.waiting import eventually
 

@@ -12,11 +12,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from epochal.cli.main import app
 from epochal.client import Client
 from epochal.client.bundles import sha256_of
 from epochal.errors import Conflict, FileCorrupt, InvalidInput
-from epochal.service.cli.main import app
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 from tests.service.conftest import Driver, Plane, StandInSupervisor, free_port, serving
 
 Command = Callable[..., Result]

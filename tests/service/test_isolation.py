@@ -24,9 +24,9 @@ import pytest
 import epochal
 from epochal.client import Client
 from epochal.errors import EnvironmentProblem, EpochalError, OptionError, SnapshotError
-from epochal.service.security.folders import prepare_folders
-from epochal.service.security.isolation import ProcessUser, find_user, identity_of, isolation_of
-from epochal.service.settings import Settings
+from epochal.service.domain.isolation import ProcessUser, find_user, identity_of, isolation_of
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.folders import prepare_folders
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
 from epochal.testing.servers.process import ServerProcess, accepts, free_port
@@ -92,7 +92,7 @@ def python(open_folder: Path) -> str:
 
 
 def _runs(python: Path, user: ProcessUser) -> bool:
-    command = [str(python), "-c", "import epochal.service.driver.main"]
+    command = [str(python), "-c", "import epochal.driver.main"]
     try:
         done = subprocess.run(command, user=user.uid, group=user.gid, extra_groups=[], cwd="/", env={}, check=False)
     except PermissionError:
@@ -118,14 +118,14 @@ BUILD = """
 import json, sys
 from pathlib import Path
 from epochal.errors import EpochalError
-from epochal.service.artifacts.files import keep
-from epochal.service.builder.subprocess_builder import SubprocessBuilder
+from epochal.service.domain.artifact_files import keep
+from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.security.admin import ensure_admin_token
-from epochal.service.security.folders import prepare_folders
-from epochal.service.security.isolation import isolation_of
-from epochal.service.settings import Settings
+from epochal.service.catalog.admin_tokens import ensure_admin_token
+from epochal.service.runtime.folders import prepare_folders
+from epochal.service.domain.isolation import isolation_of
+from epochal.service.domain.settings import Settings
 
 settings = Settings(data=Path({data!r}))
 isolation = isolation_of(settings)
@@ -196,7 +196,7 @@ def test_drivers_of_another_user_can_use_checkout_store_and_caches(open_folder: 
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ},
         "EPOCHAL_HOME": str(folder / "home"),
     }
-    command = [python, "-m", "epochal.service.cli.main", "up", "--port", str(port)]
+    command = [python, "-m", "epochal.cli.main", "up", "--port", str(port)]
     plane = ServerProcess("the control plane", command, folder / "log", environment, directory=folder)
     try:
         plane.wait_until(lambda: accepts(port) and (folder / "home" / "admin.token").exists(), 60)
@@ -282,7 +282,7 @@ def _readable_by(uid: int, path: Path) -> bool:
 
 CLOSED = """
 import subprocess, sys
-from epochal.service.security.isolation import close_process
+from epochal.service.domain.isolation import close_process
 read = "import os; print(len(open(f'/proc/{os.getppid()}/environ').read()), open(f'/proc/{os.getppid()}/mem', 'rb'))"
 before = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True)
 close_process()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from epochal.cli.main import main
 from epochal.client import Client
 from epochal.errors import InvalidKey, NotFound
-from epochal.service.cli.main import main
-from epochal.service.pagination import encode
+from epochal.service.domain.pages import encode
 from epochal.state.key_codec import FORM
 from epochal.state.table import StateKind
 from tests.service.lookups import StateDriver, table

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal import Client
+from epochal.cli.main import main
 from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, Watermarks, microseconds
-from epochal.service.cli.main import main
-from epochal.service.replicas.applying import catch_up
-from epochal.service.replicas.replica import Replica
-from epochal.service.replicas.row_format import RowFormat
+from epochal.service.runtime.replicas.applying import catch_up
+from epochal.service.runtime.replicas.replica import Replica
+from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.table import Column, StateKind

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal import Client
-from epochal.service.cli.main import main
+from epochal.cli.main import main
 from epochal.state.table import StateKind, StateScope
 from tests.service.bundles import exported, imported
 from tests.service.lookups import StateDriver, refused, table

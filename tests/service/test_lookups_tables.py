@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from epochal.service.cli.main import main
+from epochal.cli.main import main
 from epochal.state.table import Quotient, StateKind
 from tests.service.lookups import (
     DELAYS,

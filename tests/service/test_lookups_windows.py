@@ -9,11 +9,11 @@ import pytest
 
 from epochal import Client, cumulative, sliding
 from epochal.aggregates.kept_merges import merges_of
+from epochal.cli.main import main
 from epochal.contracts.conditions import Clock, EpochConditions, Watermarks, microseconds
 from epochal.declarations.windowing import windowing
 from epochal.declarations.windows import GridWindows
 from epochal.operators.panes import pane_table
-from epochal.service.cli.main import main
 from epochal.state.table import Quotient, StateKind, StateTable
 from tests.service.lookups import StateDriver, refused, table
 from tests.unit.tasks.window_events import PLAN

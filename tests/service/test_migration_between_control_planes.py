@@ -11,9 +11,9 @@ from sqlalchemy import select
 
 from epochal.errors import StorageFull
 from epochal.faults import FaultPoint, injected
-from epochal.service.bundles import importing
 from epochal.service.catalog.models import Branch, Epoch, Execution, Version
-from epochal.service.settings import Settings
+from epochal.service.commands.bundles import importing
+from epochal.service.domain.settings import Settings
 from epochal.testing.servers.hdfs import HdfsServer
 from tests.service.bundles import (
     EXPORT,

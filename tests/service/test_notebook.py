@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console
 
 from epochal import Pipeline, tumbling
+from epochal.cli.developing import Development, saved
+from epochal.cli.directories import held
+from epochal.cli.notebook import QUICK, version_of
+from epochal.cli.output import Output
 from epochal.connectors import console, files, generator
 from epochal.engine.settings import Configuration
 from epochal.errors import Conflict, IncompatibleState, OptionError, PipelineError
 from epochal.pipeline.runner import RunEpoch
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.cli.developing import Development, saved
-from epochal.service.cli.directories import held
-from epochal.service.cli.notebook import QUICK, version_of
-from epochal.service.cli.output import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

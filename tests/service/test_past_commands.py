@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochal.cli.main import main
 from epochal.client import Client
 from epochal.errors import InvalidInput, NotFound
-from epochal.service.cli.main import main
 from tests.service.lookups import DELAYS, VISITS, StateDriver, get, place, route
 
 if TYPE_CHECKING:

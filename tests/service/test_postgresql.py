@@ -12,7 +12,7 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus
 from epochal.errors import EpochalError, Fenced
-from epochal.service.settings import Settings
+from epochal.service.domain.settings import Settings
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import text
 
 from epochal import errors
-from epochal.service.problems import STATUSES, Problem, problem_of, status_of
-from epochal.service.settings import Limits, Settings
+from epochal.service.domain.settings import Limits, Settings
+from epochal.wire.problems import STATUSES, Problem, problem_of, status_of
 from tests.service.problems import check_problem
 from tests.waiting import eventually
 

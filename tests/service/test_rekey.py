@@ -10,12 +10,12 @@ import pytest
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict, OutcomeUnknown
-from epochal.service.applications.repository import ApplicationRepository
-from epochal.service.builder.wire import RekeyOf
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Operation
-from epochal.service.operations.repository import OperationRepository
-from epochal.service.rekey import points
-from epochal.service.rekey.rekeying import Rekeying
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.commands import rekey_points as points
+from epochal.service.commands.rekeying import Rekeying
+from epochal.service.domain.building import RekeyOf
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane, StandInBuilder
 from tests.service.lookups import DELAYS, StateDriver, route

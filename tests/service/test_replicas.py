@@ -19,12 +19,12 @@ from epochal.backends.recent import EncodedChanges
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing
-from epochal.service.ports import ApplicationHead
-from epochal.service.replicas.applying import catch_up
-from epochal.service.replicas.changes import manifests_between
-from epochal.service.replicas.follower import Follower
-from epochal.service.replicas.replica import Replica
-from epochal.service.replicas.row_format import RowFormat
+from epochal.service.domain.ports import ApplicationHead
+from epochal.service.runtime.replicas.applying import catch_up
+from epochal.service.runtime.replicas.changes import manifests_between
+from epochal.service.runtime.replicas.follower import Follower
+from epochal.service.runtime.replicas.replica import Replica
+from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta

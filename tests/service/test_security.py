@@ -18,15 +18,17 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from sqlalchemy import delete, select
 
 from epochal.errors import EnvironmentProblem, OptionError
+from epochal.service.api.access import access_of
+from epochal.service.api.gate import is_loopback
 from epochal.service.app import create_app
+from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Token
-from epochal.service.security import Access, Scope, access_of
-from epochal.service.security.admin import AdminTokenFile, ensure_admin_token
-from epochal.service.security.gate import is_loopback
-from epochal.service.security.secrets import UserToken
-from epochal.service.settings import Settings
+from epochal.service.domain.permissions import Access
+from epochal.service.domain.secrets import UserToken
+from epochal.service.domain.settings import Settings
+from epochal.wire.scopes import Scope
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochal.cli.main import main
 from epochal.contracts.catalog import EpochCounts
-from epochal.service.cli.main import main
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from epochal.errors import Conflict
+from epochal.service.catalog.collection_operations import GONE_AFTER, StoreOperations
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
-from epochal.service.retention.operations import GONE_AFTER, StoreOperations
-from epochal.service.retention.worker import StoreWorker
+from epochal.service.runtime.collection_worker import StoreWorker
 from tests.waiting import eventually
 
 

@@ -18,12 +18,12 @@ import httpx
 import pytest
 
 from epochal.service.components import FACTORIES
-from epochal.service.launchers.base import ProcessReference
-from epochal.service.launchers.local import LocalLauncher
-from epochal.service.launchers.processes import LocalProcess
-from epochal.service.settings import Settings
-from epochal.service.supervision.settings import SupervisionSettings
-from epochal.service.supervision.supervisor import ThreadedSupervisor
+from epochal.service.domain.settings import Settings
+from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.runtime.launchers.base import ProcessReference
+from epochal.service.runtime.launchers.local import LocalLauncher
+from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from tests.service.conftest import StandInBuilder, http_client, serving_with
 from tests.waiting import eventually
 
@@ -267,7 +267,7 @@ def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monk
 def test_while_another_control_plane_supervises_the_same_data_this_one_stands_by(settings: Settings) -> None:
     holding = f"""
 from pathlib import Path
-from epochal.service.supervision.lock import SupervisionLock
+from epochal.service.runtime.supervision.lock import SupervisionLock
 print(SupervisionLock(Path({str(settings.data / "supervisor.lock")!r})).acquire(), flush=True)
 input()
 """

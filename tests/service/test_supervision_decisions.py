@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.service.applications.configuration import RestartStrategy
-from epochal.service.ports import SupervisedAttempt, SupervisedExecution
-from epochal.service.supervision.decisions import (
+from epochal.service.domain.ports import SupervisedAttempt, SupervisedExecution
+from epochal.service.domain.supervision.decisions import (
     Decision,
     EndExecution,
     GiveUpAttempt,
@@ -19,7 +18,8 @@ from epochal.service.supervision.decisions import (
     Wait,
     decide,
 )
-from epochal.service.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.wire.configuration import RestartStrategy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CRASH = Failure(type="driver-lost", message="gone")

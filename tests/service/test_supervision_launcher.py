@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from epochal import faults
+from epochal.driver.orders import ArtifactFile, DriverOrders
 from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
-from epochal.service.driver.orders import ArtifactFile, DriverOrders
-from epochal.service.launchers.base import ProcessReference
-from epochal.service.launchers.java import check_java
-from epochal.service.launchers.local import LocalLauncher, driver_environment
-from epochal.service.launchers.processes import LocalProcess
-from epochal.service.logs.files import LogFollower, last_lines, log_path, tail, tail_and_follow
-from epochal.service.logs.rotation import rotate, rotated
+from epochal.service.runtime.launchers.base import ProcessReference
+from epochal.service.runtime.launchers.java import check_java
+from epochal.service.runtime.launchers.local import LocalLauncher, driver_environment
+from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.logs.files import LogFollower, last_lines, log_path, tail, tail_and_follow
+from epochal.service.runtime.logs.rotation import rotate, rotated
 from epochal.testing.drivers import encoded
 from tests.waiting import eventually
 
@@ -109,8 +109,8 @@ def test_a_driver_outlives_its_control_plane_and_is_found_again(tmp_path: Path) 
     launching = f"""
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from epochal.service.driver.orders import DriverOrders
-from epochal.service.launchers.local import LocalLauncher
+from epochal.driver.orders import DriverOrders
+from epochal.service.runtime.launchers.local import LocalLauncher
 launcher = LocalLauncher(Path({str(tmp_path / "logs")!r}), (sys.executable, "-c", {SLEEP!r}))
 print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush=True)
 """

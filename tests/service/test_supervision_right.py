@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Supervisor
 from epochal.service.catalog.supervision import SupervisorHeartbeat
 from epochal.service.components import FACTORIES
-from epochal.service.context import ControlPlane
-from epochal.service.launchers.local import LocalLauncher
-from epochal.service.settings import Settings
-from epochal.service.supervision.lock import SupervisionLock
-from epochal.service.supervision.right import SupervisedElsewhere
-from epochal.service.supervision.settings import SupervisionSettings
-from epochal.service.supervision.supervisor import ThreadedSupervisor
+from epochal.service.domain.settings import Settings
+from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.runtime.launchers.local import LocalLauncher
+from epochal.service.runtime.supervision.lock import SupervisionLock
+from epochal.service.runtime.supervision.right import SupervisedElsewhere
+from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from tests.service.conftest import StandInBuilder
 
 FOR_EVER = 1000.0
@@ -36,10 +36,10 @@ UNTIL_KILLED = """
 import sys
 from pathlib import Path
 from epochal.service.catalog.database import Database
-from epochal.service.executions.ledger import ExecutionLedger
-from epochal.service.launchers.local import LocalLauncher
-from epochal.service.settings import Settings
-from epochal.service.supervision.supervisor import ThreadedSupervisor
+from epochal.service.catalog.ledger import ExecutionLedger
+from epochal.service.runtime.launchers.local import LocalLauncher
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 
 settings = Settings(data=Path(sys.argv[1]), database=sys.argv[2])
 ledger = ExecutionLedger(settings, Database(settings.database_url), None)

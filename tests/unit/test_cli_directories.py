@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from epochal.cli.directories import held, writable
+from epochal.cli.main import main
 from epochal.errors import Conflict, EnvironmentProblem
-from epochal.service.cli.directories import held, writable
-from epochal.service.cli.main import main
 
 HOLDER = """
 import sys
 from pathlib import Path
-from epochal.service.cli.directories import held
+from epochal.cli.directories import held
 with held(Path(sys.argv[1]), take_over=False):
     print("held", flush=True)
     sys.stdin.read()

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from epochal.cli.lineage_folding import entries
+from epochal.cli.lineage_layout import Glyph, Row, layout
+from epochal.cli.lineage_view import LineageView
 from epochal.client.models import Lineage, LineageChange, LineageCounts, LineageEdge, LineageNode
 from epochal.contracts.identity import EpochKey
-from epochal.service.cli.lineage_folding import entries
-from epochal.service.cli.lineage_layout import Glyph, Row, layout
-from epochal.service.cli.lineage_view import LineageView
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 DOWNWARD = {Glyph.LINE, Glyph.CROSS}

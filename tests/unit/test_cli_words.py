@@ -17,19 +17,19 @@ import typer
 from rich.console import Console, RenderableType
 
 from epochal import errors
+from epochal.cli import words
+from epochal.cli.application_view import ListedApplication, application_page, application_table
+from epochal.cli.failures import ExitCode, exit_code, sentence
+from epochal.cli.history import epoch_table
+from epochal.cli.internal_columns import Shown
+from epochal.cli.main import app
+from epochal.cli.options import configuration, parameters
+from epochal.cli.output import encode
+from epochal.cli.past_view import diff_rows_view, scan_view
 from epochal.client.models import Application, Epoch, Head, Parent, StateValue
 from epochal.client.past import DiffRow, Scan
 from epochal.contracts.catalog import Failure, ShownDue, ShownWatermarks
 from epochal.declarations.names import alternatives
-from epochal.service.cli import words
-from epochal.service.cli.application_view import ListedApplication, application_page, application_table
-from epochal.service.cli.failures import ExitCode, exit_code, sentence
-from epochal.service.cli.history import epoch_table
-from epochal.service.cli.internal_columns import Shown
-from epochal.service.cli.main import app
-from epochal.service.cli.options import configuration, parameters
-from epochal.service.cli.output import encode
-from epochal.service.cli.past_view import diff_rows_view, scan_view
 
 SLUG = re.compile(r"`([a-z-]+)`")
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)

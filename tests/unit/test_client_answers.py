@@ -29,8 +29,8 @@ from epochal.errors import (
     SinkError,
     SnapshotExpired,
 )
-from epochal.service.problems import problem_of
-from epochal.service.settings import default_data_directory
+from epochal.service.domain.settings import default_data_directory
+from epochal.wire.problems import problem_of
 
 
 @pytest.fixture(autouse=True)

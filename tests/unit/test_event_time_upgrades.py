@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from epochal.cli.lineage_changes import _watermarks
 from epochal.declarations.event_time import EventTime, event_time
 from epochal.engine.event_time import TimePlan
 from epochal.engine.job import EpochRunner, Participants
@@ -12,7 +13,6 @@ from epochal.engine.pipeline_plan import PipelinePlan
 from epochal.engine.program import Program, changes_since
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.graph import Graph
-from epochal.service.cli.lineage_changes import _watermarks
 from epochal.snapshots.store import SnapshotStore
 from tests.manifests import plain_manifest
 

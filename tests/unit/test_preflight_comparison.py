@@ -7,7 +7,7 @@ import pytest
 from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.service.preflight.comparison import NO_OPERATORS, compared
+from epochal.service.domain.comparison import NO_OPERATORS, compared
 from tests.operators.every_operator import CASES, Case
 
 

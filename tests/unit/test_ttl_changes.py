@@ -11,7 +11,7 @@ from epochal.contracts.conditions import BEGINNING
 from epochal.engine.job import EpochRunner, Participants
 from epochal.engine.program import Program, going_on
 from epochal.pipeline.description import GraphDescription
-from epochal.service.preflight.comparison import compared
+from epochal.service.domain.comparison import compared
 from epochal.snapshots.continuation import Continuation, continuation
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader

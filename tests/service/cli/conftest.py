@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from epochal.service.cli.main import main
+from epochal.cli.main import main
 from epochal.testing.servers.control_plane import COMMAND, ControlPlane, control_plane
 
 SENSORS = """

@@ -1,0 +1,270 @@
+"""Applications as tables: one line each for ``ps``, everything about one for ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epochal.cli import words
+from epochal.cli.listing import Column, Listing
+from epochal.client.models import (
+    Application,
+    Epoch,
+    Execution,
+    KeyColumn,
+    OpenTransaction,
+    Restarts,
+    Savepoint,
+    StateTable,
+)
+from epochal.contracts.catalog import ShownWatermarks
+from epochal.wire.configuration import ApplicationConfiguration
+
+_LOOK = {
+    "created": ("○", "dim"),
+    "starting": ("◐", "yellow"),
+    "running": ("●", "green"),
+    "stopping": ("◑", "yellow"),
+    "stopped": ("○", "dim"),
+    "failed": ("✗", "bold red"),
+}
+
+
+EVENT_TIME = {"watermarks", "late_rows", "rejected_rows", "dropped_timers", "next_due"}
+"""What an epoch says of it."""
+
+
+class ListedApplication(Application):
+    """An application with the attempt that its execution is at."""
+
+    attempt: int | None = None
+
+
+def application_table(applications: Sequence[ListedApplication], now: datetime | None = None) -> RenderableType:
+    if not applications:
+        return Text("No applications yet; `epochal submit FILE --name NAME` makes one.", style="dim")
+    table = Listing(
+        Column("name", flexible=True),
+        Column("state"),
+        Column("epoch", numeric=True),
+        Column("committed"),
+        Column("attempt", numeric=True),
+        Column("detail", flexible=True),
+    )
+    for application in applications:
+        head = application.head
+        table.add(
+            Text(application.name, style="bold"),
+            state_text(application.state),
+            "–" if head is None else str(head.epoch),
+            "–" if head is None else words.age(head.committed_at, now),
+            "–" if application.attempt is None else str(application.attempt),
+            _detail(application, now),
+        )
+    return table
+
+
+def application_page(
+    application: Application,
+    execution: Execution | None,
+    tables: Sequence[StateTable],
+    savepoints: Sequence[Savepoint],
+    head: Epoch | None = None,
+    now: datetime | None = None,
+) -> RenderableType:
+    """Everything about one application, on one page. ``head``: its latest committed epoch."""
+    parts: list[RenderableType] = [_facts(application, execution, head, now)]
+    if head is not None and (head.watermarks or head.late_rows or head.rejected_rows or head.dropped_timers):
+        parts += [Text(), _event_time(head)]
+    if tables:
+        parts += [Text(), _state(tables)]
+    if savepoints:
+        parts += [Text(), savepoint_table(savepoints, now)]
+    failure = application.failure
+    if failure is None and application.restarts is not None:
+        failure = application.restarts.failure
+    if failure is not None:
+        parts += [Text(), Text.assemble((f"{failure.type}: ", "bold red"), failure.message)]
+        if failure.traceback:
+            parts.append(Text(failure.traceback.rstrip(), style="dim"))
+    return Group(*parts)
+
+
+def ended(application: Application) -> str:
+    """What follows the name of an application that took what was available."""
+    at = "has committed nothing" if application.head is None else f"is at epoch {application.head.epoch}"
+    return f"{at}: {application.detail or application.state}"
+
+
+def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
+    if not savepoints:
+        return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")
+    table = Listing(
+        Column("savepoint"),
+        Column("epoch", numeric=True),
+        Column("branch", optional=True),
+        Column("made"),
+        Column("message", flexible=True),
+    )
+    for savepoint in savepoints:
+        table.add(
+            Text(savepoint.name, style="bold yellow"),
+            str(savepoint.epoch),
+            Text(savepoint.branch),
+            words.age(savepoint.created_at, now),
+            Text(savepoint.message or ""),
+        )
+    return table
+
+
+def transaction_table(transactions: Sequence[OpenTransaction], now: datetime | None = None) -> RenderableType:
+    if not transactions:
+        return Text("Everything that is decided is committed in every sink.", style="dim")
+    table = Listing(
+        Column("epoch", numeric=True),
+        Column("sink"),
+        Column("rows", numeric=True),
+        Column("prepared", optional=True),
+        Column("waiting", optional=True),
+        Column("why", flexible=True),
+    )
+    for item in transactions:
+        on_its_way = "on its way" if item.driver else "no driver runs; the next start commits it"
+        table.add(
+            str(item.epoch),
+            Text(item.sink, style="bold"),
+            words.count(item.rows),
+            words.age(item.prepared_at, now),
+            words.age(item.waiting_since, now),
+            Text(item.error, style="red") if item.error else Text(on_its_way, style="dim"),
+        )
+    return table
+
+
+def state_text(state: str) -> Text:
+    glyph, style = _LOOK.get(state, ("?", ""))
+    return Text(f"{glyph} {state}", style=style)
+
+
+def _detail(application: Application, now: datetime | None) -> Text:
+    if application.failure is not None and application.state == "failed":
+        return Text(f"{application.failure.type}: {application.failure.message}".partition("\n")[0], style="red")
+    restarts = application.restarts
+    if restarts is not None and application.state == "starting":
+        said = f"{_restarts(restarts, now)}: {restarts.failure.type}: {restarts.failure.message}"
+        return Text(said.partition("\n")[0], style="red")
+    parts = [application.detail] if application.detail else []
+    if restarts is not None:
+        parts.append(f"{_restarts(restarts, now)} ({restarts.failure.type})")
+    if application.parent is not None:
+        parts.append(f"fork of {application.parent.application} at {application.parent.epoch}")
+    if application.shadow:
+        parts.append("shadow")
+    return Text(" · ".join(parts), style="dim")
+
+
+def _restarts(restarts: Restarts, now: datetime | None) -> str:
+    failed = f"failed {restarts.failures} of at most {restarts.allowed + 1} times"
+    if restarts.next_attempt_at is None:
+        return failed
+    seconds = (restarts.next_attempt_at - (now or datetime.now(UTC))).total_seconds()
+    return f"{failed}, tried again {'now' if seconds < 1 else f'in {seconds:.0f} s'}"
+
+
+def _facts(application: Application, execution: Execution | None, head: Epoch | None, now: datetime | None) -> Table:
+    facts: list[tuple[str, RenderableType]] = [("state", state_text(application.state))]
+    if application.detail:
+        facts.append(("detail", Text(application.detail)))
+    if application.restarts is not None:
+        last = f"the last time {words.age(application.restarts.failed_at, now)}"
+        facts.append(("restarts", Text(f"{_restarts(application.restarts, now)}, {last}", style="red")))
+    if application.head is not None:
+        committed = words.age(application.head.committed_at, now)
+        drained = ", the last: its input has ended" if application.head.drained else ""
+        facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}{drained}")))
+    if head is not None and head.next_due is not None:
+        facts.append(("next due", Text(words.due(head.next_due))))
+    facts.append(("branch", Text(application.branch)))
+    if application.parent is not None:
+        parent = application.parent
+        facts.append(("fork of", Text(f"{parent.application} at epoch {parent.epoch} of {parent.branch}")))
+    if application.shadow:
+        facts.append(("shadow", Text("yes: its sinks are not written")))
+    facts.append(("version", Text(f"{application.version}, artifact {words.code(application.artifact)}")))
+    facts.append(("parameters", Text(words.values(application.parameters) or "none")))
+    facts.append(("configuration", Text(_configuration(application))))
+    if execution is not None:
+        facts.append(("execution", Text(f"{execution.id}, attempt {execution.attempt}, {execution.state}")))
+        if execution.heartbeat_at is not None and execution.state in ("starting", "running", "stopping"):
+            facts.append(("heartbeat", Text(words.age(execution.heartbeat_at, now))))
+    facts.append(("created", Text(words.age(application.created_at, now))))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("application", Text(application.name, style="bold"))
+    for name, value in facts:
+        grid.add_row(name, value)
+    return grid
+
+
+def _configuration(application: Application) -> str:
+    """What differs from the defaults: the rest would only be in the way."""
+    defaults = ApplicationConfiguration().model_dump(mode="json")
+    different = {name: value for name, value in application.configuration.items() if value != defaults.get(name)}
+    return words.values(different) or "defaults"
+
+
+def _event_time(head: Epoch) -> Listing:
+    """By declaration of event time and by operator, as of the epoch."""
+    view = Listing(
+        Column("event time"),
+        Column("watermark"),
+        Column("late before"),
+        Column("late rows", numeric=True, optional=True),
+        Column("rejected rows", numeric=True, optional=True),
+        Column("dropped timers", numeric=True, optional=True),
+    )
+    unknown = ShownWatermarks()
+    for place in sorted({*head.watermarks, *head.late_rows, *head.rejected_rows, *head.dropped_timers}):
+        marks = head.watermarks.get(place, unknown)
+        left_out = (counts.get(place) for counts in (head.late_rows, head.rejected_rows, head.dropped_timers))
+        view.add(
+            Text(place, style="bold"),
+            "all rows have come" if marks.ended else f"{words.moment(marks.fire)}{' (idle)' if marks.idle else ''}",
+            words.moment(marks.late),
+            *("" if number is None else words.count(number) for number in left_out),
+        )
+    return view
+
+
+def _state(tables: Sequence[StateTable]) -> Listing:
+    view = Listing(
+        Column("state table"),
+        Column("kind", optional=True),
+        Column("rows", numeric=True),
+        Column("key", flexible=True),
+        Column("value", flexible=True),
+    )
+    for table in tables:
+        view.add(
+            Text(table.table, style="bold"),
+            _kind(table.kind, table.scope),
+            words.count(table.rows),
+            _columns([*table.key, *table.sub_key]),
+            Text(
+                ", ".join(f"{column.name} {column.type}" for column in table.value if not column.internal), style="dim"
+            ),
+        )
+    return view
+
+
+def _kind(kind: str, scope: str) -> str:
+    return kind if scope == "keyed" else f"{scope} {kind}"
+
+
+def _columns(columns: Sequence[KeyColumn]) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in columns)

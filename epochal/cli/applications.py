@@ -1,0 +1,136 @@
+"""``ps``, ``show``, ``start``, ``stop``, ``restart``, ``delete``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from epochal.cli.application_view import (
+    EVENT_TIME,
+    ListedApplication,
+    application_page,
+    application_table,
+    ended,
+)
+from epochal.cli.options import AvailableNow, Drain, Json, Name, Url, Wait
+from epochal.cli.session import connected
+from epochal.client import Application, Client, Execution
+from epochal.errors import NotFound
+
+app = typer.Typer()
+
+SavepointName = Annotated[str | None, typer.Option("--savepoint", "-s", metavar="NAME")]
+
+
+@app.command()
+def ps(url: Url = None, as_json: Json = False) -> None:
+    """List the applications: state, latest committed epoch and its age, attempt."""
+    with connected(url, as_json) as session:
+        listed = [_with_attempt(session.client, application) for application in session.client.applications.list()]
+        session.output.result(listed, application_table(listed))
+
+
+@app.command()
+def show(name: Name, url: Url = None, as_json: Json = False) -> None:
+    """Show one application: where it is, what it runs with, its watermarks, state, savepoints, and why it failed."""
+    with connected(url, as_json) as session:
+        handle = session.client.application(name)
+        application = handle.get()
+        execution = _execution(session.client, application)
+        tables, savepoints = handle.state_tables(), handle.savepoints.list()
+        head = None if application.head is None else handle.epochs.get(application.head.epoch)
+        document = {
+            **application.model_dump(mode="json"),
+            "current_execution": None if execution is None else execution.model_dump(mode="json"),
+            "state_tables": [table.model_dump(mode="json") for table in tables],
+            "savepoints": [savepoint.model_dump(mode="json") for savepoint in savepoints],
+            "event_time": None if head is None else head.model_dump(mode="json", include=EVENT_TIME),
+        }
+        session.output.result(document, application_page(application, execution, tables, savepoints, head))
+
+
+@app.command()
+def start(
+    name: Name,
+    savepoint: SavepointName = None,
+    available_now: AvailableNow = False,
+    drain: Drain = True,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Start a stopped application, from its head or from a savepoint."""
+    with connected(url, as_json) as session:
+        operation = session.client.applications.start(name, savepoint, available_now=available_now, drain=drain)
+        if wait and available_now:
+            application = session.wait_until_taken(name)
+            session.output.result(application, Text(f"{name} {ended(application)}."))
+            return
+        if wait:
+            operation = session.wait(operation, f"Starting {name}")
+        done = f"{name} is running ({_attempt(operation.result)})" if wait else f"{name} is starting"
+        session.output.result(operation, Text(f"{done}."))
+
+
+@app.command()
+def stop(
+    name: Name, savepoint: SavepointName = None, wait: Wait = True, url: Url = None, as_json: Json = False
+) -> None:
+    """Stop an application at an epoch boundary; with --savepoint, name the snapshot it stops at."""
+    with connected(url, as_json) as session:
+        operation = session.client.applications.stop(name, savepoint)
+        if not wait:
+            session.output.result(operation, Text(f"{name} is stopping."))
+            return
+        operation = session.wait(operation, f"Stopping {name}")
+        result = operation.result or {}
+        epoch = result.get("epoch")
+        where = "before its first epoch" if epoch is None else f"at epoch {epoch}"
+        named = f", savepoint {result['savepoint']}" if result.get("savepoint") else ""
+        session.output.result(operation, Text(f"{name} is stopped {where}{named}."))
+
+
+@app.command()
+def restart(name: Name, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
+    """Stop and start an application; it goes on where it was."""
+    with connected(url, as_json) as session:
+        operation = session.client.applications.restart(name)
+        if wait:
+            operation = session.wait(operation, f"Restarting {name}")
+        done = f"{name} is running ({_attempt(operation.result)})" if wait else f"{name} is restarting"
+        session.output.result(operation, Text(f"{done}."))
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a stopped application, with its history."""
+    with connected(url, as_json) as session:
+        if not yes:
+            typer.confirm(f"Delete {name} and its snapshots?", abort=True, err=True)
+        session.client.applications.delete(name)
+        session.output.result({"deleted": name}, Text(f"{name} is deleted."))
+
+
+def _with_attempt(client: Client, application: Application) -> ListedApplication:
+    execution = _execution(client, application)
+    return ListedApplication(**dict(application), attempt=None if execution is None else execution.attempt)
+
+
+def _execution(client: Client, application: Application) -> Execution | None:
+    if application.execution is None:
+        return None
+    try:
+        return client.application(application.name).executions.get(application.execution)
+    except NotFound:  # It ended, or was deleted, since the application was read.
+        return None
+
+
+def _attempt(result: dict[str, Any] | None) -> str:
+    return f"attempt {(result or {}).get('attempt', '?')}"

@@ -1,0 +1,79 @@
+"""A pipeline's graph as trees below its sources; what has several inputs stands below the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from rich.tree import Tree
+
+from epochal.cli import words
+from epochal.pipeline.description import GraphDescription, NodeDescription
+from epochal.state.table import Column, StateTable
+
+_STYLES = {"source": "bold green", "static": "bold green", "sink": "bold magenta", "transform": ""}
+_OPERATOR = "bold cyan"
+_KINDS = {"static": "table"}
+
+
+def graph_tree(graph: GraphDescription) -> Tree:
+    """Names, kinds and options, kinds of stream; columns and state tables where an analysis has found them."""
+    root = Tree(Text(graph.name, style="bold"), guide_style="dim")
+    names = {node.id: node.name for node in graph.nodes}
+
+    def draw(node: NodeDescription, below: Tree, reader_of: int | None = None) -> None:
+        if reader_of is not None and node.inputs[0] != reader_of:
+            below.add(Text(f"→ {node.name}", style="dim"))
+            return
+        branch = below.add(_label(node, [names[other] for other in node.inputs[1:]]))
+        if node.type not in _STYLES:
+            for table in graph.tables or ():
+                if table.operator == node.name:
+                    branch.add(_state(table))
+        for consumer in graph.nodes:
+            if node.id in consumer.inputs:
+                draw(consumer, branch, node.id)
+
+    for node in graph.nodes:
+        if not node.inputs:
+            draw(node, root)
+    return root
+
+
+def _label(node: NodeDescription, others: Sequence[str]) -> Text:
+    text = Text.assemble((node.name, _STYLES.get(node.type, _OPERATOR)))
+    if node.type == "transform":
+        text.append(f"  with {', '.join(others)}" if others else "", "dim")
+        return _with_stream(text, node)
+    kind = _KINDS.get(node.type, node.type)
+    if node.type in _STYLES:
+        options = {name: value for name, value in node.description.items() if name != "kind"}
+        text.append(f"  {node.description.get('kind', '')} {kind}")
+        text.append(f"  {words.values(options)}" if options else "", "dim")
+    else:
+        keys = ", ".join(node.description.get("keys", ()))
+        text.append(f"  {kind} by {keys}" if keys else f"  {kind}")
+        text.append(f"  with {', '.join(others)}" if others else "", "dim")
+    _with_stream(text, node)
+    if node.columns:
+        text.append("  " + ", ".join(f"{name} {type}" for name, type in node.columns.items()), "dim")
+    return text
+
+
+def _with_stream(text: Text, node: NodeDescription) -> Text:
+    return text if node.stream is None else text.append(f"  {node.stream}", "yellow")
+
+
+def _state(table: StateTable) -> Text:
+    def listed(of: Sequence[Column]) -> str:
+        return ", ".join(f"{column.name} {column.type}" for column in of)
+
+    computed = [Column(name=column.name, type=column.type) for column in table.shown]
+    kind = table.kind.value if table.scope.has_key else f"{table.scope.value} {table.kind.value}"
+    visible = [*(column for column in table.visible if column.name not in table.partials), *computed]
+    return Text.assemble(
+        ("state ", "yellow"),
+        (table.id, "bold yellow"),
+        f"  {kind}: " if table.queryable else f"  {kind}, not queryable: ",
+        (f"{listed(table.address)} → {listed(visible)}", "dim"),
+    )

@@ -1,0 +1,77 @@
+"""What the lineage says of a snapshot's changes: one phrase for each, then who did it and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from epochal.cli import words
+from epochal.client.models import LineageChange, LineageLabel, LineageNode
+
+
+def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel | None) -> list[Text]:
+    """``before`` is the parent; ``None`` where it is not known."""
+    texts: list[Text] = [_phrase(change, node, before) for change in node.changes]
+    if label is not None and (label.by or label.message):
+        by = f"by {label.by}" if label.by else ""
+        texts.append(Text.assemble(by, ": " if by and label.message else "", (label.message or "", "italic")))
+    return texts
+
+
+def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None) -> Text:
+    detail = change.detail
+    match change.kind:
+        case "transaction":
+            how = {"abort": "dropped", "commit": "committed by hand"}.get(detail["action"], change.kind)
+            return Text(f"sink {detail['sink']}: {how} by {detail['by']}", style="red")
+        case "rescale" if "parallelism" in detail:
+            return _assembled("rescale", " → ".join(map(str, detail["parallelism"])))
+        case "upgrade" if "artifact" in detail:
+            codes = " → ".join(words.code(code) for code in detail["artifact"])
+            return _assembled("upgrade", ", ".join([codes, *_watermarks(detail.get("event_times") or {})]))
+        case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
+            return _assembled(change.kind, _changed(detail["changed"]))
+        case kind:
+            about = [_parameters(before, node)]
+            if before is None or before.artifact != node.artifact:
+                about.insert(0, words.code(node.artifact))
+            said = kind if before is None or before.branch == node.branch else f"{kind} of {before.application}"
+            return _assembled(said, " ".join(filter(None, about)))
+
+
+def _assembled(said: str, about: str) -> Text:
+    return Text.assemble(said, (f" {about}" if about else "", "dim"))
+
+
+def _changed(changed: Mapping[str, Any]) -> str:
+    """``late_minutes 15 → 30, out unset → /data``."""
+    pairs = {
+        name: pair if isinstance(pair, list) and len(pair) == 2 else [None, pair] for name, pair in changed.items()
+    }
+    return ", ".join(f"{name} {_value(was)} → {_value(now)}" for name, (was, now) in pairs.items())
+
+
+def _watermarks(changed: Mapping[str, Any]) -> Iterator[str]:
+    """``watermark ts: delay 10 seconds → 5 seconds``, ``watermark ts removed``."""
+    for name, (was, now) in changed.items():
+        if was is None or now is None:
+            yield f"watermark {name} {'added' if was is None else 'removed'}"
+        else:
+            different = {key: [was.get(key), now.get(key)] for key in {**was, **now} if was.get(key) != now.get(key)}
+            yield f"watermark {name}: {_changed(different)}"
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else str(value)
+
+
+def _parameters(before: LineageNode | None, node: LineageNode) -> str:
+    """The parameters at the start; later, what is different: ``late_minutes 15 → 30``."""
+    now = node.parameters or {}
+    if before is None:
+        return words.values(now)
+    then = before.parameters or {}
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return ", ".join(f"{name} {then.get(name, 'unset')} → {now.get(name, 'unset')}" for name in names)

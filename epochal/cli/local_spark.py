@@ -1,0 +1,57 @@
+"""A SparkSession for one command of this process, quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from epochal.cli.quiet_start import quiet_start
+from epochal.engine.session import create_session, session_settings
+from epochal.engine.settings import Configuration
+
+
+@contextmanager
+def local_spark(application: str, configuration: Configuration) -> Iterator[SparkSession]:
+    """Start Spark, stop it at the end. Raises ``EnvironmentProblem`` when it cannot start."""
+    session = start_local_spark(application, configuration)
+    try:
+        yield session
+    finally:
+        with suppress(Exception):  # it may have died, which is no reason to hide what this command has to say
+            session.stop()
+
+
+def start_local_spark(application: str, configuration: Configuration) -> SparkSession:
+    """Raises ``EnvironmentProblem`` when it cannot start."""
+    if os.environ.get("EPOCHAL_DEBUG"):
+        return _started(application, configuration)
+    chosen = configuration.model_copy(update={"spark": {"spark.log.level": "OFF"} | configuration.spark})
+    with quiet_start():
+        return _started(application, chosen)
+
+
+def _started(application: str, configuration: Configuration) -> SparkSession:
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Where it cannot be launched, create_session tries again, and says what is wrong.
+        with suppress(Exception):
+            _launch(application, configuration)
+    return create_session(application, configuration)
+
+
+def _launch(application: str, configuration: Configuration) -> None:
+    """The JVM, out of reach of signals to this process's group: they ask for an orderly stop, which needs it.
+
+    It ends with this process all the same, when its standard input does.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = SparkConf().setAppName(application).setMaster(configuration.master)
+    settings.setAll(list(session_settings(configuration).items()))
+    launch: Callable[..., Any] = launch_gateway
+    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs={"start_new_session": True}))

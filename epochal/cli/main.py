@@ -1,0 +1,135 @@
+"""The command ``epochal``: the commands together, and errors as sentences and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from epochal import __version__
+from epochal.cli import (
+    applications,
+    check,
+    dev,
+    export_import,
+    history,
+    logs,
+    migrate,
+    past,
+    pins_and_tags,
+    rollback,
+    run,
+    savepoints,
+    state,
+    store,
+    submit,
+    tokens,
+    transactions,
+    up,
+    versions,
+)
+from epochal.cli.failures import ExitCode, exit_code, of_the_system, sentence, unexpected
+from epochal.cli.output import encode
+from epochal.errors import EpochalError
+
+HELP = (
+    "Epochs, queryable state and exactly-once sinks for Apache Spark.\n\n"
+    "`epochal up` starts a control plane; `epochal submit FILE --name NAME` runs a pipeline on it; "
+    "`epochal run FILE` runs one without any control plane."
+)
+EPILOG = (
+    "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
+    "5 no control plane answers · 6 not allowed · 130 interrupted. docs/command-line.md has each error's.\n\n"
+    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), EPOCHAL_HOME "
+    "(where a local one keeps its data, and its admin.token), EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
+)
+
+app = typer.Typer(
+    name="epochal",
+    help=HELP,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for group in (
+    up,
+    run,
+    dev,
+    check,
+    submit,
+    applications,
+    versions,
+    rollback,
+    export_import,
+    state,
+    history,
+    past,
+    logs,
+    pins_and_tags,
+    store,
+    migrate,
+):
+    app.add_typer(group.app)
+app.add_typer(savepoints.app, name="savepoint")
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(transactions.app, name="transaction")
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"epochal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its :class:`ExitCode`. Errors are one sentence on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal that lacks a sign gets a question mark, no exception.
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(words, prog_name="epochal")
+    except EpochalError as error:
+        if _debugging():
+            raise
+        _fail(sentence(error), error.slug, exit_code(error), as_json="--json" in words)
+    except Exception as error:
+        if _debugging():
+            raise
+        if isinstance(error, OSError) and (known := of_the_system(error)) is not None:
+            _fail(sentence(known), known.slug, exit_code(known), as_json="--json" in words)
+        _fail(unexpected(error), EpochalError.slug, ExitCode.FAILED, as_json="--json" in words)
+
+
+def _fail(text: str, slug: str, code: ExitCode, *, as_json: bool) -> None:
+    """With --json standard output gets its one document in any case."""
+    if as_json:
+        sys.stdout.write(encode({"error": {"type": slug, "message": text}}) + "\n")
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), text))
+    raise SystemExit(int(code))
+
+
+def _debugging() -> bool:
+    return os.environ.get("EPOCHAL_DEBUG", "") not in ("", "0")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Histories, blame, scans and differences as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epochal.cli import words
+from epochal.cli.listing import Column, Listing
+from epochal.client.past import Blame, DiffRow, KeyChange, KeyHistory, Scan, SnapshotDiff, SourceSlice
+
+_KINDS = {"added": "green", "changed": "yellow", "deleted": "red", "expired": "dim"}
+Values = Mapping[str, Any]
+
+
+def history_view(history: KeyHistory) -> RenderableType:
+    parts: list[RenderableType] = [_heading(history.key, history.table, history.branch, history.epoch)]
+    if history.items:
+        parts.append(_changes(history.items, names_keys=any(item.key != history.key for item in history.items)))
+    else:
+        parts.append(Text("Nothing has changed it.", style="dim"))
+    if history.next_cursor is not None:
+        parts.append(Text("Older changes are left out; --limit shows more.", style="dim"))
+    if history.known_since is not None:
+        parts.append(Text(f"What was before epoch {history.known_since.epoch} has expired.", style="dim"))
+    return Group(*parts)
+
+
+def blame_view(blame: Blame) -> RenderableType:
+    change = blame.change
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    version = "" if blame.version is None else f"version {blame.version} of {change.application}, "
+    rows = {
+        "changed": f"epoch {change.epoch} of {change.branch}",
+        "when": f"{change.at:%Y-%m-%d %H:%M:%S} UTC, {words.age(change.at)}",
+        "what": difference(change.old, change.new, change.expired),
+        "code": f"{version}{blame.filename or ''} {words.code(blame.artifact)}",
+        "parameters": words.values(blame.parameters),
+        "took effect": ", ".join(change.kind for change in blame.changes),
+    }
+    for name, said in rows.items():
+        if said:
+            grid.add_row(name, Text(said))
+    for name, slice in blame.slices.items():
+        grid.add_row(f"read of {name}", Text(_slice(slice)))
+    return Group(_heading(blame.key, blame.table, blame.branch, blame.epoch), grid)
+
+
+def scan_view(scan: Scan, name: str) -> RenderableType:
+    if not scan.items:
+        return Text(f"No rows at epoch {scan.epoch} of {scan.branch}.", style="dim")
+    columns = [*scan.items[0].key, *scan.items[0].value]
+    rows = [{**row.key, **row.value} for row in scan.items]
+    table = Listing(*(Column(column, numeric=is_number(rows[0].get(column))) for column in columns))
+    for row in rows:
+        table.add(*(text_of(row.get(column)) for column in columns))
+    ends = f"{len(scan.items)} rows · epoch {scan.epoch} of {scan.branch}"
+    more = (
+        "" if scan.next_cursor is None else f"\nMore: epochal scan {name} {scan.table} .. --cursor {scan.next_cursor}"
+    )
+    return Group(table, Text(ends + more, style="dim"))
+
+
+def diff_view(diff: SnapshotDiff) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, side in (("from", diff.source), ("to", diff.target)):
+        grid.add_row(
+            name, Text(f"epoch {side.epoch} of {side.application} ({side.branch}), {words.code(side.artifact)}")
+        )
+    if diff.ancestor is not None and diff.between is not None and diff.between.source.epochs:
+        grid.add_row("in common", Text(f"up to epoch {diff.ancestor.epoch} ({diff.ancestor.branch})"))
+    grid.add_row("code", Text(diff.code))
+    for parameter in diff.parameters:
+        grid.add_row("parameter", Text(f"{parameter.name} {text_of(parameter.source)} → {text_of(parameter.target)}"))
+    if diff.between is None:
+        grid.add_row("between", Text("expired, or very many epochs: whole states were compared"))
+    else:
+        for name, path in (("from", diff.between.source), ("to", diff.between.target)):
+            for source, slice in path.slices.items():
+                grid.add_row(f"read of {source}", Text(f"{_slice(slice)} ({slice.epochs} epochs, {name})"))
+    table = Listing(
+        Column("table"),
+        Column("added", numeric=True),
+        Column("changed", numeric=True),
+        Column("deleted", numeric=True),
+        Column("expired", numeric=True),
+        Column("", flexible=True),
+    )
+    for item in diff.tables:
+        counts = (
+            words.count(item.added),
+            words.count(item.changed),
+            words.count(item.deleted),
+            words.count(item.expired),
+        )
+        table.add(Text(item.table, style="bold"), *counts, Text(item.note or "", style="dim"))
+    return Group(grid, Text(), table)
+
+
+def diff_rows_view(rows: Sequence[DiffRow]) -> RenderableType:
+    if not rows:
+        return Text("No differences.", style="dim")
+    table = Listing(Column(""), Column("key"), Column("values", flexible=True, folds=True))
+    for row in rows:
+        key = Text(", ".join(map(text_of, row.key.values())), style="bold")
+        table.add(Text(row.kind, style=_KINDS[row.kind]), key, difference(row.old, row.new, row.kind == "expired"))
+    return table
+
+
+def difference(old: Values | None, new: Values | None, expired: bool = False) -> str:
+    """``flights 1 → 2``; all values of a row that has come or gone."""
+    if old is None or new is None:
+        return ", ".join(f"{name}={text_of(value)}" for name, value in (new or old or {}).items()) + (
+            "" if new is not None else " (expired)" if expired else " (deleted)"
+        )
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name} {text_of(old.get(name))} → {text_of(new.get(name))}" for name in names)
+
+
+def text_of(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _changes(items: Sequence[KeyChange], names_keys: bool) -> Listing:
+    table = Listing(
+        Column("epoch", numeric=True),
+        Column("when"),
+        Column("application", optional=True),
+        *([Column("key")] if names_keys else []),
+        Column("change", flexible=True, folds=True),
+    )
+    for item in items:
+        key = [Text(", ".join(map(text_of, item.key.values())))] if names_keys else []
+        when = Text(f"{item.at:%Y-%m-%d %H:%M:%S}", style="dim")
+        table.add(
+            Text(str(item.epoch), style="bold"),
+            when,
+            item.application,
+            *key,
+            difference(item.old, item.new, item.expired),
+        )
+    return table
+
+
+def _heading(key: Values, table: str, branch: str, epoch: int) -> Text:
+    named = ", ".join(map(text_of, key.values()))
+    return Text.assemble((named, "bold"), (f"  {table} · epoch {epoch} of {branch}", "dim"))
+
+
+def _slice(slice: SourceSlice) -> str:
+    rows = "" if slice.rows is None else f"{slice.rows:,} rows, "
+    detail = f" {_short(slice.detail)}" if slice.detail else ""
+    return f"{rows}{_short(slice.start)} → {_short(slice.end)}{detail}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,0 +1,100 @@
+"""One epoch over the first rows of each source, in memory: what it writes and keeps, and nothing else is touched."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from epochal.cli import words
+from epochal.cli.listing import Column, Listing
+from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.engine.settings import Configuration
+from epochal.pipeline.graph import Graph
+from epochal.pipeline.kinds import check_kinds
+from epochal.state.table import StateTable
+from epochal.testing.harness import Harness
+
+WAIT_SECONDS = 3.0
+"""So long rows may take to come: a generator's fall due at its rate, those of a table have to settle."""
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows by sink and by state table; ``waited_for``: sources that had none."""
+
+    outputs: Mapping[str, pa.Table]
+    states: Mapping[str, pa.Table]
+    waited_for: tuple[str, ...]
+
+
+def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Configuration) -> Sample:
+    """At most ``rows`` of each source. Raises what the pipeline, a source or the epoch is wrong with."""
+    check_kinds(graph)
+    with Harness(graph, spark, configuration) as harness:
+        inputs: dict[str, Any] = {}
+        without = []
+        for node in graph.sources:
+            source = node.make()
+            source.restore(None, [])
+            if (slice := _first(source, SliceLimits(rows))) is None:
+                without.append(node.name)
+            else:
+                inputs[node.name] = source.read(spark, slice).limit(rows)
+        with _aborts_are_raised():
+            outputs = harness.epoch(**inputs)
+        states = {table.id: _as_shown(table, harness.state(table.id)) for table in harness.state_tables}
+        return Sample(outputs, states, tuple(without))
+
+
+@contextmanager
+def _aborts_are_raised() -> Iterator[None]:
+    """An epoch that is aborted is this call's own error, and need not be a warning, too."""
+    logger = logging.getLogger("epochal.engine.coordinator")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def sample_view(sample: Sample, rows: int) -> RenderableType:
+    parts: list[RenderableType] = []
+    for kind, tables in (("sink", sample.outputs), ("state table", sample.states)):
+        for name, table in tables.items():
+            parts += [Text.assemble((kind, "dim"), " ", (name, "bold"), f"  {words.count(table.num_rows)} rows")]
+            parts += [_rows(table.slice(0, rows)), Text()] if table.num_rows else [Text()]
+    parts += [Text(f"Source {name} has no rows now.", style="yellow") for name in sample.waited_for]
+    return Group(*parts)
+
+
+def _as_shown(table: StateTable, rows: pa.Table) -> pa.Table:
+    visible = rows.drop_columns([name for name in rows.column_names if name in table.partials | table.hidden])
+    for column in table.shown:
+        visible = visible.append_column(column.name, column.over(rows))
+    return visible
+
+
+def _first(source: Source, limits: SliceLimits) -> Slice | None:
+    end = time.monotonic() + WAIT_SECONDS
+    while (slice := source.plan(limits)) is None and not source.ended and time.monotonic() < end:
+        time.sleep(_PAUSE_SECONDS)
+    return slice
+
+
+def _rows(table: pa.Table) -> Listing:
+    numeric = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in table.schema]
+    view = Listing(*(Column(name, numeric=right) for name, right in zip(table.column_names, numeric, strict=True)))
+    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        view.add(*("null" if value is None else str(value) for value in row))
+    return view

@@ -1,0 +1,91 @@
+"""The web server below ``up``: its signals, the moment when it is ready, and why it could not start."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.app import create_app
+from epochal.service.domain.isolation import close_process
+from epochal.service.domain.settings import Settings
+
+# Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
+GRACE_SECONDS = 3
+
+
+def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM; ``ready`` is called when requests are answered.
+
+    Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
+    """
+    close_process()
+    app = create_app(settings)
+    failures = _remember_failures(app)
+    config = uvicorn.Config(
+        app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    with _signals_end_quietly():
+        try:
+            _Server(config, ready).run(sockets=[listener])
+        except SystemExit:
+            # uvicorn's way to say that the app could not start.
+            if not failures:
+                raise
+    if failures:
+        raise failures[0]
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+            self._ready()
+
+
+def _remember_failures(app: FastAPI) -> list[Exception]:
+    """uvicorn keeps to itself why an app could not start: what its lifespan raises goes into this list, too."""
+    failures: list[Exception] = []
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def remembering(started: Any) -> AsyncIterator[Any]:
+        try:
+            async with lifespan(started) as state:
+                yield state
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    app.router.lifespan_context = remembering
+    return failures
+
+
+@contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """uvicorn repeats the signal that stopped it for the handler before its own; a stop that was wanted is no error."""
+    before = {number: signal.signal(number, _nothing) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _nothing(_number: int, _frame: Any) -> None:
+    pass

@@ -1,0 +1,69 @@
+"""A command's connection to the control plane, and its waiting for long work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.markup import escape
+
+from epochal.cli.output import Output
+from epochal.client import Application, Client, Operation
+from epochal.errors import Conflict
+
+
+@dataclass(frozen=True)
+class Session:
+    """``client`` to ask, ``output`` to answer."""
+
+    client: Client
+    output: Output
+
+    def wait(self, operation: Operation, doing: str) -> Operation:
+        """Wait for the operation's success, with a spinner where a person looks. Raises what it failed with."""
+        if not self.output.animated:
+            return self.client.operations.wait(operation)
+        with self.output.notes.status(f"{doing} ..") as status:
+            return self.client.operations.wait(
+                operation, lambda now: status.update(f"{doing} .. [dim]{escape(now.progress or '')}[/dim]")
+            )
+
+    def wait_until_running(self, name: str) -> Application:
+        """Wait until the application runs, with a spinner where a person looks. Raises what it failed with."""
+        with self._seen(f"Starting {name}") as progress:
+            return self.client.applications.wait_until_running(name, progress)
+
+    def wait_until_taken(self, name: str) -> Application:
+        """Wait until the application has taken what was available, with a spinner where a person looks.
+
+        Raises what it failed with, ``Conflict`` when somebody stopped it before.
+        """
+        with self._seen(f"Running {name}") as progress:
+            application = self.client.applications.wait_until_ended(name, progress)
+        execution = self.client.application(name).executions.get(str(application.execution))
+        if execution.stop_requested_at is not None:
+            raise Conflict(
+                f"Application {name} was stopped before all that was available was taken; "
+                f"`epochal start {name} --available-now` goes on."
+            )
+        return application
+
+    @contextmanager
+    def _seen(self, doing: str) -> Iterator[Callable[[Application], None] | None]:
+        if not self.output.animated:
+            yield None
+            return
+        with self.output.notes.status(f"{doing} ..") as status:
+            yield lambda now: status.update(f"{doing} .. [dim]{escape(_progress(now))}[/dim]")
+
+
+def _progress(application: Application) -> str:
+    epoch = None if application.head is None else f"epoch {application.head.epoch}"
+    return " · ".join(part for part in (application.state, epoch, application.detail) if part)
+
+
+@contextmanager
+def connected(url: str | None, as_json: bool) -> Iterator[Session]:
+    with Client(url) as client:
+        yield Session(client, Output.make(as_json))

@@ -1,0 +1,130 @@
+"""``get``: point look-ups, a key's history, and which epoch is to blame for its value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, TypedDict
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epochal.cli.internal_columns import Shown
+from epochal.cli.key_command import KeyCommand, key_columns
+from epochal.cli.listing import Column, Listing
+from epochal.cli.options import At, Json, Name, Tag, Url, moment
+from epochal.cli.past_view import blame_view, history_view
+from epochal.cli.session import connected
+from epochal.client import StateValue
+
+app = typer.Typer()
+
+
+class IsolationName(StrEnum):
+    """``read_uncommitted`` also sees epochs that are decided, and whose sinks are still being committed."""
+
+    read_committed = "read_committed"
+    read_uncommitted = "read_uncommitted"
+
+
+class Moment(TypedDict):
+    """Which snapshot of the past is meant, if any."""
+
+    epoch: int | None
+    savepoint: str | None
+    tag: str | None
+    at: datetime | None
+
+
+@app.command(cls=KeyCommand)
+def get(
+    name: Name,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
+    key: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY",
+            help="The key columns' values in order: JFK LAX, or JFK,LAX (there %2C is a comma, and JFK,%00 is JFK and "
+            "null).",
+        ),
+    ],
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
+    tag: Tag = None,
+    at: At = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every change of the key, newest first, up to then or now.")
+    ] = False,
+    blame: Annotated[
+        bool, typer.Option("--blame", help="The epoch that last changed it: slices, code, parameters, time.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="With --history: at most so many changes.")] = 50,
+    min_epoch: Annotated[
+        int | None, typer.Option("--min-epoch", min=0, help="Not older than this epoch; waits for it.")
+    ] = None,
+    wait_seconds: Annotated[
+        float | None, typer.Option("--wait-seconds", min=0, help="With --min-epoch: how long to wait.")
+    ] = None,
+    isolation: Annotated[IsolationName | None, typer.Option("--isolation")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Look one key up in an application's state, or into its past; also while the application is stopped.
+
+    Options come first. A key that begins with a hyphen, such as a negative number, comes after --:
+    epochal get APP TABLE -- -5
+    """
+    columns: Sequence[str | None] = key_columns(key[0]) if len(key) == 1 else key
+    then: Moment = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment(at)}
+    if history and blame:
+        raise typer.BadParameter("give one of them.", param_hint="--history / --blame")
+    if (history or blame) and (min_epoch is not None or wait_seconds is not None or isolation is not None):
+        raise typer.BadParameter("looks back from a committed epoch.", param_hint="--history / --blame")
+    with connected(url, as_json) as session:
+        state = session.client.application(name).state(table)
+        if history:
+            changes = state.history(*columns, limit=limit, **then)
+            session.output.result(changes, lambda: history_view(Shown.of(session, name, table).history(changes)))
+        elif blame:
+            found = state.blame(*columns, **then)
+            session.output.result(found, lambda: blame_view(Shown.of(session, name, table).blame(found)))
+        else:
+            answer = state.get(
+                *columns,
+                min_epoch=min_epoch,
+                wait_seconds=wait_seconds,
+                isolation=None if isolation is None else isolation.value,
+                **then,
+            )
+            session.output.result(answer, lambda: value_view(Shown.of(session, name, table).lookup(answer)))
+
+
+def value_view(answer: StateValue) -> RenderableType:
+    key = ", ".join(_text(value) for value in answer.key.values())
+    source = f"{answer.table} · epoch {answer.epoch} of {answer.branch}"
+    title = Text.assemble((key, "bold"), ("  " + source, "dim"))
+    if answer.entries is not None:
+        return Group(title, _entries(answer.entries))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in (answer.value or {}).items():
+        grid.add_row(name, Text(_text(value)))
+    return Group(title, grid)
+
+
+def _entries(entries: tuple[dict[str, Any], ...]) -> RenderableType:
+    if not entries:
+        return Text("no entries", style="dim")
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    table = Listing(*(Column(name) for name in names))
+    for entry in entries:
+        table.add(*(_text(entry.get(name)) for name in names))
+    return table
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,132 @@
+"""``submit`` and ``fork``: new applications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from epochal.cli.application_view import ended
+from epochal.cli.options import (
+    AvailableNow,
+    Drain,
+    File,
+    Json,
+    LineageNote,
+    Name,
+    Parameter,
+    ParametersFile,
+    Setting,
+    Url,
+    Wait,
+    configuration,
+    parameters,
+)
+from epochal.cli.session import Session, connected
+from epochal.client import Application
+
+app = typer.Typer()
+
+NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Its name: lower-case letters, digits, hyphens.")]
+NoStart = Annotated[bool, typer.Option("--no-start", help="Only make it; `epochal start` starts it.")]
+
+
+@app.command()
+def submit(
+    file: File,
+    name: NewName,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    no_start: NoStart = False,
+    available_now: AvailableNow = False,
+    drain: Drain = True,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Register FILE and make an application of it; it is analysed first, and started.
+
+    Waits until it runs; with --available-now, until it has ended.
+    """
+    if available_now and no_start:
+        raise typer.BadParameter(
+            "give --available-now to `epochal start`, not with --no-start.", param_hint="--no-start"
+        )
+    values, configured = parameters(parameter, parameters_file), configuration(setting)
+    with connected(url, as_json) as session:
+        with session.output.busy(f"Analysing {file.name}"):
+            artifact = session.client.artifacts.upload(file)
+            application = session.client.applications.create(
+                name,
+                artifact.sha256,
+                parameters=values,
+                configuration=configured,
+                start=not no_start,
+                available_now=available_now,
+                drain=drain,
+            )
+        origin = f"from {file.name}"
+        if available_now and wait:
+            application = session.wait_until_taken(name)
+            session.output.result(application, Text(f"{name} was made {origin}; it {ended(application)}."))
+            return
+        _answer(session, application, start=not no_start, wait=wait, origin=origin)
+
+
+@app.command()
+def fork(
+    source: Name,
+    name: Annotated[str, typer.Argument(metavar="NEW", help="The new application's name.")],
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Fork from this epoch.")] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Fork from this savepoint.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Other code: a Python file or a zip.")] = None,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
+    message: LineageNote = None,
+    no_start: NoStart = False,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new application on a snapshot of APP (its head by default); no byte of state is copied.
+
+    Waits until it runs.
+    """
+    if epoch is not None and savepoint is not None:
+        raise typer.BadParameter("give --epoch or --savepoint, not both.", param_hint="--epoch")
+    values, configured = parameters(parameter, parameters_file), configuration(setting)
+    with connected(url, as_json) as session:
+        with session.output.busy(f"Forking {source}"):
+            application = session.client.applications.fork(
+                source,
+                name,
+                epoch=epoch,
+                savepoint=savepoint,
+                parameters=values,
+                artifact=None if file is None else session.client.artifacts.upload(file).sha256,
+                configuration=configured,
+                shadow=shadow,
+                start=not no_start,
+                message=message,
+            )
+        parent = application.parent
+        origin = f"as a fork of {source}" if parent is None else f"as a fork of {source} at epoch {parent.epoch}"
+        _answer(session, application, start=not no_start, wait=wait, origin=origin)
+
+
+def _answer(session: Session, application: Application, *, start: bool, wait: bool, origin: str) -> None:
+    name = application.name
+    if start and wait:
+        application = session.wait_until_running(name)
+    if not start:
+        follow_up = f"`epochal start {name}` starts it"
+    elif wait:
+        follow_up = f"it is {application.state}"
+    else:
+        follow_up = f"it is starting; `epochal logs -f {name}` shows how"
+    session.output.result(application, Text(f"{name} was made {origin}; {follow_up}."))

@@ -1,0 +1,127 @@
+"""``up``: a control plane in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from epochal.cli.companions import Companion, check_kinds, companions
+from epochal.cli.directories import writable
+from epochal.cli.listening import listen
+from epochal.cli.options import DatabaseUrl, Json, catalog_url
+from epochal.cli.output import Output
+from epochal.client.location import DEFAULT_URL
+from epochal.client.location import home as default_home
+from epochal.service.domain.settings import Settings, default_data_directory, default_driver_user
+from epochal.service.runtime.launchers.java import check_java
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    host: Annotated[str, typer.Option(help="Listen here; beyond loopback only with authentication.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any free one.")] = 8765,
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
+    ] = None,
+    database_url: DatabaseUrl = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
+    ] = None,
+    driver_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER",
+            help="Who runs pipelines when this is root.  [default: EPOCHAL_DRIVER_USER, or epochal, or nobody]",
+            show_default=False,
+        ),
+    ] = None,
+    authentication: Annotated[
+        bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
+    ] = True,
+    collect_every: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="How often files that nothing needs are deleted; 0: never.")
+    ] = 1.0,
+    grace: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="Files younger than this are never deleted.")
+    ] = 1.0,
+    log_size: Annotated[
+        float, typer.Option(metavar="MB", min=0.1, help="A driver's log that is larger is rotated.")
+    ] = 16.0,
+    log_files: Annotated[int, typer.Option(min=1, help="Rotated files that are kept of a driver's log.")] = 3,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="SERVER",
+            help="For a first try, also start an empty server of the test kit: kafka, hdfs, postgresql, mariadb. "
+            "Its data ends with it.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
+    output = Output.make(as_json)
+    database = catalog_url(database_url)
+    check_java(os.environ)
+    check_kinds(beside or ())
+    data = writable(home or default_data_directory(), "--home")
+    with listen(host, port) as listener, companions(beside or ()) as servers:
+        # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
+        from epochal.cli.serving import serve
+
+        settings = Settings(
+            data=data,
+            host=host,
+            port=listener.getsockname()[1],
+            database=database,
+            store=store,
+            authentication=authentication,
+            driver_user=driver_user or default_driver_user(),
+            collect_every_seconds=collect_every * 3600 or None,
+            log_bytes=int(log_size * (1 << 20)),
+            log_files=log_files,
+            grace_seconds=grace * 3600,
+        )
+        serve(settings, listener, lambda: _announce(output, settings, servers))
+    output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
+
+
+def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) -> None:
+    document: dict[str, Any] = {
+        "url": settings.url,
+        "token_file": str(settings.admin_token_file) if settings.authentication else None,
+        "data": str(settings.data.absolute()),
+        "logs": str(settings.logs_directory),
+        "servers": {server.kind: server.address for server in servers},
+    }
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("control plane", Text(settings.url, style="bold"))
+    grid.add_row("token", Text(document["token_file"] or "none asked for (--no-authentication)"))
+    grid.add_row("data", Text(str(document["data"])))
+    grid.add_row("logs", Text(str(document["logs"])))
+    for server in servers:
+        grid.add_row(server.kind, Text(server.address))
+    for export in _exports(settings):
+        grid.add_row("for clients", Text(f"export {export}"))
+    output.result(document, grid)
+    output.note("Ctrl-C stops it. Next: epochal submit FILE --name NAME")
+
+
+def _exports(settings: Settings) -> list[str]:
+    """What other commands need to be told, in another terminal, to find this control plane and its token."""
+    exports = []
+    if settings.url != DEFAULT_URL:
+        exports.append(f"EPOCHAL_URL={settings.url}")
+    if settings.authentication and settings.data.absolute() != default_home().absolute():
+        exports.append(f"EPOCHAL_HOME={settings.data.absolute()}")
+    return exports

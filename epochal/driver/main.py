@@ -1,0 +1,155 @@
+"""The driver process: orders in, one attempt run, an exit code out (see :class:`ExitCode`)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+
+from epochal.contracts.catalog import Catalog, VersionOrder
+from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
+from epochal.driver.http_catalog import HttpCatalog, UnreadableAnswer
+from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.engine.execution import Hooks, run
+from epochal.engine.failures import failure_of
+from epochal.engine.session import create_session
+from epochal.engine.settings import ExecutionOrders
+from epochal.errors import EpochalError, Fenced
+from epochal.pipeline.artifact import load_graph
+from epochal.pipeline.graph import Graph
+from epochal.wire.exit_codes import ExitCode
+
+log = logging.getLogger("epochal.driver")
+
+FENCED_GRACE_SECONDS = 2.0
+"""So long a fenced driver may take to end in order; its successor is already at work."""
+REPORT_SECONDS = 5.0
+"""So long a driver that cannot go on tries to say why."""
+
+
+def main() -> int:
+    """Read orders from standard input and carry them out."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        force=True,
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for talkative in ("py4j", "hdfs"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
+    try:
+        orders = DriverOrders.model_validate_json(sys.stdin.buffer.read())
+    except ValidationError as error:
+        log.error("these are no orders: %s", error)
+        return ExitCode.BAD_ORDERS
+    log.info(
+        "driver %d of %s: execution %s, attempt %d", os.getpid(), orders.application, orders.execution, orders.attempt
+    )
+    code = _carry_out(orders)
+    log.info("the driver ends: %s", code.name.lower())
+    return code
+
+
+def _carry_out(orders: DriverOrders) -> ExitCode:
+    http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
+    catalog = HeartbeatingCatalog(http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now)
+    try:
+        # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
+        # driver wants to be heard, and may have a failure to report.
+        catalog.begin_attempt()
+        catalog.start()
+        return _run(orders, catalog)
+    except DISOWNED as error:
+        log.error("fenced: %s", error)
+        return ExitCode.FENCED
+    except (UnreadableAnswer, HeartbeatsFailed) as error:
+        log.error("the driver cannot go on: %s", error)
+        _report(orders, error)
+        return ExitCode.FAILED
+    finally:
+        catalog.stop()
+
+
+def _run(orders: DriverOrders, catalog: Catalog) -> ExitCode:
+    """The part before the engine reports its own failures; the engine's are reported when they come out of it."""
+    try:
+        graph = load_graph(orders.artifact.verify(), orders.parameters)
+        spark = create_session(orders.application, orders.configuration)
+    except Exception as error:
+        log.exception("the pipeline could not be started")
+        catalog.finish(failure_of(error))
+        return ExitCode.FAILED
+    try:
+        run(_execution_orders(orders), graph, spark, catalog, Hooks(load=_load))
+    except Fenced:
+        raise
+    except Exception as error:  # noqa: BLE001 the engine has logged and reported it
+        log.error("the attempt failed: %s", error if isinstance(error, EpochalError) else type(error).__name__)
+        return ExitCode.FAILED
+    finally:
+        _stop(spark)
+    return ExitCode.FINISHED
+
+
+def _load(order: VersionOrder) -> Graph:
+    """The graph of another version, when the control plane asks for one while this driver runs."""
+    return load_graph(ArtifactFile(path=Path(order.location), sha256=order.artifact).verify(), order.parameters)
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # noqa: BLE001 its JVM may be gone already, and goes with this process in any case
+        log.warning("Spark did not stop in order: %s", error)
+
+
+def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
+    return ExecutionOrders(
+        application=orders.application,
+        execution=orders.execution,
+        attempt=orders.attempt,
+        artifact=orders.artifact.sha256,
+        parameters=orders.parameters,
+        configuration=orders.configuration,
+        version=orders.version,
+        by=orders.by,
+        message=orders.message,
+        shadow=orders.shadow,
+        available_now=orders.available_now,
+        drain=orders.drain,
+        store=orders.store,
+        cache_directory=str(Path(orders.work_directory) / "state"),
+    )
+
+
+def _end_now() -> None:
+    """Called from the heartbeats' thread: this driver was to stop before it ran. Spark's JVM ends with it."""
+    log.info("the driver ends: %s", ExitCode.FINISHED.name.lower())
+    os._exit(ExitCode.FINISHED)
+
+
+def _end_soon(orders: DriverOrders, error: EpochalError) -> None:
+    """Called from the heartbeats' thread: the epoch loop may be in a long Spark job, and must not go on with it."""
+    if isinstance(error, Fenced):
+        time.sleep(FENCED_GRACE_SECONDS)
+        os._exit(ExitCode.FENCED)
+    log.error("the driver ends: %s", error)
+    _report(orders, error)
+    os._exit(ExitCode.FAILED)
+
+
+def _report(orders: DriverOrders, error: EpochalError) -> None:
+    """Over a connection of its own, and not for ever: the one in use may be what is wrong."""
+    reporting = HttpCatalog(
+        orders.control_plane, orders.token, orders.execution, orders.attempt, patience_seconds=REPORT_SECONDS
+    )
+    try:
+        reporting.finish(failure_of(error))
+    except EpochalError as refusal:
+        log.error("the control plane did not take the driver's last words: %s", refusal)

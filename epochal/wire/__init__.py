@@ -1,0 +1,1 @@
+"""What travels between a control plane, its drivers and its clients: bodies, problems. No service, no Spark."""

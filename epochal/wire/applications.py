@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from epochal.contracts.catalog import Failure
+from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256
+from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.states import ApplicationState
+
+Parameters = dict[str, Any]
+
+
+AvailableNow = Annotated[
+    bool,
+    Field(
+        description="Take what the sources have when the execution starts, in as many epochs as the limits demand, "
+        "commit it, and stop; the next start goes on from there. As Spark's Trigger.AvailableNow. A driver that is "
+        "lost on the way is replaced by one that takes what the sources have by then."
+    ),
+]
+
+
+Drain = Annotated[
+    bool,
+    Field(
+        description="When all sources are bounded and at their end: run a last epoch, in which everything that waits "
+        "for event time comes out (windows, rows without a partner, timers), and stop. Nothing can go on from its "
+        "snapshot; the one before is kept. Without, it stops at the end of its input, and the next start goes on."
+    ),
+]
+
+
+class CreateApplication(Body):
+    name: Name
+    artifact: Sha256
+    parameters: Parameters = Field(default_factory=dict)
+    configuration: ApplicationConfiguration = ApplicationConfiguration()
+    start: bool = True
+    available_now: AvailableNow = False
+    drain: Drain = True
+
+
+class ForkApplication(Body):
+    """``parameters`` and ``configuration`` are merged over the source's. Sinks must go elsewhere, unless ``shadow``."""
+
+    name: Name
+    epoch: EpochNumber | None = None
+    savepoint: Name | None = None
+    parameters: Parameters = Field(default_factory=dict)
+    artifact: Sha256 | None = None
+    configuration: dict[str, Any] = Field(default_factory=dict)
+    shadow: bool = False
+    start: bool = True
+    message: Message | None = None
+
+
+class StartApplication(Body):
+    savepoint: Name | None = Field(
+        default=None, description="Start from this savepoint, on a new branch unless it is the head."
+    )
+    available_now: AvailableNow = False
+    drain: Drain = True
+
+
+class StopApplication(Body):
+    savepoint: Name | None = Field(default=None, description="Make this savepoint of the last epoch.")
+
+
+class RestartApplication(Body):
+    """No fields yet."""
+
+
+class Head(Answer):
+    """The latest committed epoch."""
+
+    branch: str
+    epoch: int
+    committed_at: datetime | None
+    drained: bool = Field(description="All input had ended, and everything that waited came out: nothing can follow.")
+
+
+class Parent(Answer):
+    """The snapshot that a fork started from."""
+
+    application: str
+    branch: str
+    epoch: int
+
+
+class Restarts(Answer):
+    """Attempts of what is under way that failed within the restart strategy's window, and what comes next."""
+
+    failures: int
+    allowed: int = Field(description="With more failures than that within the window the application is `failed`.")
+    failure: Failure = Field(description="The last one.")
+    failed_at: datetime
+    next_attempt_at: datetime | None = Field(description="Unset while an attempt runs, and when there will be none.")
+
+
+class ApplicationAnswer(Answer):
+    name: str
+    state: ApplicationState
+    detail: str | None
+    branch: str
+    version: int
+    artifact: str
+    parameters: Parameters
+    configuration: ApplicationConfiguration
+    shadow: bool
+    head: Head | None
+    parent: Parent | None
+    execution: str | None
+    failure: Failure | None
+    restarts: Restarts | None = Field(description="Unset unless attempts have failed lately.")
+    created_at: datetime
+    updated_at: datetime

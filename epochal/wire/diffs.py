@@ -1,0 +1,121 @@
+"""Answers about the difference between two snapshots."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from epochal.contracts.catalog import Change
+from epochal.contracts.identity import EpochKey
+from epochal.wire.bodies import Answer
+
+
+class _FromTo(Answer):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+
+class DiffSide(Answer):
+    """One of the two snapshots. ``artifact`` is the sha256 of its code, ``version`` the application's number for it."""
+
+    application: str
+    branch: str
+    epoch: int
+    committed_at: datetime | None
+    version: int | None
+    artifact: str
+    filename: str | None
+    parameters: dict[str, Any]
+    parallelism: int
+
+
+class ParameterDiff(_FromTo):
+    """A parameter that is different; null where it is not set."""
+
+    name: str
+    source: Any = Field(alias="from")
+    target: Any = Field(alias="to")
+
+
+class TableDiff(Answer):
+    """Keys of a state table that are there only after (``added``), only before (``deleted``; ``expired`` where nobody
+    deleted them, but their time is over), or with other values.
+
+    ``compared``: the value columns that both snapshots have; ``not_compared``: those that only one has. ``note`` says
+    what else there is to know. The counts are null where the rows cannot be compared.
+    """
+
+    table: str
+    added: int | None
+    changed: int | None
+    deleted: int | None
+    expired: int | None
+    compared: list[str]
+    not_compared: list[str]
+    note: str | None
+
+
+class SourceRange(Answer):
+    """What was read of a source, by so many epochs: from ``start`` up to ``end``."""
+
+    start: dict[str, Any]
+    end: dict[str, Any]
+    rows: int | None
+    epochs: int
+
+
+class DatedChange(Answer):
+    """A reconfiguration, and the epoch it took effect with."""
+
+    branch: str
+    epoch: int
+    change: Change
+
+
+class Side(Answer):
+    """What was done since the common ancestor."""
+
+    epochs: int
+    slices: dict[str, SourceRange]
+    changes: list[DatedChange]
+
+
+class Between(_FromTo):
+    """``from`` has epochs only where the two snapshots lie on different branches, or ``to`` is the older one."""
+
+    source: Side = Field(alias="from")
+    target: Side = Field(alias="to")
+
+
+class SnapshotDiff(_FromTo):
+    """From one snapshot to another. ``between`` is null where the epochs between have expired, or are very many: then
+    whole states were compared. ``code``: whether both were made by the same code."""
+
+    source: DiffSide = Field(alias="from")
+    target: DiffSide = Field(alias="to")
+    ancestor: EpochKey | None
+    between: Between | None
+    code: Literal["same", "different"]
+    parameters: list[ParameterDiff]
+    tables: list[TableDiff]
+
+
+class DiffRow(Answer):
+    """``old`` and ``new`` have the value columns of their snapshots; null where there is no row."""
+
+    kind: Literal["added", "changed", "deleted", "expired"]
+    key: dict[str, Any]
+    old: dict[str, Any] | None
+    new: dict[str, Any] | None
+
+
+class DiffRows(_FromTo):
+    """Rows of one state table that are different, in key order."""
+
+    table: str
+    source: EpochKey = Field(alias="from")
+    target: EpochKey = Field(alias="to")
+    compared: list[str]
+    items: list[DiffRow]
+    next_cursor: str | None

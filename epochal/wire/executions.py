@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from epochal.contracts.catalog import DriverStatus, Failure
+from epochal.wire.bodies import Answer
+from epochal.wire.states import AttemptState, ExecutionState
+
+
+class AttemptAnswer(Answer):
+    number: int
+    state: AttemptState
+    started_at: datetime
+    ended_at: datetime | None
+    failure: Failure | None
+    process: str | None
+
+
+class ExecutionAnswer(Answer):
+    """One run of a version. ``attempt`` is its latest; numbers rise along the branch, also across executions."""
+
+    id: str
+    application: str
+    version: int
+    state: ExecutionState
+    attempt: int
+    available_now: bool = Field(description="It takes what its sources have when it starts, and ends.")
+    drain: bool = Field(description="When all of its sources are bounded and at their end, a last epoch drains it.")
+    status: DriverStatus | None
+    heartbeat_at: datetime | None
+    stop_requested_at: datetime | None = Field(description="Unset where it ended by itself.")
+    started_at: datetime
+    ended_at: datetime | None
+    attempts: list[AttemptAnswer]

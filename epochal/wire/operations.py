@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from epochal.wire.bodies import Answer
+from epochal.wire.problems import Problem
+
+OperationKind = Literal[
+    "start",
+    "stop",
+    "restart",
+    "savepoint",
+    "transaction",
+    "upgrade",
+    "rescale",
+    "rollback",
+    "export",
+    "import",
+    "trial",
+    "rekey",
+    "collect",
+    "verify",
+]
+OperationState = Literal["running", "succeeded", "failed"]
+
+
+class OperationAnswer(Answer):
+    """Long work: ask again until ``state`` is not ``running``; then ``result`` or ``error`` is there."""
+
+    id: str
+    kind: OperationKind
+    application: str | None
+    """Null for what concerns the whole store. Of an import, the one that it makes."""
+    state: OperationState
+    progress: str | None
+    result: dict[str, Any] | None
+    error: Problem | None
+    created_at: datetime
+    finished_at: datetime | None

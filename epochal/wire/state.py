@@ -1,0 +1,81 @@
+"""Requests and answers of look-ups, as the documentation shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from epochal.state.table import Column, StateKind, StateScope
+from epochal.wire.bodies import Answer, Body, EpochNumber, Name, UtcTime
+from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
+
+MOST_KEYS = 10_000
+
+
+class ValueColumn(Column):
+    """A value column; its name and type as in the answers of look-ups."""
+
+    internal: bool = Field(
+        default=False,
+        description="Kept so that another column can be computed from it: `mean_sum` and `mean_count` of the average "
+        "`mean`. Answers have it, beside what it is kept for; people are not shown it.",
+    )
+
+
+class StateTableView(Answer):
+    """A state table of the latest committed epoch. ``rows``, ``branch`` and ``epoch`` are null if not queryable."""
+
+    table: str
+    operator: str
+    kind: StateKind
+    scope: StateScope = Field(
+        description="`keyed` rows belong to a key. `operator`, `union` and `broadcast` rows have none: their key is "
+        "`_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out."
+    )
+    key: list[Column]
+    sub_key: list[Column] = Field(
+        description="What tells the rows of one key apart: a window's time, a map's own key, a list's `_index`."
+    )
+    value: list[ValueColumn]
+    queryable: bool
+    rows: int | None
+    branch: str | None
+    epoch: int | None
+
+
+class PointLookup(Answer):
+    """``value`` for a whole key; ``entries`` (sub-key and value columns together) for the operator's key of list and
+    map state, and of windows, in the order of time. Dates, times, decimals, binaries and special floating-point values
+    are strings."""
+
+    table: str
+    key: dict[str, Any]
+    value: dict[str, Any] | None = None
+    entries: list[dict[str, Any]] | None = None
+    branch: str
+    epoch: int
+    isolation: Isolation
+
+
+class LookupRequest(Body):
+    """Up to 10,000 keys, each an object by column name; an operator's key column may be null."""
+
+    keys: Annotated[list[dict[str, Any]], Field(max_length=MOST_KEYS)]
+    isolation: Isolation = "read_committed"
+    epoch: EpochNumber | None = None
+    savepoint: Name | None = None
+    tag: Name | None = None
+    at: UtcTime | None = None
+    min_epoch: EpochNumber | None = None
+    wait_seconds: WaitSeconds = DEFAULT_WAIT_SECONDS
+
+
+class BatchLookup(Answer):
+    """``values``: one for each key, in the same order, null where there is no row; all of one epoch."""
+
+    table: str
+    branch: str
+    epoch: int
+    isolation: Isolation
+    values: list[dict[str, Any] | None]

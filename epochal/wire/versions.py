@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from epochal.contracts.catalog import Failure
+from epochal.pipeline.description import GraphDescription
+from epochal.wire.bodies import Answer, Body, Message, Sha256
+from epochal.wire.configuration import ApplicationConfiguration
+
+
+class CreateVersion(Body):
+    """What is left out stays as in the latest version; what is given replaces it."""
+
+    artifact: Sha256 | None = None
+    parameters: dict[str, Any] | None = None
+    configuration: ApplicationConfiguration | None = None
+    message: Message | None = None
+
+
+class Rescale(Body):
+    parallelism: int = Field(ge=1, description="Subtasks per operator, at most max_parallelism.")
+    message: Message | None = None
+
+
+class VersionAnswer(Answer):
+    """``operation`` puts the version in place of the one that runs; without it, the next start uses the version.
+
+    ``failure``: it was given up, and will not be used.
+    """
+
+    number: int
+    artifact: str
+    parameters: dict[str, Any]
+    configuration: ApplicationConfiguration
+    graph: GraphDescription | None
+    message: str | None
+    failure: Failure | None
+    operation: str | None = None
+    created_at: datetime
+    created_by: str

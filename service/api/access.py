@@ -1,0 +1,71 @@
+"""How an endpoint says what a caller needs.
+
+:func:`requires`, :func:`public` or :func:`for_drivers`; an endpoint that says nothing is refused, and a test walks all
+routes to find such. The gate itself is a dependency of the whole app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from fastapi.routing import iter_route_contexts
+from starlette.routing import Match
+
+from epochal.service.domain.permissions import Access
+from epochal.wire.scopes import Scope
+
+_ATTRIBUTE = "__epochal_access__"
+_READS_ONLY = "__epochal_reads_only__"
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def requires(scope: Scope) -> Callable[[Endpoint], Endpoint]:
+    """The endpoint needs a token of this scope, or of one that includes it. Stands below the route decorator."""
+    return _marker(Access(scope.value))
+
+
+def reads_only(endpoint: Endpoint) -> Endpoint:
+    """The endpoint changes nothing, although it needs more than the scope ``read``."""
+    setattr(endpoint, _READS_ONLY, True)
+    return endpoint
+
+
+def public(endpoint: Endpoint) -> Endpoint:
+    """The endpoint needs no token."""
+    return _marker(Access.PUBLIC)(endpoint)
+
+
+def for_drivers(endpoint: Endpoint) -> Endpoint:
+    """The endpoint needs the token of exactly the execution and attempt in its path."""
+    return _marker(Access.DRIVER)(endpoint)
+
+
+def _marker(access: Access) -> Callable[[Endpoint], Endpoint]:
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ATTRIBUTE, access)
+        return endpoint
+
+    return mark
+
+
+def access_of(endpoint: object) -> Access | None:
+    """What the endpoint needs; ``None`` when it does not say."""
+    access = getattr(endpoint, _ATTRIBUTE, None)
+    return access if isinstance(access, Access) else None
+
+
+def changes_something(endpoint: object) -> bool:
+    """Such calls are audited, and take an Idempotency-Key; others write nothing."""
+    return access_of(endpoint) in (Access.OPERATE, Access.ADMIN) and not getattr(endpoint, _READS_ONLY, False)
+
+
+def endpoint_of(scope: Mapping[str, Any]) -> object | None:
+    """The endpoint that a request will be answered by, before it was routed; ``None`` when there is none."""
+    for route in iter_route_contexts(scope["app"].routes):
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            endpoint: object = found.get("endpoint")
+            return endpoint
+    return None

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, status
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.paging import Paging
+from epochal.wire.annotations import (
+    CreatePin,
+    CreateTag,
+    MessageAnswer,
+    PinAnswer,
+    TagAnswer,
+    WriteMessage,
+)
+from epochal.wire.bodies import EpochNumber, Page
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
+
+
+@router.get("/pins")
+@requires(Scope.READ)
+def list_pins(name: str, page: Paging, control: Control) -> Page[PinAnswer]:
+    """By branch and epoch."""
+    return control.annotations.pins(name, page)
+
+
+@router.get("/tags")
+@requires(Scope.READ)
+def list_tags(name: str, page: Paging, control: Control) -> Page[TagAnswer]:
+    """By name."""
+    return control.annotations.tags(name, page)
+
+
+@router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller) -> PinAnswer:
+    """Keep the snapshot until it is unpinned."""
+    return control.annotations.pin(name, epoch, request, caller.name)
+
+
+@router.get("/snapshots/{epoch}/pin")
+@requires(Scope.READ)
+def get_pin(name: str, epoch: EpochNumber, control: Control) -> PinAnswer:
+    """Who pinned it, when, and why."""
+    return control.annotations.pinned(name, epoch)
+
+
+@router.delete("/snapshots/{epoch}/pin", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
+    """The snapshot then lives as long as any other of its age."""
+    control.annotations.unpin(name, epoch)
+
+
+@router.post("/snapshots/{epoch}/tags", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller) -> TagAnswer:
+    """Give the snapshot a further name, which does not keep it."""
+    return control.annotations.tag(name, epoch, request, caller.name)
+
+
+@router.get("/snapshots/{epoch}/tags")
+@requires(Scope.READ)
+def get_tags(name: str, epoch: EpochNumber, control: Control) -> Page[TagAnswer]:
+    """The snapshot's tags, by name; all of them in one page."""
+    return Page(items=control.annotations.tags_of(name, epoch), next_cursor=None)
+
+
+@router.delete("/snapshots/{epoch}/tags/{tag}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) -> None:
+    control.annotations.untag(name, epoch, tag)
+
+
+@router.post("/snapshots/{epoch}/message", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def write_message(
+    name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
+) -> MessageAnswer:
+    """Say something about the snapshot; it takes the place of what was said before."""
+    return control.annotations.write(name, epoch, request, caller.name)
+
+
+@router.get("/snapshots/{epoch}/message")
+@requires(Scope.READ)
+def get_message(name: str, epoch: EpochNumber, control: Control) -> MessageAnswer:
+    return control.annotations.written(name, epoch)
+
+
+@router.delete("/snapshots/{epoch}/message", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+def erase_message(name: str, epoch: EpochNumber, control: Control) -> None:
+    control.annotations.erase(name, epoch)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, Body, status
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.paging import Paging
+from epochal.wire.applications import (
+    ApplicationAnswer,
+    CreateApplication,
+    ForkApplication,
+    RestartApplication,
+    StartApplication,
+    StopApplication,
+)
+from epochal.wire.bodies import Page
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/applications", tags=["applications"])
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def create_application(request: CreateApplication, control: Control, caller: Caller) -> ApplicationAnswer:
+    """Build and analyse the artifact, in a subprocess, and register it under a name; start it unless told otherwise."""
+    return control.applications.create(request, caller.name)
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_applications(page: Paging, control: Control) -> Page[ApplicationAnswer]:
+    """By name."""
+    return control.applications.page(page)
+
+
+@router.get("/{name}")
+@requires(Scope.READ)
+def get_application(name: str, control: Control) -> ApplicationAnswer:
+    return control.applications.get(name)
+
+
+@router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+def delete_application(name: str, control: Control) -> None:
+    """Only when it does not run. Its snapshots stay, since forks may stand on them."""
+    control.applications.delete(name)
+
+
+@router.post("/{name}/start", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def start_application(
+    name: str, control: Control, caller: Caller, request: StartApplication = Body(default=StartApplication())
+) -> OperationAnswer:
+    """Run the latest version. The operation succeeds when the driver reports that it runs.
+
+    With ``available_now``, or when all sources are bounded, the execution ends by itself: the application is then
+    ``stopped``, or ``failed``. One that is drained is refused (``incompatible-state``): nothing can follow.
+    """
+    return control.lifecycle.start(
+        name, request.savepoint, caller.name, available_now=request.available_now, drain=request.drain
+    )
+
+
+@router.post("/{name}/stop", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def stop_application(
+    name: str, control: Control, caller: Caller, request: StopApplication = Body(default=StopApplication())
+) -> OperationAnswer:
+    """Finish and commit the epoch that runs, and end."""
+    return control.lifecycle.stop(name, request.savepoint, caller.name)
+
+
+@router.post("/{name}/restart", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def restart_application(
+    name: str, control: Control, caller: Caller, request: RestartApplication = Body(default=RestartApplication())
+) -> OperationAnswer:
+    """Stop, when it runs, and start."""
+    return control.lifecycle.restart(name, caller.name)
+
+
+@router.post("/{name}/fork", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def fork_application(name: str, request: ForkApplication, control: Control, caller: Caller) -> ApplicationAnswer:
+    """A new application on a snapshot of this one, by default its latest. No state is copied."""
+    return control.forks.fork(name, request, caller.name)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response, status
+from starlette.concurrency import run_in_threadpool
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.openapi import BINARY_BODY
+from epochal.service.api.paging import Paging
+from epochal.wire.artifacts import ArtifactAnswer
+from epochal.wire.bodies import Page
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
+
+Filename = Annotated[
+    str,
+    Query(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$",
+        description="`flights.py` or `flights.zip`.",
+        examples=["flights.py"],
+    ),
+]
+
+
+@router.post(
+    "", status_code=status.HTTP_201_CREATED, responses={200: {"model": ArtifactAnswer}}, openapi_extra=BINARY_BODY
+)
+@requires(Scope.OPERATE)
+async def register_artifact(
+    filename: Filename, request: Request, response: Response, control: Control, caller: Caller
+) -> ArtifactAnswer:
+    """Upload code: the body is the file itself. 200 when the same bytes were there already."""
+    content = await request.body()
+    answer, new = await run_in_threadpool(control.artifacts.register, filename, content, caller.name)
+    if not new:
+        response.status_code = status.HTTP_200_OK
+    return answer
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
+    """Newest first."""
+    return control.artifacts.page(page)
+
+
+@router.get("/{sha256}")
+@requires(Scope.READ)
+def get_artifact(sha256: str, control: Control) -> ArtifactAnswer:
+    return control.artifacts.get(sha256)

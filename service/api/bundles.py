@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response, status
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.openapi import BINARY_BODY
+from epochal.wire.bodies import Page
+from epochal.wire.bundles import CreateExport, CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.scopes import Scope
+
+MEDIA_TYPE = "application/vnd.epochal.bundle"
+
+exports = APIRouter(prefix="/v1/applications/{name}", tags=["exports"])
+imports = APIRouter(prefix="/v1/imports", tags=["imports"])
+
+
+@exports.post("/export", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def export_application(name: str, request: CreateExport, control: Control, caller: Caller) -> OperationAnswer:
+    """Build a bundle of a snapshot. The operation's result says its size and sha256, and how long it can be fetched."""
+    return control.exports.export(name, request, caller.name)
+
+
+@exports.get("/exports/{id}", response_class=FileResponse)
+@requires(Scope.OPERATE)
+def fetch_export(name: str, id: str, control: Control) -> FileResponse:
+    """The bundle of an export operation; `Range` is taken, so that a download can be gone on with. It holds all of the
+    state, the code and the parameters: so it needs more than the scope `read`."""
+    found = control.exports.file(name, id)
+    headers = {"etag": f'"{found.sha256}"', "cache-control": "no-store"}
+    return FileResponse(found.path, media_type=MEDIA_TYPE, filename=found.filename, headers=headers)
+
+
+@imports.post("", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def create_import(request: CreateImport, control: Control, caller: Caller) -> ImportAnswer:
+    """Announce a bundle. Announced again by the same token, an upload that was begun is gone on with."""
+    return control.imports.create(request, caller.name)
+
+
+@imports.get("")
+@requires(Scope.OPERATE)
+def list_imports(control: Control) -> Page[ImportAnswer]:
+    """Uploads, oldest first; those that were imported are gone."""
+    return Page(items=control.imports.all(), next_cursor=None)
+
+
+@imports.get("/{id}")
+@requires(Scope.OPERATE)
+def get_import(id: str, control: Control) -> ImportAnswer:
+    return control.imports.get(id)
+
+
+@imports.put("/{id}/content", openapi_extra=BINARY_BODY)
+@requires(Scope.OPERATE)
+async def upload_import(
+    id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control
+) -> ImportAnswer:
+    """The next part of a bundle, which goes to `offset`: where the last one ended."""
+    return await run_in_threadpool(control.imports.append, id, offset, await request.body())
+
+
+@imports.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+def delete_import(id: str, control: Control) -> None:
+    """Throw an upload away."""
+    control.imports.remove(id)
+
+
+@imports.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
+@requires(Scope.OPERATE)
+def import_application(
+    id: str, request: ImportApplication, response: Response, control: Control, caller: Caller
+) -> OperationAnswer | ImportPlan:
+    """Make an application of an uploaded bundle. What has to be mapped first is answered as `mapping-needed`.
+
+    It is code execution, as submitting an artifact is: import only bundles of people whom you trust.
+    """
+    if request.dry_run:
+        response.status_code = status.HTTP_200_OK
+        return control.imports.plan(id, request)
+    return control.imports.make(id, request, caller.name)

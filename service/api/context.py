@@ -1,0 +1,114 @@
+"""The composed control plane, as endpoints reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from epochal.service.catalog.bulkhead import Bulkhead
+from epochal.service.catalog.database import Database
+from epochal.service.commands.annotations import AnnotationService
+from epochal.service.commands.applications import ApplicationService
+from epochal.service.commands.artifacts import ArtifactService
+from epochal.service.commands.bundles.exports import ExportService
+from epochal.service.commands.bundles.imports import ImportService
+from epochal.service.commands.collections import CollectionService
+from epochal.service.commands.fork import ForkService
+from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.commands.preflight import PreflightService
+from epochal.service.commands.rekey import RekeyService
+from epochal.service.commands.rollback import RollbackService
+from epochal.service.commands.savepoints import SavepointService
+from epochal.service.commands.tokens import TokenService
+from epochal.service.commands.transactions import TransactionService
+from epochal.service.commands.versions import VersionService
+from epochal.service.domain.isolation import Isolation
+from epochal.service.domain.ports import Builder, Component, EventSink, Executions, Snapshots, Supervisor
+from epochal.service.domain.settings import Settings
+from epochal.service.queries.audit import AuditService
+from epochal.service.queries.epochs import EpochService
+from epochal.service.queries.executions import ExecutionService
+from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.operations import OperationService
+from epochal.service.queries.snapshots import SnapshotService
+from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.runtime.drivers import DriverService
+from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.operations import OperationWorker
+from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """What a control plane consists of: surroundings, components, and one service per resource."""
+
+    settings: Settings
+    database: Database
+    bulkhead: Bulkhead
+    store: SnapshotStore
+    authenticator: Authenticator
+    isolation: Isolation
+    metrics: Metrics
+
+    ledger: Executions
+    snapshots: Snapshots
+    events: EventSink
+    builder: Builder
+    replicas: Component
+    supervisor: Supervisor
+
+    artifacts: ArtifactService
+    applications: ApplicationService
+    forks: ForkService
+    lifecycle: Lifecycle
+    rollback: RollbackService
+    bundles: OperationWorker
+    exports: ExportService
+    imports: ImportService
+    versions: VersionService
+    preflight: PreflightService
+    rekeys: RekeyService
+    operations: OperationService
+    executions: ExecutionService
+    epochs: EpochService
+    savepoints: SavepointService
+    transactions: TransactionService
+    manifests: SnapshotService
+    annotations: AnnotationService
+    collections: CollectionService
+    lineage: LineageService
+    tokens: TokenService
+    audit: AuditService
+    drivers: DriverService
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """In the order in which they are opened."""
+        return (
+            self.events,
+            self.builder,
+            self.replicas,
+            self.supervisor,
+            self.bundles,
+            self.preflight.worker,
+            self.rekeys.worker,
+            self.collections.worker,
+        )
+
+
+def control_plane(connection: HTTPConnection) -> ControlPlane:
+    """The control plane that answers this request."""
+    control = connection.app.state.control_plane
+    assert isinstance(control, ControlPlane)  # the app factory has put it there
+    return control
+
+
+async def _control_plane(connection: HTTPConnection) -> ControlPlane:
+    # FastAPI takes a thread for a dependency that is no coroutine, and waits for one when all are taken.
+    return control_plane(connection)
+
+
+Control = Annotated[ControlPlane, Depends(_control_plane)]

@@ -1,0 +1,93 @@
+"""The gate: a dependency of the whole app, before every endpoint. What does not say what it needs is refused."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+
+from epochal.errors import Forbidden, OptionError
+from epochal.service.api.access import access_of
+from epochal.service.domain.permissions import Access, Principal
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.authenticator import Authenticator
+
+_FROM_OTHER_SITES = ("cross-site", "same-site")
+
+
+async def gate(request: Request) -> None:
+    """Returns, or raises ``Unauthenticated`` or ``Forbidden``."""
+    access = access_of(request.scope.get("endpoint"))
+    if access is Access.PUBLIC:
+        return
+    authenticator: Authenticator = request.app.state.control_plane.authenticator
+    authorization = request.headers.get("authorization")
+    if access is Access.DRIVER:
+        path = request.path_params
+        await authenticator.driver(authorization, path["execution"], path["attempt"])
+        return
+    if not authenticator.enabled:
+        _refuse_foreign_pages(request)
+    principal = await authenticator.user(authorization)
+    request.state.principal = principal
+    if access is None or access.scope is None:
+        raise Forbidden("This endpoint does not say which scope it needs, and is closed therefore.")
+    if not principal.scope.includes(access.scope):
+        raise Forbidden(
+            f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
+            "Ask an administrator for another token."
+        )
+
+
+def _refuse_foreign_pages(request: Request) -> None:
+    """Without tokens, any web page could command its reader's browser to call this API.
+
+    One that points its own name at 127.0.0.1 is seen by the ``Host``, any other by its ``Origin``, or, where a browser
+    leaves that out, by ``Sec-Fetch-Site``. Programs send neither of the last two.
+    """
+    if not is_loopback(request.url.hostname or ""):
+        raise Forbidden("Authentication is off; then only requests to a loopback address are answered.")
+    origins = request.headers.getlist("origin")
+    if not all(_is_own(origin) for origin in origins) or (
+        not origins and request.headers.get("sec-fetch-site") in _FROM_OTHER_SITES
+    ):
+        raise Forbidden("Authentication is off; then requests of web pages from other machines are not answered.")
+
+
+def _is_own(origin: str) -> bool:
+    """``null`` is the origin of sandboxed frames and of local files: anybody's."""
+    try:
+        return is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(settings: Settings) -> None:
+    """Raises ``OptionError`` when the control plane would be open to other machines without authentication."""
+    if not settings.authentication and not is_loopback(settings.host):
+        raise OptionError(
+            f"Without authentication the control plane does not listen on {settings.host!r}, since anybody could "
+            "submit code. Listen on 127.0.0.1, or leave authentication on."
+        )
+
+
+def _caller(request: Request) -> Principal:
+    principal = request.state.principal
+    assert isinstance(principal, Principal)  # the gate has put it there
+    return principal
+
+
+Caller = Annotated[Principal, Depends(_caller)]
+"""Who is calling, for endpoints that write it down."""

@@ -1,0 +1,65 @@
+"""``/v1/applications/{name}/state/{table}``: scan, history, blame."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import control_plane
+from epochal.service.api.paging import Paging
+from epochal.service.api.reading import Key, Reading
+from epochal.service.queries.state.histories import Histories
+from epochal.service.queries.state.scans import Scans
+from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.wire.bodies import Name
+from epochal.wire.histories import Blame, KeyHistory, Scan
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"])
+
+
+def _scans(request: Request) -> Scans:
+    plane = control_plane(request)
+    assert isinstance(plane.replicas, Replicas)
+    return Scans(plane.replicas, plane.snapshots)
+
+
+def _histories(request: Request) -> Histories:
+    plane = control_plane(request)
+    return Histories(plane.store, plane.snapshots)
+
+
+Scanning = Annotated[Scans, Depends(_scans)]
+LookingBack = Annotated[Histories, Depends(_histories)]
+Prefix = Annotated[
+    str,
+    Query(
+        max_length=20_000,
+        description="Only keys with these leading columns, written as in a key; the last one, if it is text, may end "
+        "with `*`: `JFK`, `JFK,L*`. Null is `%00`.",
+    ),
+]
+
+
+@router.get("/scan", summary="Rows in key order")
+@requires(Scope.READ)
+async def scan(name: Name, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = "") -> Scan:
+    """All pages are of one epoch: that of the first, which the other parameters choose."""
+    return await scans.scan(name, table, prefix, read, page)
+
+
+@router.get("/history", summary="Every change of a key, newest first")
+@requires(Scope.READ)
+def history(name: Name, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
+    """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
+    row as it was is no change."""
+    return histories.history(name, table, key, read, page)
+
+
+@router.get("/blame", summary="The epoch that last changed a key")
+@requires(Scope.READ)
+def blame(name: Name, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
+    """With what it read (files, offsets), its code version and parameters, and when it was committed."""
+    return histories.blame(name, table, key, read)

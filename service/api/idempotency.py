@@ -1,0 +1,204 @@
+"""Idempotency-Key: a mutating call that is repeated with its key gets the answer of the first, and does nothing.
+
+Keys belong to a token and are kept for a day. The answer is stored before it is sent. The same key with another request
+is refused (422), and while the first call is still being worked on (409).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from epochal.errors import Conflict, EpochalError, InvalidInput, Unauthenticated
+from epochal.service.api.access import changes_something, endpoint_of
+from epochal.service.api.problem_answer import problem_answer
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import IdempotencyKey
+from epochal.service.catalog.types import now
+from epochal.service.runtime.authenticator import Authenticator
+from epochal.wire.problems import problem_of
+
+HEADER = "idempotency-key"
+STORED_ANSWER = "idempotency_stored_answer"
+"""An endpoint whose answer holds a secret puts into ``request.state`` under this name what is stored instead."""
+
+_METHODS = ("POST", "PUT", "PATCH", "DELETE")
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_ABANDONED_AFTER = timedelta(minutes=5)
+"""A call whose answer was never stored (the process ended) may then be made again."""
+
+
+class IdempotencyKeyReused(InvalidInput):
+    """The Idempotency-Key was used for another request; use a new one."""
+
+    slug = "idempotency-key-reused"
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def messages(self, replayed: bool) -> list[Message]:
+        headers = [(name.encode(), value.encode()) for name, value in self.headers]
+        if replayed:
+            headers.append((b"idempotency-replayed", b"true"))
+        return [
+            {"type": "http.response.start", "status": self.status, "headers": headers},
+            {"type": "http.response.body", "body": self.body},
+        ]
+
+
+class Idempotency:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, database: Database, authenticator: Authenticator, hours: float) -> None:
+        self._app = app
+        self._store = _Store(database, timedelta(hours=hours))
+        self._authenticator = authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in _METHODS or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        key = headers.get(HEADER)
+        if key is None or not changes_something(endpoint_of(scope)):
+            await self._app(scope, receive, send)
+            return
+        try:
+            if not _KEY.fullmatch(key):
+                raise InvalidInput("The Idempotency-Key must be 1 to 200 visible ASCII characters.")
+            principal = await self._authenticator.user(headers.get("authorization"))
+            body = await _read(receive)
+            request = _digest(scope, body)
+            stored = await run_in_threadpool(self._store.claim, principal.id, key, request)
+        except Unauthenticated:
+            await self._app(scope, receive, send)  # the gate says it as for every other call
+            return
+        except EpochalError as error:
+            problem = problem_of(error, instance=scope["path"], request=scope["state"]["request_id"])
+            await problem_answer(problem)(scope, receive, send)
+            return
+        if stored is not None:
+            await _send(send, stored.messages(replayed=True))
+            return
+        await self._first_time(scope, body, receive, send, principal.id, key)
+
+    async def _first_time(self, scope: Scope, body: bytes, receive: Receive, send: Send, token: str, key: str) -> None:
+        capture = _Capture()
+        try:
+            await self._app(scope, _Replay(body, receive), capture)
+        except BaseException:
+            await run_in_threadpool(self._store.release, token, key)
+            raise
+        answer = capture.answer()
+        if answer.status >= 500 or answer.status in (401, 403, 429):  # it has done nothing, and may be made again
+            await run_in_threadpool(self._store.release, token, key)
+        else:
+            instead = scope["state"].get(STORED_ANSWER)
+            kept = answer if instead is None else StoredAnswer(answer.status, _sized(answer.headers, instead), instead)
+            await run_in_threadpool(self._store.keep, token, key, kept)
+        await _send(send, answer.messages(replayed=False))
+
+
+class _Store:
+    def __init__(self, database: Database, kept_for: timedelta) -> None:
+        self._database = database
+        self._kept_for = kept_for
+
+    def claim(self, token: str, key: str, request: str) -> StoredAnswer | None:
+        """The stored answer, or ``None``: then the key is claimed for this call."""
+        with self._database.writing() as session:
+            session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now() - self._kept_for))
+            row = session.get(IdempotencyKey, (token, key), with_for_update=True)
+            if row is not None and row.status is None and row.created_at < now() - _ABANDONED_AFTER:
+                session.delete(row)
+                session.flush()
+                row = None
+            if row is None:
+                session.add(IdempotencyKey(token=token, key=key, request_sha256=request, created_at=now()))
+                return None
+            if row.request_sha256 != request:
+                raise IdempotencyKeyReused
+            if row.status is None or row.headers is None or row.body is None:
+                raise Conflict(
+                    "The first call with this Idempotency-Key is still being worked on; wait for its answer."
+                )
+            return StoredAnswer(row.status, [(name, value) for name, value in row.headers["items"]], row.body)
+
+    def keep(self, token: str, key: str, answer: StoredAnswer) -> None:
+        with self._database.writing() as session:
+            row = session.get_one(IdempotencyKey, (token, key))
+            row.status = answer.status
+            row.headers = {"items": [list(item) for item in answer.headers]}
+            row.body = answer.body
+
+    def release(self, token: str, key: str) -> None:
+        with self._database.writing() as session:
+            session.execute(delete(IdempotencyKey).where(IdempotencyKey.token == token, IdempotencyKey.key == key))
+
+
+class _Replay:
+    """A body that was read already."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+class _Capture:
+    def __init__(self) -> None:
+        self._status = 500
+        self._headers: list[tuple[str, str]] = []
+        self._body = bytearray()
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = [(name.decode(), value.decode()) for name, value in message["headers"]]
+        elif message["type"] == "http.response.body":
+            self._body += message.get("body", b"")
+
+    def answer(self) -> StoredAnswer:
+        return StoredAnswer(self._status, self._headers, bytes(self._body))
+
+
+async def _read(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+async def _send(send: Send, messages: list[Message]) -> None:
+    for message in messages:
+        await send(message)
+
+
+def _digest(scope: Scope, body: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in (scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _sized(headers: list[tuple[str, str]], body: bytes) -> list[tuple[str, str]]:
+    return [(name, str(len(body)) if name == "content-length" else value) for name, value in headers]

@@ -1,0 +1,115 @@
+"""What a driver calls, with the token of its own execution and attempt: the catalog contract, one call each.
+
+Every call may be repeated; ``epochal.wire.driver`` says what is sent and answered. Everything here
+is ``async``, dependencies too: what is not, FastAPI runs in the threads that all other requests share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, TypeVarTuple
+
+from fastapi import APIRouter, Depends, Path, status
+
+from epochal.contracts.catalog import Catalog, DriverStatus, EpochRecord, RecoveryPoint
+from epochal.errors import NotFound
+from epochal.service.api.access import for_drivers
+from epochal.service.api.context import Control
+from epochal.service.catalog.bulkhead import Bulkhead
+from epochal.wire.bodies import EpochNumber
+from epochal.wire.driver import (
+    AbortEpoch,
+    CompleteDirective,
+    Directives,
+    FinishAttempt,
+    OpenEpoch,
+    PrepareEpoch,
+)
+
+router = APIRouter(prefix="/internal/v1/executions/{execution}/attempts/{attempt}", tags=["internal"])
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+AttemptNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
+
+
+@dataclass(frozen=True)
+class Call:
+    """The catalog as one attempt sees it, and the threads in which it is used."""
+
+    catalog: Catalog
+    bulkhead: Bulkhead
+
+    async def run(self, method: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await self.bulkhead.run(method, *arguments)
+
+
+async def _call(execution: str, attempt: AttemptNumber, control: Control) -> Call:
+    return Call(control.drivers.catalog(execution, attempt), control.bulkhead)
+
+
+Guarded = Annotated[Call, Depends(_call)]
+
+
+@router.post("/begin")
+@for_drivers
+async def begin_attempt(call: Guarded) -> RecoveryPoint:
+    """R1, R2."""
+    return await call.run(call.catalog.begin_attempt)
+
+
+@router.post("/epochs", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def open_epoch(body: OpenEpoch, call: Guarded) -> None:
+    """E1."""
+    await call.run(call.catalog.open_epoch, body.epoch, body.parent)
+
+
+@router.get("/epochs/{epoch}")
+@for_drivers
+async def read_epoch(epoch: EpochNumber, call: Guarded) -> EpochRecord:
+    record = await call.run(call.catalog.epoch, epoch)
+    if record is None:
+        raise NotFound(f"There is no epoch {epoch}.")
+    return record
+
+
+@router.post("/epochs/{epoch}/prepare", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def prepare_epoch(epoch: EpochNumber, body: PrepareEpoch, call: Guarded) -> None:
+    """E4, the commit decision."""
+    await call.run(call.catalog.prepare_epoch, epoch, body.parent, body.manifest, body.counts, body.terms)
+
+
+@router.post("/epochs/{epoch}/commit", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def commit_epoch(epoch: EpochNumber, call: Guarded) -> None:
+    """E6."""
+    await call.run(call.catalog.commit_epoch, epoch)
+
+
+@router.post("/epochs/{epoch}/abort", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def abort_epoch(epoch: EpochNumber, body: AbortEpoch, call: Guarded) -> None:
+    await call.run(call.catalog.abort_epoch, epoch, body.failure)
+
+
+@router.post("/heartbeat")
+@for_drivers
+async def heartbeat(body: DriverStatus, call: Guarded) -> Directives:
+    return Directives(directives=await call.run(call.catalog.heartbeat, body))
+
+
+@router.post("/directives/{directive}", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def complete_directive(directive: str, body: CompleteDirective, call: Guarded) -> None:
+    await call.run(call.catalog.complete, directive, body.head, body.failure)
+
+
+@router.post("/finish", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def finish_attempt(execution: str, body: FinishAttempt, call: Guarded, control: Control) -> None:
+    await call.run(call.catalog.finish, body.failure)
+    control.drivers.finished(execution)

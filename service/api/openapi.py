@@ -1,0 +1,73 @@
+"""The OpenAPI document: 3.1, with problems and security said once for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import iter_route_contexts
+
+from epochal.service.api.access import access_of, changes_something
+from epochal.service.domain.permissions import Access
+from epochal.wire.problems import MEDIA_TYPE, Problem
+
+BINARY_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+}
+_IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Repeating a call with its key answers as the first call did, for a day, and does nothing.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+}
+_DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of epochs.
+
+Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
+`X-Request-Id`, under which the control plane's log has it. Scopes: read < operate < admin; submitting code needs
+operate, and is code execution.
+"""
+
+
+def install(app: FastAPI, version: str) -> None:
+    """The document is made once, when it is first asked for."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, version)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI, version: str) -> dict[str, Any]:
+    schema = get_openapi(
+        title="Epochal", version=version, openapi_version="3.1.0", description=_DESCRIPTION, routes=app.routes
+    )
+    components = schema.setdefault("components", {})
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    components.setdefault("schemas", {}).update(problem.pop("$defs", {}))
+    components["schemas"]["Problem"] = problem
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "See /v1/tokens."}}
+    for route in iter_route_contexts(app.routes):
+        for method in route.methods or ():
+            operation = schema["paths"].get(route.path_format, {}).get(method.lower())
+            if operation is not None:
+                _complete(operation, method, route.endpoint)
+    return schema
+
+
+def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
+    access = access_of(endpoint)
+    responses = operation["responses"]
+    responses.pop("422", None)
+    responses["default"] = {
+        "description": "A problem.",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    if access is not None and access is not Access.PUBLIC:
+        operation["security"] = [{"token": []}]
+        operation["x-scope"] = access.value
+    if changes_something(endpoint) and method != "GET":
+        operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, status
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.paging import Paging
+from epochal.wire.bodies import Page
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.savepoints import CreateSavepoint, SavepointAnswer
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoints"])
+
+
+@router.post("", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def create_savepoint(name: str, request: CreateSavepoint, control: Control, caller: Caller) -> OperationAnswer:
+    """Of the next epoch boundary; of the last committed epoch when the application does not run."""
+    return control.savepoints.create(name, request, caller.name)
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_savepoints(name: str, page: Paging, control: Control) -> Page[SavepointAnswer]:
+    """By name."""
+    return control.savepoints.page(name, page)
+
+
+@router.get("/{savepoint}")
+@requires(Scope.READ)
+def get_savepoint(name: str, savepoint: str, control: Control) -> SavepointAnswer:
+    return control.savepoints.get(name, savepoint)
+
+
+@router.delete("/{savepoint}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
+    """Forks of it keep what they need."""
+    control.savepoints.delete(name, savepoint)

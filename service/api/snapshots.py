@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from epochal.contracts.catalog import EpochRecord
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.paging import Paging
+from epochal.service.api.reading import Named
+from epochal.wire.bodies import Page
+from epochal.wire.scopes import Scope
+from epochal.wire.snapshots import SnapshotAnswer
+
+router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"])
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_snapshots(name: str, page: Paging, control: Control) -> Page[EpochRecord]:
+    """Prepared and committed epochs of the lineage, newest first."""
+    return control.manifests.page(name, page)
+
+
+@router.get("/{snapshot}")
+@requires(Scope.READ)
+def get_snapshot(name: str, snapshot: Named, control: Control) -> SnapshotAnswer:
+    """The manifest: what the epoch read, changed and wrote, and the files that hold it."""
+    return control.manifests.get(name, snapshot)

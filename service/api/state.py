@@ -1,0 +1,166 @@
+"""``/v1/applications/{name}/state``: tables, point look-ups, batch look-ups. They answer also while it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import control_plane
+from epochal.service.api.fast_lookups import ROUTE as POINT_ROUTE
+from epochal.service.api.lookup_bodies import JSON, batch_body, matches, point_body, point_headers
+from epochal.service.api.paging import Paging
+from epochal.service.api.reading import Key, Reading
+from epochal.service.domain.pages import cut
+from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.lookups import Lookups, TableStatus
+from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.wire.bodies import Name, Page
+from epochal.wire.scopes import Scope
+from epochal.wire.state import BatchLookup, LookupRequest, PointLookup, StateTableView, ValueColumn
+
+router = APIRouter(tags=["state"])
+
+
+def _lookups(request: Request) -> Lookups:
+    plane = control_plane(request)
+    assert isinstance(plane.replicas, Replicas)
+    return Lookups(plane.replicas, plane.snapshots)
+
+
+Looking = Annotated[Lookups, Depends(_lookups)]
+
+
+@router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
+@requires(Scope.READ)
+async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableView]:
+    after = page.after(str)
+    statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
+    rest = [status for status in statuses if after is None or status.table.id > after[0]]
+    part = cut(rest[: page.limit + 1], page, lambda status: [status.table.id])
+    return Page(items=[_view(status) for status in part.rows], next_cursor=part.next_cursor)
+
+
+@router.get(
+    POINT_ROUTE,
+    summary="Look one key up",
+    response_model=PointLookup,
+    responses={304: {"description": "The value is the one that If-None-Match names."}},
+)
+@requires(Scope.READ)
+async def point(
+    request: Request,
+    name: Name,
+    table: str,
+    key: str,
+    lookups: Looking,
+    read: Reading,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map
+    state, and of windows, the operator's key alone gives all entries. Windows that overlap are kept as panes, of which
+    a look-up makes the open windows: by `window_start`, with `window_end` in the value. The header `Epochal-Epoch` says
+    which epoch answered.
+
+    Null is `%00`: `JFK,%00`. The text of one zero character is therefore only found by `POST ../lookup`, where null is
+    `null`. The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients
+    and proxies resolve them, also percent-encoded: `GET ../keys?key=..` and `POST ../lookup` take every key."""
+    return await _point(name, table, _path_key(request, key), lookups, read, if_none_match)
+
+
+@router.get(
+    "/v1/applications/{name}/state/{table}/keys",
+    summary="Look one key up that a path might not carry",
+    response_model=PointLookup,
+    responses={304: {"description": "The value is the one that If-None-Match names."}},
+)
+@requires(Scope.READ)
+async def point_by_query(
+    name: Name,
+    table: str,
+    key: Key,
+    lookups: Looking,
+    read: Reading,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """As with the key in the path; no client or proxy changes what stands in a query: `?key=..`, `?key=a%252Fb`."""
+    return await _point(name, table, key, lookups, read, if_none_match)
+
+
+async def _point(
+    name: str, table: str, key: str, lookups: Lookups, read: ReadFrom, if_none_match: str | None
+) -> Response:
+    answer = await lookups.point(name, table, key, read)
+    headers = point_headers(answer)
+    if matches(if_none_match, answer.etag):
+        return _raw(b"", headers, 304)
+    return _raw(point_body(table, answer, read.isolation), headers)
+
+
+@router.post(
+    "/v1/applications/{name}/state/{table}/lookup",
+    summary="Look many keys up, all in one epoch",
+    response_model=BatchLookup,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": LookupRequest.model_json_schema()}},
+        }
+    },
+)
+@requires(Scope.READ)
+async def batch(request: Request, name: Name, table: str, lookups: Looking) -> Response:
+    # Ten thousand keys take milliseconds to parse: not here, where other look-ups would wait for it.
+    body = await asyncio.to_thread(_parsed, await request.body())
+    answer = await lookups.batch(name, table, body.keys, _read_from(body))
+    return _raw(batch_body(table, answer, body.isolation), [(b"content-type", JSON)])
+
+
+def _parsed(body: bytes) -> LookupRequest:
+    try:
+        return LookupRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
+
+
+def _path_key(request: Request, key: str) -> str:
+    """The key as it was sent: decoded, a comma inside a value could not be told from one between values."""
+    raw: Any = request.scope.get("raw_path")
+    if not raw:
+        return key
+    return str(raw.decode("latin-1").partition("/keys/")[2])
+
+
+def _raw(body: bytes, headers: list[tuple[bytes, bytes]], status: int = 200) -> Response:
+    response = Response(body, status_code=status)
+    response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())] if status == 200 else headers
+    return response
+
+
+def _view(status: TableStatus) -> StateTableView:
+    table, at = status.table, status.at
+    return StateTableView(
+        table=table.id,
+        operator=table.operator,
+        kind=table.kind,
+        scope=table.scope,
+        key=list(table.key),
+        sub_key=list(table.entry_key),
+        value=[
+            *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
+            *(ValueColumn(name=column.name, type=column.type) for column in table.shown),
+        ],
+        queryable=table.queryable,
+        rows=status.rows,
+        branch=at.branch if at else None,
+        epoch=at.epoch if at else None,
+    )
+
+
+def _read_from(body: LookupRequest) -> ReadFrom:
+    return ReadFrom(body.isolation, body.epoch, body.savepoint, body.tag, body.at, body.min_epoch, body.wait_seconds)

@@ -1,0 +1,173 @@
+"""What happens around every request, whatever it is for: its id, its body's size, its duration, unforeseen errors."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from epochal.service.api.problem_answer import problem_answer
+from epochal.wire.problems import PREFIX, Problem
+
+logger = logging.getLogger("epochal.requests")
+
+REQUEST_ID = "x-request-id"
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UNMATCHED = "(none)"
+_KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
+"""The path of a look-up, and what is before its key."""
+
+Observe = Callable[[str, str, int, float], None]
+"""Method, path template, status, seconds."""
+
+
+class Transport:
+    """ASGI middleware, the outermost one. ``limit_of(path)``: the largest body in bytes."""
+
+    def __init__(self, app: ASGIApp, limit_of: Callable[[str], int], observe: Observe) -> None:
+        self._app = app
+        self._limit_of = limit_of
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        request = _request_id(headers)
+        scope.setdefault("state", {})["request_id"] = request
+        answer = _Answer(send, request)
+        limit = self._limit_of(scope["path"])
+        began = time.perf_counter()
+        try:
+            declared = headers.get("content-length", "")
+            if declared.isdigit() and int(declared) > limit:
+                raise BodyTooLarge(limit)
+            if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
+                await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
+                return
+            await self._app(scope, _Whole(receive, limit, declared), answer)
+        except BodyRefused as error:
+            await self._refuse(error.problem(scope["path"], request), answer, scope, receive)
+        except Exception:
+            # The last line of defence: the client learns nothing but the id under which the log has the trace.
+            logger.exception("request %s: %s %s failed", request, scope["method"], scope["path"])
+            await self._refuse(_unforeseen(scope["path"], request), answer, scope, receive)
+        finally:
+            route = getattr(scope.get("route"), "path", _UNMATCHED)
+            self._observe(scope["method"], route, answer.status, time.perf_counter() - began)
+
+    @staticmethod
+    async def _refuse(problem: Problem, answer: _Answer, scope: Scope, receive: Receive) -> None:
+        if answer.status == 0:
+            await problem_answer(problem)(scope, receive, answer)
+
+
+class BodyRefused(HTTPException):
+    """Stops the reading of a body, wherever it is read: frameworks let their own kind of exception through."""
+
+    slug: ClassVar[str]
+    title: ClassVar[str]
+
+    def problem(self, instance: str, request: str) -> Problem:
+        return Problem(
+            type=PREFIX + self.slug,
+            title=self.title,
+            status=self.status_code,
+            detail=self.detail,
+            instance=instance,
+            request=request,
+        )
+
+
+class BodyTooLarge(BodyRefused):
+    slug, title = "body-too-large", "Body too large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"The request's body is larger than the {limit} bytes that are taken here.")
+
+
+class BodyIncomplete(BodyRefused):
+    slug, title = "body-incomplete", "Body incomplete"
+
+    def __init__(self, received: int) -> None:
+        super().__init__(
+            400,
+            f"The connection ended after {received} bytes of the body, before its end. Repeat the request.",
+        )
+
+
+class _Whole:
+    """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it."""
+
+    def __init__(self, receive: Receive, limit: int, declared: str) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._declared = int(declared) if declared.isdigit() else None
+        self._received = 0
+        self._ended = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._limit:
+                raise BodyTooLarge(self._limit)
+            self._ended = not message.get("more_body", False)
+            if self._ended and self._declared is not None and self._received < self._declared:
+                raise BodyIncomplete(self._received)
+        elif not self._ended:
+            raise BodyIncomplete(self._received)
+        return message
+
+
+class _Answer:
+    """The answer, with the request's id in its headers. ``status`` is 0 until it has begun."""
+
+    def __init__(self, send: Send, request: str) -> None:
+        self._send = send
+        self._request = request
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID] = self._request
+            headers["x-content-type-options"] = "nosniff"
+        await self._send(message)
+
+
+def _request_id(headers: Headers) -> str:
+    proposed = headers.get(REQUEST_ID, "")
+    return proposed if _SAFE_ID.fullmatch(proposed) else secrets.token_hex(8)
+
+
+def _no_name(path: str, request: str) -> Problem:
+    """Databases disagree about the character NUL; so it does not come so far. In a key it is null."""
+    return Problem(
+        type=PREFIX + "no-such-path",
+        title="Not Found",
+        status=404,
+        detail="There is nothing at this path; no name has the character NUL in it.",
+        instance=path,
+        request=request,
+    )
+
+
+def _unforeseen(path: str, request: str) -> Problem:
+    return Problem(
+        type=PREFIX + "internal",
+        title="Internal error",
+        status=500,
+        detail=f"Something unforeseen happened in the control plane; its log has the details under request {request}.",
+        instance=path,
+        request=request,
+    )

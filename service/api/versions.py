@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, status
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.paging import Paging
+from epochal.wire.bodies import Page
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.scopes import Scope
+from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
+
+router = APIRouter(prefix="/v1/applications/{name}/versions", tags=["versions"])
+rescaling = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_versions(name: str, page: Paging, control: Control) -> Page[VersionAnswer]:
+    """Newest first."""
+    return control.versions.page(name, page)
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+@requires(Scope.OPERATE)
+def create_version(name: str, request: CreateVersion, control: Control, caller: Caller) -> VersionAnswer:
+    """Other code, parameters or configuration. It is compared with the state first. A running application goes on with
+    it at an epoch boundary, without a restart (`operation` says when that is done, and goes back to the version before
+    when its first epoch fails); a stopped one with its next start."""
+    return control.versions.create(name, request, caller.name)
+
+
+@rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+def rescale_application(name: str, request: Rescale, control: Control, caller: Caller) -> OperationAnswer:
+    """Change the parallelism: of a running application at an epoch boundary, without a restart."""
+    return control.versions.rescale(name, request, caller.name)

@@ -1,1 +1,0 @@
-"""Applications: registered, started, stopped, forked and deleted."""

@@ -1,1 +1,0 @@
-"""Artifacts: pipelines' code, stored under its sha256."""

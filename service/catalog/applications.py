@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.declarations.names import alternatives
+from epochal.errors import InvalidInput, NameTaken, NotFound
+from epochal.service.catalog.executions import BranchOrigin, add_branch
+from epochal.service.catalog.models import Application, Branch, Execution
+from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.types import now
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.pages import PageRequest, Part
+
+
+class ApplicationRepository:
+    """Applications that were not deleted."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def named(self, name: str) -> Application:
+        """Raises ``NotFound``."""
+        query = select(Application).where(Application.name == name, Application.deleted_at.is_(None))
+        row = self._session.scalars(query).one_or_none()
+        if row is None:
+            known = self._session.scalars(select(Application.name).where(Application.deleted_at.is_(None)))
+            raise NotFound(f"There is no application {name!r}.{alternatives(name, known)}")
+        return row
+
+    def locked(self, name: str) -> Application:
+        """As :meth:`named`; nobody else starts, stops, deletes or drives it until this transaction ends.
+
+        The branch is locked first, as drivers' calls do: two that wait for each other would be a deadlock.
+        """
+        while True:
+            row = self.named(name)
+            branch = row.branch
+            self._session.get_one(Branch, branch, with_for_update=True, populate_existing=True)
+            self._session.refresh(row, with_for_update=True)
+            if row.deleted_at is not None:
+                raise NotFound(f"There is no application {name!r}.")
+            if row.branch == branch:
+                return row
+
+    def check_free(self, name: str) -> None:
+        """Raises ``NameTaken``."""
+        query = select(Application.id).where(Application.name == name, Application.deleted_at.is_(None))
+        if self._session.scalar(query) is not None:
+            raise NameTaken(f"There is an application {name!r} already; choose another name.")
+
+    def page(self, page: PageRequest) -> Part:
+        """By name."""
+        query = select(Application).where(Application.deleted_at.is_(None))
+        return paginate(self._session, query, page, [Application.name])
+
+    def add(self, name: str, origin: BranchOrigin, shadow: bool, by: str) -> Application:
+        """With its first branch."""
+        self.check_free(name)
+        moment = now()
+        row = Application(
+            id=new_id(), name=name, branch="", shadow=shadow, created_at=moment, updated_at=moment, created_by=by
+        )
+        self._session.add(row)
+        self._session.flush()
+        add_branch(self._session, row, origin, by)
+        self._session.flush()
+        return row
+
+    def branch(self, application: Application) -> Branch:
+        """The current one."""
+        return self._session.get_one(Branch, application.branch, populate_existing=True)
+
+    def fork_origin(self, application: Application) -> tuple[Branch, Application] | None:
+        """The branch with which it was forked, and the application that it was forked from."""
+        query = select(Branch).where(Branch.application == application.id, Branch.kind == "fork")
+        branch = self._session.scalars(query).one_or_none()
+        if branch is None or branch.parent_branch is None:
+            return None
+        parent = self._session.get_one(Branch, branch.parent_branch)
+        return branch, self._session.get_one(Application, parent.application)
+
+    def execution(self, application: Application) -> Execution | None:
+        """The latest one."""
+        return None if application.execution is None else self._session.get_one(Execution, application.execution)
+
+    def count_by_state(self) -> dict[str, int]:
+        """For metrics."""
+        state = func.coalesce(Execution.state, "created")
+        query = (
+            select(state, func.count())
+            .select_from(Application)
+            .outerjoin(Execution, Execution.id == Application.execution)
+            .where(Application.deleted_at.is_(None))
+            .group_by(state)
+        )
+        return {row[0]: row[1] for row in self._session.execute(query)}
+
+
+def check_one_of(epoch: int | None, savepoint: str | None) -> None:
+    if epoch is not None and savepoint is not None:
+        raise InvalidInput("Give an epoch or a savepoint, not both.")

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import Change
+from epochal.contracts.identity import EpochKey
+from epochal.service.catalog.models import (
+    Application,
+    Branch,
+    Epoch,
+    Execution,
+    Operation,
+    Savepoint,
+    SnapshotMessage,
+    SnapshotPin,
+    SnapshotTag,
+    Version,
+)
+from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.records import key_of
+from epochal.service.catalog.snapshots import SNAPSHOTS
+from epochal.service.domain.pages import PageRequest, Part
+from epochal.service.domain.runs import Noted, Run, RunSummary
+
+_STATES = [state.value for state in SNAPSHOTS]
+
+
+class LineageRepository:
+    """The tree of branches that an application belongs to: what it came from, and what came from that."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def tree(self, application: Application) -> Mapping[str, Branch]:
+        """All branches that are connected to the application's, by id."""
+        found: dict[str, Branch] = {}
+        looking = list(self._session.scalars(select(Branch).where(Branch.application == application.id)))
+        while looking:
+            found.update({branch.id: branch for branch in looking})
+            parents = {branch.parent_branch for branch in looking if branch.parent_branch} - found.keys()
+            ids = [branch.id for branch in looking]
+            near = select(Branch).where(Branch.id.in_(parents) | Branch.parent_branch.in_(ids))
+            looking = [branch for branch in self._session.scalars(near) if branch.id not in found]
+        return found
+
+    def page(self, branches: Iterable[str], page: PageRequest) -> Part:
+        """Snapshots of these branches, newest first."""
+        query = select(Epoch).where(Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
+        return paginate(self._session, query, page, [Epoch.prepared_at, Epoch.branch, Epoch.epoch], descending=True)
+
+    def noted(self, branches: Mapping[str, Branch]) -> Sequence[Noted]:
+        """The snapshots of which there is more to say than that they are epochs, and the ends of each branch."""
+        of_tree = (Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
+        remarkable = or_(Epoch.changes.is_not(None), Epoch.state != "committed")
+        keys = self._keys(select(Epoch.branch, Epoch.epoch).where(*of_tree, remarkable))
+        ends = select(Epoch.branch, func.min(Epoch.epoch), func.max(Epoch.epoch)).where(*of_tree).group_by(Epoch.branch)
+        for branch, first, last in self._session.execute(ends):
+            keys |= {(branch, first), (branch, last)}
+        keys |= self._first_of_versions(of_tree)
+        for annotated in (Savepoint, SnapshotTag, SnapshotPin, SnapshotMessage):
+            keys |= self._keys(select(annotated.branch, annotated.epoch).where(annotated.branch.in_(branches)))
+        parents = (key_of(branch.parent_branch, branch.parent_epoch) for branch in branches.values())
+        keys |= {(parent.branch, parent.epoch) for parent in parents if parent is not None}
+        keys |= {(key.branch, key.epoch) for key in self.transactions()}
+        return self._with_times(keys)
+
+    def summary(self, run: Run) -> RunSummary | None:
+        """What there is between two noted snapshots; ``None`` when there is nothing."""
+        counted = (Epoch.rows_in, Epoch.rows_out, Epoch.state_rows, Epoch.state_bytes)
+        query = select(
+            func.count(), func.min(Epoch.epoch), func.max(Epoch.epoch), *(func.sum(column) for column in counted)
+        ).where(*self._inside(run))
+        number, first, last, *sums = self._session.execute(query).one()
+        return None if not number else RunSummary(number, first, last, *(int(value or 0) for value in sums))
+
+    def epochs_of(self, run: Run) -> Sequence[Epoch]:
+        """Newest first."""
+        query = select(Epoch).where(*self._inside(run)).order_by(Epoch.epoch.desc())
+        return self._session.scalars(query).all()
+
+    def rows(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, Epoch]:
+        pairs = [(key.branch, key.epoch) for key in keys]
+        query = select(Epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs))
+        return {EpochKey(row.branch, row.epoch): row for row in self._session.scalars(query)}
+
+    def savepoints(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, list[str]]:
+        pairs = [(key.branch, key.epoch) for key in keys]
+        query = select(Savepoint).where(tuple_(Savepoint.branch, Savepoint.epoch).in_(pairs)).order_by(Savepoint.name)
+        names: dict[EpochKey, list[str]] = defaultdict(list)
+        for savepoint in self._session.scalars(query):
+            names[EpochKey(savepoint.branch, savepoint.epoch)].append(savepoint.name)
+        return names
+
+    def transactions(self) -> Mapping[EpochKey, list[Change]]:
+        """What administrators decided about single sinks' parts of epochs. There are few, in all of a catalog."""
+        query = select(Operation).where(Operation.kind == "transaction", Operation.state == "succeeded")
+        found: dict[EpochKey, list[Change]] = defaultdict(list)
+        for operation in self._session.scalars(query.order_by(Operation.id)):
+            detail = dict(operation.arguments)
+            key = EpochKey(detail.pop("branch"), detail.pop("epoch"))
+            if detail["action"] != "retry":
+                found[key].append(Change(kind="transaction", detail=detail))
+        return found
+
+    def versions(self, branches: Mapping[str, Branch]) -> Mapping[tuple[str, int], Version]:
+        """All versions of the applications of the tree, by application (its id) and number."""
+        applications = {branch.application for branch in branches.values()}
+        query = select(Version).where(Version.application.in_(applications))
+        return {(version.application, version.number): version for version in self._session.scalars(query)}
+
+    def _first_of_versions(self, of_tree: tuple[ColumnElement[bool], ...]) -> set[tuple[str, int]]:
+        version = func.coalesce(Epoch.version, Execution.version)
+        query = (
+            select(Epoch.branch, func.min(Epoch.epoch))
+            .join(Execution, Execution.id == Epoch.execution)
+            .where(*of_tree)
+            .group_by(Epoch.branch, version)
+        )
+        return self._keys(query)
+
+    def _keys(self, query: Select[str, int]) -> set[tuple[str, int]]:
+        return {(branch, epoch) for branch, epoch in self._session.execute(query)}
+
+    def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[Noted]:
+        """Newest first. Those that are no snapshots are left out."""
+        pairs = list(keys)
+        found: list[Noted] = []
+        for start in range(0, len(pairs), 400):
+            query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(
+                tuple_(Epoch.branch, Epoch.epoch).in_(pairs[start : start + 400]), Epoch.state.in_(_STATES)
+            )
+            found += [Noted(at, epoch, branch) for branch, epoch, at in self._session.execute(query) if at is not None]
+        return sorted(found, reverse=True)
+
+    @staticmethod
+    def _inside(run: Run) -> tuple[ColumnElement[bool], ...]:
+        between = (Epoch.epoch > run.after, Epoch.epoch < run.before.epoch)
+        return (Epoch.branch == run.before.branch, *between, Epoch.state.in_(_STATES))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.errors import Conflict, NotFound
+from epochal.service.catalog.models import Application, Directive, Execution, Operation
+from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.types import now
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.operations import OperationAnswer, OperationKind, OperationState
+from epochal.wire.problems import Problem
+
+EXCLUSIVE: Sequence[OperationKind] = ("start", "restart", "stop", "rollback", "upgrade", "rescale", "rekey")
+"""Kinds of operations that change what runs, of which an application has one at a time."""
+
+
+class OperationRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get(self, id: str) -> tuple[Operation, str | None]:
+        """The operation and its application's name."""
+        row = self._session.get(Operation, id)
+        if row is None:
+            raise NotFound(f"There is no operation {id!r}.")
+        return row, self.application_name(row)
+
+    def application_name(self, row: Operation) -> str | None:
+        """Of an import, whose application is there when it has succeeded, the name that it will have."""
+        if row.application is not None:
+            return self._session.get_one(Application, row.application).name
+        return row.arguments["name"] if row.kind == "import" else None
+
+    def page(self, page: PageRequest, application: Application | None) -> Part:
+        """Newest first."""
+        query = select(Operation)
+        if application is not None:
+            query = query.where(Operation.application == application.id)
+        return paginate(self._session, query, page, [Operation.id], descending=True)
+
+    def running(self, *kinds: OperationKind) -> Sequence[Operation]:
+        """Of these kinds, oldest first."""
+        query = select(Operation).where(Operation.state == "running", Operation.kind.in_(kinds))
+        return self._session.scalars(query.order_by(Operation.id)).all()
+
+    def check_none_running(self, application: Application, kinds: Sequence[OperationKind] = EXCLUSIVE) -> None:
+        """Raises ``Conflict`` naming the operation under way: two at once would undo each other's work."""
+        query = select(Operation).where(
+            Operation.application == application.id, Operation.state == "running", Operation.kind.in_(kinds)
+        )
+        running = self._session.scalars(query.order_by(Operation.id).limit(1)).first()
+        if running is not None:
+            otherwise = "" if running.kind == "rekey" else ", or stop the application"
+            raise Conflict(
+                f"Application {application.name!r} has an operation under way: {running.kind} {running.id}, since "
+                f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for it{otherwise}."
+            )
+
+    def add(
+        self,
+        kind: OperationKind,
+        application: Application | None,
+        execution: Execution | None,
+        arguments: dict[str, Any],
+        by: str,
+        progress: str | None = None,
+    ) -> Operation:
+        row = Operation(
+            id=new_id(),
+            kind=kind,
+            application=application.id if application else None,
+            execution=execution.id if execution else None,
+            state="running",
+            arguments=arguments,
+            progress=progress,
+            created_at=now(),
+            created_by=by,
+        )
+        self._session.add(row)
+        self._session.flush()
+        return row
+
+    def direct(self, execution: Execution, operation: Operation, kind: str, arguments: dict[str, Any]) -> Directive:
+        """Tell the driver with its next heartbeat; its answer ends the operation."""
+        row = Directive(
+            id=new_id(),
+            execution=execution.id,
+            operation=operation.id,
+            kind=kind,
+            arguments=arguments,
+            created_at=now(),
+        )
+        self._session.add(row)
+        self._session.flush()
+        return row
+
+
+def operation_answer(row: Operation, application: str | None) -> OperationAnswer:
+    return OperationAnswer(
+        id=row.id,
+        kind=cast(OperationKind, row.kind),
+        application=application,
+        state=cast(OperationState, row.state),
+        progress=row.progress,
+        result=row.result,
+        error=None if row.error is None else Problem.model_validate(row.error),
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+    )

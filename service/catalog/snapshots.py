@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.declarations.names import alternatives
+from epochal.engine.epoch import State
+from epochal.errors import InvalidInput, NotFound, SnapshotExpired
+from epochal.service.catalog.holding import check_not_collected
+from epochal.service.catalog.lineage import Segment, committed_head, segment_of, segments
+from epochal.service.catalog.models import Application, Branch, Epoch, SnapshotTag
+from epochal.service.catalog.records import manifest_of
+from epochal.service.catalog.retention import horizon_of, is_held
+from epochal.service.catalog.savepoints import SavepointRepository
+from epochal.service.catalog.types import now
+from epochal.service.domain.pages import PageRequest, Part, cut
+
+SNAPSHOTS = (State.PREPARED, State.COMMITTED)
+_MEANINGS = ("epoch", "savepoint", "tag", "at")
+
+
+class SnapshotRepository:
+    """Epochs and snapshots of an application's lineage: its branch, and what that was forked from."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def resolve(
+        self,
+        application: Application,
+        epoch: int | None,
+        savepoint: str | None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> ManifestReference:
+        """The committed snapshot that is meant, by one of the four; ``at``: the newest of the lineage at that time.
+
+        Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``.
+        """
+        named = [name for name, value in zip(_MEANINGS, (epoch, savepoint, tag, at), strict=True) if value is not None]
+        if len(named) != 1:
+            raise InvalidInput(
+                f"Give one of epoch, savepoint, tag and at, not {' and '.join(named) or 'none of them'}."
+            )
+        if savepoint is not None:
+            key = SavepointRepository(self._session).get(application, savepoint).key
+            return self.readable(application, self._session.get_one(Epoch, (key.branch, key.epoch)), held=True)
+        if tag is not None:
+            return self.readable(application, self._tagged(application, tag))
+        if at is not None:
+            return self.readable(application, self._committed_by(application, at))
+        assert epoch is not None  # it is the one that was given
+        return self.readable(application, self.epoch(application, epoch))
+
+    def epoch(self, application: Application, epoch: int) -> Epoch:
+        """Of the lineage, or of a branch that was left by a rollback, in any state. ``NotFound``."""
+        segment = segment_of(self._session, self._branch(application), epoch)
+        row = None
+        if segment.last is None or epoch <= segment.last:
+            row = self._session.get(Epoch, (segment.branch.id, epoch))
+        row = row or self._left_behind(application, epoch)
+        if row is None:
+            raise NotFound(f"Application {application.name!r} has no epoch {epoch}{self._latest(application)}.")
+        return row
+
+    def readable(self, application: Application, row: Epoch, held: bool = False) -> ManifestReference:
+        """The manifest of a committed snapshot that is still there. ``NotFound``, ``SnapshotExpired``."""
+        reference = manifest_of(row)
+        if row.state != State.COMMITTED or reference is None:
+            raise NotFound(f"Epoch {row.epoch} of application {application.name!r} is {row.state}, not committed.")
+        if row.collected_at is not None:
+            raise SnapshotExpired(
+                f"Epoch {row.epoch} of application {application.name!r} was collected at "
+                f"{row.collected_at:%Y-%m-%d %H:%M} UTC: its files are gone. Take a later epoch, or a savepoint."
+            )
+        if not held:
+            self.check_retained(application, reference.key)
+        return reference
+
+    def _latest(self, application: Application) -> str:
+        head = committed_head(self._session, self._branch(application))
+        return ": it has committed none yet" if head is None else f"; the latest that is committed is {head.epoch}"
+
+    def _left_behind(self, application: Application, epoch: int) -> Epoch | None:
+        """No two branches of an application use the same number, so it says which branch is meant."""
+        branches = select(Branch.id).where(Branch.application == application.id)
+        return self._session.scalars(select(Epoch).where(Epoch.branch.in_(branches), Epoch.epoch == epoch)).first()
+
+    def _tagged(self, application: Application, name: str) -> Epoch:
+        tag = self._session.get(SnapshotTag, (application.id, name))
+        if tag is None:
+            known = self._session.scalars(select(SnapshotTag.name).where(SnapshotTag.application == application.id))
+            raise NotFound(f"Application {application.name!r} has no tag {name!r}.{alternatives(name, known)}")
+        return self._session.get_one(Epoch, (tag.branch, tag.epoch))
+
+    def _committed_by(self, application: Application, at: datetime) -> Epoch:
+        """The newest epoch of the lineage that was committed at ``at`` or before."""
+        if at > now():
+            raise InvalidInput(f"{_utc(at)} is yet to come; leave `at` out to read the latest state.")
+        for segment in segments(self._session, self._branch(application)):
+            query = self._in(segment).where(Epoch.state == State.COMMITTED.value, Epoch.committed_at <= at)
+            row = self._session.scalars(query.order_by(Epoch.epoch.desc()).limit(1)).first()
+            if row is not None:
+                return row
+        first = self._first_commit(application)
+        known = "it has committed nothing yet" if first is None else f"its first epoch was committed at {first}"
+        raise NotFound(f"Application {application.name!r} had no committed state at {_utc(at)}: {known}.")
+
+    def _first_commit(self, application: Application) -> str | None:
+        times: list[datetime] = []
+        for segment in segments(self._session, self._branch(application)):
+            query = self._in(segment).where(Epoch.state == State.COMMITTED.value)
+            row = self._session.scalars(query.order_by(Epoch.epoch).limit(1)).first()
+            times += [row.committed_at] if row is not None and row.committed_at is not None else []
+        return _utc(times[-1]) if times else None
+
+    def page(self, application: Application, page: PageRequest, states: Sequence[State]) -> Part:
+        """Newest first; numbers rise along the lineage, so a number is the cursor."""
+        after = page.after(int)
+        rows: list[Epoch] = []
+        for segment in segments(self._session, self._branch(application)):
+            query = self._in(segment).where(Epoch.state.in_([state.value for state in states]))
+            if after is not None:
+                query = query.where(Epoch.epoch < after[0])
+            query = query.order_by(Epoch.epoch.desc()).limit(page.limit + 1 - len(rows))
+            rows += self._session.scalars(query).all()
+            if len(rows) > page.limit:
+                break
+        return cut(rows, page, lambda row: [row.epoch])
+
+    def prepared(self, application: Application) -> Sequence[ManifestReference]:
+        """Of the current branch, prepared and not committed, oldest first."""
+        query = select(Epoch).where(Epoch.branch == application.branch, Epoch.state == State.PREPARED.value)
+        rows = self._session.scalars(query.order_by(Epoch.epoch)).all()
+        return [reference for row in rows if (reference := manifest_of(row)) is not None]
+
+    def reference(self, key: EpochKey) -> ManifestReference:
+        row = self._session.get(Epoch, (key.branch, key.epoch))
+        reference = None if row is None else manifest_of(row)
+        if reference is None:
+            raise NotFound(f"There is no snapshot {key}.")
+        return reference
+
+    def check_retained(self, application: Application, key: EpochKey) -> None:
+        """Raises ``SnapshotExpired`` when it was collected, or is past the retention and nothing holds it.
+
+        ``key``: a committed snapshot of the application's lineage, or of another of its branches.
+        """
+        row = self._session.get_one(Epoch, (key.branch, key.epoch), populate_existing=True)
+        check_not_collected(row)
+        horizon = horizon_of(self._session, application)
+        if row.committed_at is not None and horizon.retains(key, row.committed_at):
+            return
+        if is_held(self._session, key):
+            return
+        raise SnapshotExpired(
+            f"Epoch {key.epoch} of application {application.name!r} has expired: {horizon}. "
+            "Pin snapshots, or make savepoints, of what shall be kept longer."
+        )
+
+    def _branch(self, application: Application) -> Branch:
+        return self._session.get_one(Branch, application.branch, populate_existing=True)
+
+    @staticmethod
+    def _in(segment: Segment) -> Select[Epoch]:
+        query = select(Epoch).where(Epoch.branch == segment.branch.id)
+        return query if segment.last is None else query.where(Epoch.epoch <= segment.last)
+
+
+def _utc(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

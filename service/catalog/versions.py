@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.errors import ArtifactError, NotFound
+from epochal.pipeline.description import GraphDescription
+from epochal.service.catalog.executions import latest_version
+from epochal.service.catalog.models import Application, Artifact, Version
+from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.types import now
+from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.configuration import ApplicationConfiguration
+
+
+class VersionRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def latest(self, application: Application) -> Version:
+        return latest_version(self._session, application.id)
+
+    def numbered(self, application: Application, number: int) -> Version:
+        row = self._session.get(Version, (application.id, number))
+        if row is None:
+            raise NotFound(f"Application {application.name!r} has no version {number}.")
+        return row
+
+    def artifact(self, sha256: str) -> Artifact:
+        """Raises ``ArtifactError``: the artifact is named in a request's body."""
+        row = self._session.get(Artifact, sha256)
+        if row is None:
+            raise ArtifactError(f"There is no artifact {sha256}; upload it first (POST /v1/artifacts).")
+        return row
+
+    def next_number(self, application: Application) -> int:
+        """Above every version of the application, also those that were given up."""
+        query = select(func.max(Version.number)).where(Version.application == application.id)
+        return (self._session.scalar(query) or 0) + 1
+
+    def page(self, application: Application, page: PageRequest) -> Part:
+        """Newest first."""
+        query = select(Version).where(Version.application == application.id)
+        return paginate(self._session, query, page, [Version.number], descending=True)
+
+    def add(
+        self,
+        application: Application,
+        number: int,
+        artifact: str,
+        parameters: dict[str, object],
+        configuration: ApplicationConfiguration,
+        graph: GraphDescription | None,
+        by: str,
+        message: str | None = None,
+    ) -> Version:
+        row = Version(
+            application=application.id,
+            number=number,
+            artifact=artifact,
+            parameters=parameters,
+            configuration=configuration.model_dump(mode="json"),
+            graph=None if graph is None else graph.model_dump(mode="json"),
+            message=message,
+            created_at=now(),
+            created_by=by,
+        )
+        application.updated_at = now()
+        self._session.add(row)
+        self._session.flush()
+        return row

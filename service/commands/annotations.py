@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.errors import NameTaken, NotFound
+from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.holding import hold
+from epochal.service.catalog.models import Application
+from epochal.service.catalog.snapshots import SNAPSHOTS, SnapshotRepository
+from epochal.service.domain.pages import PageRequest
+from epochal.wire.annotations import (
+    CreatePin,
+    CreateTag,
+    MessageAnswer,
+    PinAnswer,
+    TagAnswer,
+    WriteMessage,
+)
+from epochal.wire.bodies import Page
+
+
+class AnnotationService:
+    """Snapshots are named by their epoch, along the application's lineage. ``NotFound`` for one that is not there."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def pin(self, application: str, epoch: int, request: CreatePin, by: str) -> PinAnswer:
+        """Raises ``SnapshotExpired``: what has expired may be gone."""
+        with self._database.writing() as session:
+            row = ApplicationRepository(session).named(application)
+            key = _retained(session, row, epoch)
+            hold(session, key)
+            return pin_answer(AnnotationRepository(session).add_pin(row, key, request.message, by))
+
+    def pinned(self, application: str, epoch: int) -> PinAnswer:
+        with self._database.reading() as session:
+            row = AnnotationRepository(session).pin(_decided(session, application, epoch))
+            if row is None:
+                raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
+            return pin_answer(row)
+
+    def unpin(self, application: str, epoch: int) -> None:
+        with self._database.writing() as session:
+            repository = AnnotationRepository(session)
+            row = repository.pin(_decided(session, application, epoch))
+            if row is None:
+                raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
+            repository.remove(row)
+
+    def pins(self, application: str, page: PageRequest) -> Page[PinAnswer]:
+        with self._database.reading() as session:
+            part = AnnotationRepository(session).pins(ApplicationRepository(session).named(application), page)
+            return Page(items=[pin_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> TagAnswer:
+        """Raises ``NameTaken`` unless the tag may move, ``SnapshotExpired``."""
+        with self._database.writing() as session:
+            row, repository = ApplicationRepository(session).named(application), AnnotationRepository(session)
+            key = _retained(session, row, epoch)
+            there = repository.tag(row, request.name)
+            if there is not None and not request.move and EpochKey(there.branch, there.epoch) != key:
+                raise NameTaken(
+                    f"Application {application!r} has a tag {request.name!r} already, of epoch {there.epoch}; "
+                    "choose another name, or move it."
+                )
+            return tag_answer(repository.put_tag(row, key, request.name, request.message, by))
+
+    def tags_of(self, application: str, epoch: int) -> list[TagAnswer]:
+        with self._database.reading() as session:
+            key = _decided(session, application, epoch)
+            annotations = AnnotationRepository(session).of([key]).get(key)
+            return list(annotations.tags) if annotations is not None else []
+
+    def tags(self, application: str, page: PageRequest) -> Page[TagAnswer]:
+        with self._database.reading() as session:
+            part = AnnotationRepository(session).tags(ApplicationRepository(session).named(application), page)
+            return Page(items=[tag_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def untag(self, application: str, epoch: int, name: str) -> None:
+        with self._database.writing() as session:
+            repository = AnnotationRepository(session)
+            key = _decided(session, application, epoch)
+            row = repository.tag(ApplicationRepository(session).named(application), name)
+            if row is None or EpochKey(row.branch, row.epoch) != key:
+                raise NotFound(f"Epoch {epoch} of application {application!r} has no tag {name!r}.")
+            repository.remove(row)
+
+    def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> MessageAnswer:
+        """Also about a snapshot that has expired: it stays a part of the lineage."""
+        with self._database.writing() as session:
+            key = _decided(session, application, epoch)
+            return message_answer(AnnotationRepository(session).put_message(key, request.message, by))
+
+    def written(self, application: str, epoch: int) -> MessageAnswer:
+        with self._database.reading() as session:
+            row = AnnotationRepository(session).message(_decided(session, application, epoch))
+            if row is None:
+                raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
+            return message_answer(row)
+
+    def erase(self, application: str, epoch: int) -> None:
+        with self._database.writing() as session:
+            repository = AnnotationRepository(session)
+            row = repository.message(_decided(session, application, epoch))
+            if row is None:
+                raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
+            repository.remove(row)
+
+
+def _retained(session: Session, application: Application, epoch: int) -> EpochKey:
+    return SnapshotRepository(session).resolve(application, epoch, None).key
+
+
+def _decided(session: Session, application: str, epoch: int) -> EpochKey:
+    row = SnapshotRepository(session).epoch(ApplicationRepository(session).named(application), epoch)
+    if State(row.state) not in SNAPSHOTS:
+        raise NotFound(f"Epoch {epoch} of application {application!r} is {row.state}: it has no snapshot.")
+    return EpochKey(row.branch, row.epoch)

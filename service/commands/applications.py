@@ -1,0 +1,72 @@
+"""Applications: created after their code was analysed, listed, deleted when nothing runs."""
+
+from __future__ import annotations
+
+from epochal.errors import Conflict
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED, BranchOrigin
+from epochal.service.catalog.places import check_places
+from epochal.service.catalog.types import now
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.pages import PageRequest
+from epochal.service.domain.ports import Builder, ControlEvent
+from epochal.service.domain.settings import Settings
+from epochal.wire.applications import ApplicationAnswer, CreateApplication
+from epochal.wire.bodies import Page
+from epochal.wire.configuration import check_configuration
+
+
+class ApplicationService:
+    def __init__(self, settings: Settings, database: Database, builder: Builder, lifecycle: Lifecycle) -> None:
+        self._settings = settings
+        self._database = database
+        self._builder = builder
+        self._lifecycle = lifecycle
+
+    def create(self, request: CreateApplication, by: str) -> ApplicationAnswer:
+        """Raises ``NameTaken``, ``ArtifactError``, ``SharedTargets``, and what the builder says of the code."""
+        check_configuration(request.configuration)
+        with self._database.reading() as session:
+            ApplicationRepository(session).check_free(request.name)
+            artifact = VersionRepository(session).artifact(request.artifact)
+        path = artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
+        graph = self._builder.analyse(path, request.parameters, request.configuration)
+        events: list[ControlEvent] = []
+        with self._database.writing() as session:
+            check_places(session, graph.sinks)
+            row = ApplicationRepository(session).add(request.name, BranchOrigin("start"), shadow=False, by=by)
+            VersionRepository(session).add(
+                row, 1, artifact.sha256, request.parameters, request.configuration, graph, by
+            )
+            if request.start:
+                started = start_operation(session, row, by, available_now=request.available_now, drain=request.drain)
+                events.append(operation_changed(row.name, started))
+                events += changes(session, row)
+            answer = application_answer(session, row)
+        self._lifecycle.announce(events, answer.execution)
+        return answer
+
+    def get(self, name: str) -> ApplicationAnswer:
+        with self._database.reading() as session:
+            return application_answer(session, ApplicationRepository(session).named(name))
+
+    def page(self, page: PageRequest) -> Page[ApplicationAnswer]:
+        with self._database.reading() as session:
+            part = ApplicationRepository(session).page(page)
+            items = [application_answer(session, row) for row in part.rows]
+            return Page(items=items, next_cursor=part.next_cursor)
+
+    def delete(self, name: str) -> None:
+        """The name is free again. Snapshots stay: forks may stand on them. Raises ``Conflict`` while it runs."""
+        with self._database.writing() as session:
+            repository = ApplicationRepository(session)
+            row = repository.locked(name)
+            execution = repository.execution(row)
+            if execution is not None and execution.state not in ENDED:
+                raise Conflict(f"Application {name!r} is {execution.state}; stop it before deleting it.")
+            row.deleted_at = row.updated_at = now()

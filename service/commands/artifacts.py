@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import hashlib
+
+from epochal.errors import EnvironmentProblem
+from epochal.service.catalog.artifacts import ArtifactRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Artifact
+from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep
+from epochal.service.domain.pages import PageRequest
+from epochal.service.domain.settings import Settings
+from epochal.wire.artifacts import ArtifactAnswer
+from epochal.wire.bodies import Page
+
+
+class ArtifactService:
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+
+    def register(self, filename: str, content: bytes, by: str) -> tuple[ArtifactAnswer, bool]:
+        """The artifact, and whether it is new. ``ArtifactError``; ``EnvironmentProblem`` when it cannot be kept."""
+        check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
+        sha256 = hashlib.sha256(content).hexdigest()
+        with self._database.reading() as session:
+            row = ArtifactRepository(session).find(sha256)
+        path = artifact_path(self._settings.artifacts_directory, sha256, row.filename if row else filename)
+        if row is None or not path.exists():
+            try:
+                keep(path, content)
+            except OSError as error:
+                raise EnvironmentProblem(f"The artifact cannot be kept in {path.parent}: {error.strerror}.") from error
+        if row is not None:
+            return _answer(row), False
+        with self._database.writing() as session:
+            repository = ArtifactRepository(session)
+            row = repository.find(sha256)
+            new = row is None
+            return _answer(row or repository.add(sha256, filename, len(content), by)), new
+
+    def get(self, sha256: str) -> ArtifactAnswer:
+        with self._database.reading() as session:
+            return _answer(ArtifactRepository(session).get(sha256))
+
+    def page(self, page: PageRequest) -> Page[ArtifactAnswer]:
+        with self._database.reading() as session:
+            part = ArtifactRepository(session).page(page)
+            return Page(items=[_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+
+def _answer(row: Artifact) -> ArtifactAnswer:
+    return ArtifactAnswer(sha256=row.sha256, filename=row.filename, bytes=row.bytes, created_at=row.created_at)

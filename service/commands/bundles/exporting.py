@@ -1,0 +1,242 @@
+"""What an export does, once it was asked for: a bundle, built in one file, which then can be fetched in parts."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+import epochal
+from epochal.contracts.catalog import EpochCounts, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.faults import declare
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Operation, Version
+from epochal.service.catalog.records import changes_of, due_of, key_of, manifest_of
+from epochal.service.catalog.types import now
+from epochal.service.commands.bundles import folders
+from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.operations import Progress
+from epochal.snapshots.bundle_format import (
+    BundleBranch,
+    BundleEpoch,
+    BundleHeader,
+    BundleOrigin,
+    BundleVersion,
+)
+from epochal.snapshots.bundle_writing import BundleFiles, encoded_epochs, files_of, write_bundle
+from epochal.snapshots.store import SnapshotStore
+
+COLLECTED = declare("export.collected", "what belongs into the bundle is known, nothing is written")
+WRITTEN = declare("export.written", "the bundle is written and durable, under its temporary name")
+NAMED = declare("export.named", "the bundle has its name, its operation is not yet over")
+
+KEPT = timedelta(days=7)
+"""How long a bundle can be fetched."""
+
+
+class Exporting:
+    def __init__(self, settings: Settings, database: Database, store: SnapshotStore) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+
+    def run(self, operation: str, progress: Progress) -> dict[str, Any]:
+        """The operation's result. ``progress(text)`` tells people. Raises ``FileMissing``, ``FileCorrupt``."""
+        with self._database.reading() as session:
+            row = session.get_one(Operation, operation)
+            order, asked_at, by = dict(row.arguments), row.created_at, row.created_by
+            name = session.get_one(Application, row.application).name
+            snapshot = _reference(session, EpochKey(order["branch"], order["epoch"]))
+            since = key_of(order.get("since_branch"), order.get("since_epoch"))
+            before = None if since is None else _reference(session, since)
+        files = files_of(self._store, snapshot, before)
+        with self._database.reading() as session:
+            epochs = [_epoch(session, reference) for reference in files.manifests]
+            origin = BundleOrigin(
+                control_plane=folders.control_plane_id(self._settings),
+                application=name,
+                branch=snapshot.branch,
+                epoch=snapshot.epoch,
+                exported_at=asked_at,
+                by=by,
+                message=order.get("message"),
+            )
+            header, artifacts = self._header(session, origin, snapshot, before, files, epochs)
+        COLLECTED.hit()
+        path = folders.export_file(self._settings, operation)
+        sha256, size = self._write(path, header, encoded_epochs(epochs), files, artifacts, progress)
+        NAMED.hit()
+        return {
+            "branch": snapshot.branch,
+            "epoch": snapshot.epoch,
+            "since": None if before is None else {"branch": before.branch, "epoch": before.epoch},
+            "filename": f"{name}-{snapshot.epoch}{folders.ENDING}",
+            "bytes": size,
+            "sha256": sha256,
+            "expires_at": _text(now() + KEPT),
+        }
+
+    def _header(
+        self,
+        session: Session,
+        origin: BundleOrigin,
+        snapshot: ManifestReference,
+        since: ManifestReference | None,
+        files: BundleFiles,
+        epochs: list[BundleEpoch],
+    ) -> tuple[BundleHeader, Mapping[str, Path]]:
+        branches = _branches(session, files)
+        versions = _versions(session, epochs)
+        encoded = encoded_epochs(epochs)
+        folder = self._settings.artifacts_directory
+        paths = {each.artifact: artifact_path(folder, each.artifact, each.filename) for each in versions}
+        size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in paths.values())
+        row = session.get_one(Epoch, (snapshot.branch, snapshot.epoch))
+        maker = session.get_one(Execution, row.execution)
+        application = session.get_one(Application, maker.application).name
+        names = select(Application.id, Application.name).where(
+            Application.id.in_({branch.application for branch in branches})
+        )
+        header = BundleHeader(
+            made_by=epochal.__version__,
+            origin=origin.model_copy(update={"application": application}),
+            snapshot=snapshot,
+            since=since,
+            version=row.version or maker.version,
+            applications={row.id: row.name for row in session.execute(names)},
+            versions=tuple(versions),
+            branches=branches,
+            epochs_sha256=hashlib.sha256(encoded).hexdigest(),
+            members=len(paths) + len(files.manifests) + len(files.files),
+            bytes=size + sum(self._store.size(reference.path) for reference in files.manifests),
+        )
+        return header, paths
+
+    def _write(
+        self,
+        path: Path,
+        header: BundleHeader,
+        epochs: bytes,
+        files: BundleFiles,
+        artifacts: Mapping[str, Path],
+        progress: Any,
+    ) -> tuple[str, int]:
+        draft = path.with_name(path.name + folders.UNFINISHED)
+        with draft.open("wb") as file:
+            target = _Hashing(file)
+            for done in write_bundle(target, self._store, header, epochs, files, artifacts):
+                progress(f"{done} of {header.bytes} bytes")
+            file.flush()
+            os.fsync(file.fileno())
+        WRITTEN.hit()
+        draft.rename(path)
+        return target.sha256, target.size
+
+
+class _Hashing(io.RawIOBase, BinaryIO):
+    """Passes writes on, and keeps their checksum."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self._file.write(view)
+        self.size += len(view)
+        return len(view)
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _reference(session: Session, key: EpochKey) -> ManifestReference:
+    reference = manifest_of(session.get_one(Epoch, (key.branch, key.epoch)))
+    assert reference is not None  # it was committed when the export was asked for
+    return reference
+
+
+def _epoch(session: Session, reference: ManifestReference) -> BundleEpoch:
+    row = session.get_one(Epoch, (reference.branch, reference.epoch))
+    return BundleEpoch(
+        branch=row.branch,
+        epoch=row.epoch,
+        attempt=row.attempt,
+        parent=key_of(row.parent_branch, row.parent_epoch),
+        version=row.version or session.get_one(Execution, row.execution).version,
+        changes=changes_of(row),
+        opened_for=tuple(row.opened_for or ()),
+        watermarks=row.watermarks or {},
+        next_due=due_of(row),
+        counts=EpochCounts(
+            rows_in=row.rows_in or 0,
+            rows_out=row.rows_out or 0,
+            state_rows=row.state_rows or 0,
+            state_bytes=row.state_bytes or 0,
+            late_rows=row.late_rows or {},
+            rejected_rows=row.rejected_rows or {},
+            dropped_timers=row.dropped_timers or {},
+        ),
+        started_at=row.started_at,
+        prepared_at=row.prepared_at,
+        committed_at=row.committed_at,
+    )
+
+
+def _branches(session: Session, files: BundleFiles) -> tuple[BundleBranch, ...]:
+    """Those of the manifests, and those below which some file lies."""
+    ids = dict.fromkeys(reference.branch for reference in files.manifests)
+    ids |= dict.fromkeys(file.path.partition("/")[0] for file in files.files)
+    return tuple(_branch(session, session.get_one(Branch, id)) for id in ids)
+
+
+def _branch(session: Session, row: Branch) -> BundleBranch:
+    return BundleBranch(
+        id=row.id,
+        application=row.application,
+        kind=row.kind,
+        parent=key_of(row.parent_branch, row.parent_epoch),
+        message=row.message,
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )
+
+
+def _versions(session: Session, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
+    versions_used = {(session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
+    query = select(Version, Artifact.filename).join(Artifact)
+    found = session.execute(query.where(Version.application.in_({application for application, _ in versions_used})))
+    return [
+        BundleVersion(
+            application=row.application,
+            number=row.number,
+            artifact=row.artifact,
+            filename=filename,
+            parameters=row.parameters,
+            configuration=row.configuration,
+            graph=row.graph,
+            created_at=row.created_at,
+            created_by=row.created_by,
+        )
+        for row, filename in sorted(found, key=lambda found: (found[0].application, found[0].number))
+        if (row.application, row.number) in versions_used
+    ]
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")

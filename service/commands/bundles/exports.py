@@ -1,0 +1,91 @@
+"""Exports: asked for, built in the background, fetched in parts, and gone after a week."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import Conflict, InvalidInput, NotFound, SnapshotExpired
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.lineage import committed_head, segments
+from epochal.service.catalog.models import Application, Branch, Epoch, Operation
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.commands.bundles import folders
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.operations import OperationWorker
+from epochal.wire.bundles import CreateExport
+from epochal.wire.operations import OperationAnswer
+
+
+@dataclass(frozen=True)
+class BundleFile:
+    path: Path
+    filename: str
+    sha256: str
+
+
+class ExportService:
+    def __init__(self, settings: Settings, database: Database, worker: OperationWorker) -> None:
+        self._settings = settings
+        self._database = database
+        self._worker = worker
+
+    def export(self, name: str, request: CreateExport, by: str) -> OperationAnswer:
+        """Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput`` when ``since`` is no ancestor, ``Conflict``."""
+
+        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
+            application = ApplicationRepository(session).named(name)
+            target = _target(session, application, request)
+            since = None if request.since is None else _ancestor(session, application, target, request.since)
+            return application, {
+                "branch": target.branch,
+                "epoch": target.epoch,
+                "since_branch": since.branch if since else None,
+                "since_epoch": since.epoch if since else None,
+                "message": request.message,
+            }
+
+        return self._worker.begin("export", by, wish)
+
+    def file(self, name: str, id: str) -> BundleFile:
+        """Raises ``NotFound``, ``Conflict`` while it is built, ``SnapshotExpired`` when it is gone."""
+        with self._database.reading() as session:
+            application = ApplicationRepository(session).named(name)
+            row = session.get(Operation, id)
+            if row is None or row.kind != "export" or row.application != application.id:
+                raise NotFound(f"Application {name!r} has no export {id!r}.")
+            if row.state != "succeeded" or row.result is None:
+                raise Conflict(f"Export {id} is {row.state}; wait until it has succeeded.")
+            found = BundleFile(
+                folders.export_file(self._settings, id), str(row.result["filename"]), str(row.result["sha256"])
+            )
+        if not found.path.exists():
+            raise SnapshotExpired(f"The bundle of export {id} has expired; export the snapshot again.")
+        return found
+
+
+def _target(session: Session, application: Application, request: CreateExport) -> Epoch:
+    if (request.epoch, request.savepoint, request.tag) != (None, None, None):
+        repository = SnapshotRepository(session)
+        key = repository.resolve(application, request.epoch, request.savepoint, request.tag).key
+        return session.get_one(Epoch, (key.branch, key.epoch))
+    head = committed_head(session, ApplicationRepository(session).branch(application))
+    if head is None:
+        raise Conflict(f"Application {application.name!r} has not committed an epoch yet; there is nothing to export.")
+    return session.get_one(Epoch, (head.branch, head.epoch))
+
+
+def _ancestor(session: Session, application: Application, target: Epoch, since: int) -> EpochKey:
+    branch = session.get_one(Branch, target.branch)
+    for segment in segments(session, branch):
+        last = target.epoch if segment.branch.id == target.branch else segment.last
+        row = session.get(Epoch, (segment.branch.id, since))
+        if row is not None and (last is None or since <= last) and since < target.epoch:
+            SnapshotRepository(session).readable(application, row)
+            return EpochKey(row.branch, row.epoch)
+    raise InvalidInput(f"Epoch {since} is no ancestor of epoch {target.epoch} of application {application.name!r}.")

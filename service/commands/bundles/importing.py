@@ -1,0 +1,181 @@
+"""What an import does, once it was asked for: the bundle's files into the store, then all of the catalog at once.
+
+=====  ===========================================================================================
+step   what
+=====  ===========================================================================================
+I1     a process of its own reads the bundle, each member checked; what the store has is left alone
+I2     the bundle was whole, and the snapshot has all that it needs
+I3     one transaction: the code, branches and epochs as they were, the new application, its branch
+I4     the upload is removed
+=====  ===========================================================================================
+
+Killed anywhere, it is begun again with the control plane; what a refused bundle has brought is removed. Until I3 the
+catalog has nothing of it but the operation, which belongs to the new application from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy.orm import Session
+
+from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown
+from epochal.faults import declare
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Operation
+from epochal.service.commands.bundles import folders
+from epochal.service.commands.bundles.importing_code import Code
+from epochal.service.commands.bundles.importing_rows import ImportedRows
+from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
+from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.operations import Progress
+from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
+from epochal.snapshots.bundle_reading import BundleLimits, Member
+from epochal.snapshots.manifest import FileReference
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore
+
+_PIECE = 4 << 20
+
+READ = declare("import.member-stored", "one more member of the bundle is in the store")
+STORED = declare("import.stored", "all of the bundle is in the store, the catalog knows nothing of it")
+WRITTEN = declare("import.written", "the new application is in a transaction that is not committed")
+REGISTERED = declare("import.registered", "the new application is there, the upload still lies around")
+
+
+@dataclass
+class Contents:
+    """What came out of a bundle. ``manifests`` newest first; ``artifacts`` by checksum."""
+
+    header: BundleHeader
+    epochs: Sequence[BundleEpoch]
+    manifests: list[Member] = field(default_factory=list)
+    artifacts: dict[str, Path] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    """Paths in the store that were not there before."""
+
+    @property
+    def whole(self) -> int:
+        """How many of the manifests, from the newest on, can be read and gone on from: those up to the last bases and
+        the last positions of the sources. What comes before is only there because later ones stand on it."""
+        everything = len(self.manifests)
+        bases = next((at + 1 for at, member in enumerate(self.manifests) if member.has_bases), everything)
+        positions = next((at + 1 for at, member in enumerate(self.manifests) if member.has_checkpoints), everything)
+        return min(bases, positions)
+
+
+class Importing:
+    def __init__(self, settings: Settings, database: Database, store: SnapshotStore, uploads: Uploads) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+        self._uploads = uploads
+
+    def run(self, operation: str, progress: Progress, finish: Callable[..., None]) -> None:
+        """``finish(session, operation, result)`` ends the operation, in the transaction that makes the application.
+
+        Raises ``BundleError``, ``Conflict``, ``StorageFull``; nothing is left behind then.
+        """
+        with self._database.reading() as session:
+            order = dict(session.get_one(Operation, operation).arguments)
+        limit = self._settings.limits
+        limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
+        written: list[str] = []
+        try:
+            bundle = self._uploads.content(order["upload"])
+            with unpacked(bundle, folders.unpacked(bundle), limits) as read:
+                contents = self._bring_in(read, written, progress)
+                self._check_complete(contents)
+                STORED.hit()
+                with self._database.writing() as session:
+                    row = session.get_one(Operation, operation)
+                    result = self._register(session, row, order, contents)
+                    WRITTEN.hit()
+                    finish(session, row, result)
+        except (CatalogUnavailable, OutcomeUnknown):
+            raise  # It has landed, or is tried again and finds what it has brought.
+        except Exception:
+            for path in written:
+                self._store.delete(path)
+            raise
+        REGISTERED.hit()
+        self._uploads.remove(order["upload"])
+
+    def _bring_in(self, bundle: UnpackedBundle, written: list[str], progress: Callable[[str], None]) -> Contents:
+        """I1."""
+        contents = Contents(bundle.header, bundle.epochs(), written=written)
+        done = 0
+        for member in bundle.members():
+            done += member.bytes
+            for path in member.paths:
+                self._store_member(path, member, written)
+            if member.manifest is not None:
+                contents.manifests.append(member)
+            if member.kind == "artifacts":
+                contents.artifacts[member.sha256] = member.file
+            READ.hit()
+            progress(f"{done} of {bundle.header.bytes} bytes")
+        return contents
+
+    def _store_member(self, path: str, member: Member, written: list[str]) -> None:
+        try:
+            same = self._store.size(path) == member.bytes and self._sha256(path, member) == member.sha256
+        except FileMissing:
+            with pa.memory_map(str(member.file)) as mapped:
+                self._store.write(path, mapped.read_buffer())
+            written.append(path)
+            return
+        if not same:
+            raise Conflict(
+                f"The store has another file {path} than the bundle: two different branches have the same name. Import "
+                "it into another control plane."
+            )
+
+    def _sha256(self, path: str, member: Member) -> str:
+        """Of the file that is there, read in pieces."""
+        digest = hashlib.sha256()
+        with self._store.open(FileReference(path=path, sha256=member.sha256, bytes=member.bytes, rows=0), path) as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def _check_complete(self, contents: Contents) -> None:
+        """I2: nothing that the snapshot needs is missing."""
+        needed = References(self._store).needed(contents.header.snapshot)
+        for path in sorted(needed):
+            try:
+                self._store.size(path)
+            except FileMissing:
+                raise BundleError(
+                    f"The bundle's snapshot needs {path}, which is neither in the bundle nor here: it was altered, or "
+                    "an increment whose beginning was collected."
+                ) from None
+
+    def _register(
+        self, session: Session, operation: Operation, order: Mapping[str, Any], contents: Contents
+    ) -> dict[str, Any]:
+        """I3."""
+        rows = ImportedRows(session, contents.header, operation.created_by)
+        rows.check()
+        code = Code(self._settings, contents.header, contents.artifacts)
+        code.register(session, operation.created_by)
+        rows.add_owners()
+        references = [member.manifest for member in contents.manifests if member.manifest is not None]
+        whole = {reference.key for reference in references[: contents.whole]}
+        rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
+        session.flush()
+        application = rows.add_application(order)
+        operation.application = application.id
+        code.keep(session)
+        return {
+            "application": application.name,
+            "branch": application.branch,
+            "parent": {"branch": contents.header.snapshot.branch, "epoch": contents.header.snapshot.epoch},
+            "files": len(contents.written),
+        }

@@ -1,0 +1,253 @@
+"""The catalog's rows of an import. Ancestors keep their branches' names, and belong to an application that is deleted
+from the start: it is theirs alone, is in no list, and keeps no name taken."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.errors import Conflict
+from epochal.pipeline.description import GraphDescription
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.executions import BranchOrigin
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Version
+from epochal.service.catalog.records import columns_of, key_of, terms_of
+from epochal.service.catalog.types import now
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.domain.identifiers import new_id
+from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader
+from epochal.wire.configuration import ApplicationConfiguration
+
+IMPORTED = "imported"
+"""In the origin of a branch that came with a bundle: who had it."""
+
+
+class ImportedRows:
+    def __init__(self, session: Session, header: BundleHeader, by: str) -> None:
+        self._session = session
+        self._header = header
+        self._by = by
+        self._executions: dict[tuple[str, int], Execution] = {}
+
+    def check(self) -> None:
+        """Raises ``Conflict`` when what is here already does not fit the bundle."""
+        self._check_since()
+        self._check_branches()
+
+    def _check_since(self) -> None:
+        """Raises ``Conflict`` unless the snapshot is here on which an incremental bundle stands."""
+        since = self._header.since
+        if since is None:
+            return
+        row = self._session.get(Epoch, (since.branch, since.epoch), populate_existing=True)
+        if row is None or row.manifest_sha256 != since.sha256 or row.collected_at is not None:
+            raise Conflict(
+                f"The bundle is an increment since snapshot {since.key}, which is not here, or not any more. Import "
+                "one that ends there first, or export it whole."
+            )
+
+    def _check_branches(self) -> None:
+        """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
+        for branch in self._header.branches:
+            row = self._session.get(Branch, branch.id)
+            if row is not None and not _is_same(row, branch):
+                raise Conflict(
+                    f"Branch {branch.id} of the bundle has the name of another branch here. Import it into another "
+                    "control plane."
+                )
+
+    def add_owners(self) -> None:
+        """The applications that the bundle's branches belong to, without epochs, unless their branches are here:
+        imported before, or this control plane's own."""
+        for application in dict.fromkeys(branch.application for branch in self._header.branches):
+            branches = [branch for branch in self._header.branches if branch.application == application]
+            new = [branch for branch in branches if self._session.get(Branch, branch.id) is None]
+            known = [row for branch in branches if (row := self._session.get(Branch, branch.id)) is not None]
+            owner = (
+                self._session.get_one(Application, known[0].application)
+                if known
+                else self._new_owner(self._header.name_of(application), new)
+            )
+            for branch in new:
+                self._session.add(self._branch(branch, owner))
+            self._session.flush()
+            if not known or _is_imported(known[0]):
+                self._add_versions(owner, application)
+
+    def add_epochs(
+        self,
+        epochs: Sequence[BundleEpoch],
+        manifests: Mapping[EpochKey, ManifestReference],
+        whole: Collection[EpochKey],
+    ) -> None:
+        """Those that are here already stay as they are. Raises ``Conflict`` when one of them is another, or when one
+        claims to be of a branch that this control plane wrote itself and is not."""
+        for epoch in reversed(epochs):
+            key = epoch.key
+            reference = manifests.get(key)
+            if reference is None:
+                raise BundleError(f"The bundle speaks of snapshot {key} and does not hold it: it was altered.")
+            row = self._session.get(Epoch, (epoch.branch, epoch.epoch))
+            if row is None:
+                if not _is_imported(self._session.get_one(Branch, epoch.branch)):
+                    raise Conflict(
+                        f"Branch {epoch.branch} was written here, and has no snapshot {key} that the bundle has."
+                    )
+                self._add_epoch(epoch, reference, key in whole)
+            elif row.manifest_sha256 != reference.sha256:
+                raise Conflict(f"Snapshot {key} is here, and is another one than the bundle's.")
+            elif key in whole:
+                row.collected_at = None  # the bundle has brought its files back
+
+    def add_application(self, order: Mapping[str, Any]) -> Application:
+        """The new application, on a branch of its own at the bundle's snapshot."""
+        origin = self._header.origin
+        key = self._header.snapshot.key
+        row = ApplicationRepository(self._session).add(
+            order["name"], BranchOrigin("import", key, order.get("message")), order["shadow"], self._by
+        )
+        branch = self._session.get_one(Branch, row.branch)
+        branch.origin = {
+            **origin.model_dump(mode="json"),
+            "bundle_sha256": order["sha256"],
+            "sources": order["sources"],
+        }
+        VersionRepository(self._session).add(
+            row,
+            1,
+            self._header.made_with.artifact,
+            order["parameters"],
+            ApplicationConfiguration.model_validate(order["configuration"]),
+            GraphDescription.model_validate(order["graph"]),
+            self._by,
+        )
+        return row
+
+    def _new_owner(self, name: str, branches: Sequence[BundleBranch]) -> Application:
+        moment = now()
+        owner = Application(
+            id=new_id(),
+            name=name,
+            branch=branches[0].id,
+            shadow=False,
+            created_at=moment,
+            updated_at=moment,
+            created_by=self._by,
+            deleted_at=moment,
+        )
+        self._session.add(owner)
+        self._session.flush()
+        return owner
+
+    def _branch(self, branch: BundleBranch, owner: Application) -> Branch:
+        origin = self._header.origin
+        return Branch(
+            id=branch.id,
+            application=owner.id,
+            kind=branch.kind,
+            parent_branch=branch.parent.branch if branch.parent else None,
+            parent_epoch=branch.parent.epoch if branch.parent else None,
+            attempt=0,
+            owned=False,
+            last_attempt=0,
+            message=branch.message,
+            origin={
+                IMPORTED: {
+                    "control_plane": origin.control_plane,
+                    "application": self._header.name_of(branch.application),
+                }
+            },
+            created_at=branch.created_at,
+            created_by=branch.created_by,
+        )
+
+    def _add_versions(self, owner: Application, application: str) -> None:
+        for version in self._header.versions:
+            if version.application == application and self._session.get(Version, (owner.id, version.number)) is None:
+                self._session.add(
+                    Version(
+                        application=owner.id,
+                        number=version.number,
+                        artifact=version.artifact,
+                        parameters=version.parameters,
+                        configuration=version.configuration,
+                        graph=version.graph,
+                        created_at=version.created_at,
+                        created_by=version.created_by,
+                    )
+                )
+        self._session.flush()
+
+    def _add_epoch(self, epoch: BundleEpoch, reference: ManifestReference, whole: bool) -> None:
+        branch = self._session.get_one(Branch, epoch.branch)
+        moment = now()
+        self._session.add(
+            Epoch(
+                branch=epoch.branch,
+                epoch=epoch.epoch,
+                execution=self._execution(branch, epoch).id,
+                attempt=epoch.attempt,
+                state=State.COMMITTED.value,
+                parent_branch=epoch.parent.branch if epoch.parent else None,
+                parent_epoch=epoch.parent.epoch if epoch.parent else None,
+                manifest_path=reference.path,
+                manifest_sha256=reference.sha256,
+                version=epoch.version,
+                collected_at=None if whole else moment,
+                started_at=epoch.started_at,
+                prepared_at=epoch.prepared_at or epoch.started_at,
+                committed_at=epoch.committed_at or epoch.started_at,
+                **terms_of(epoch),
+                **columns_of(epoch.counts),
+            )
+        )
+        branch.committed_epochs += 1
+        if branch.head_epoch is None or branch.head_branch != branch.id or branch.head_epoch < epoch.epoch:
+            branch.head_branch, branch.head_epoch = branch.id, epoch.epoch
+
+    def _execution(self, branch: Branch, epoch: BundleEpoch) -> Execution:
+        """The epochs of one branch and version hang on one execution, which is over."""
+        version = epoch.version or 1
+        key = (branch.id, version)
+        if key not in self._executions:
+            query = select(Execution).where(Execution.branch == branch.id, Execution.version == version)
+            found = self._session.scalars(query.limit(1)).first()
+            self._executions[key] = found or self._new_execution(branch, version)
+        return self._executions[key]
+
+    def _new_execution(self, branch: Branch, version: int) -> Execution:
+        if self._session.get(Version, (branch.application, version)) is None:
+            raise BundleError(f"The bundle does not say what version {version} of its application was: it was altered.")
+        moment = now()
+        execution = Execution(
+            id=new_id(),
+            application=branch.application,
+            version=version,
+            branch=branch.id,
+            state="stopped",
+            attempt=0,
+            available_now=False,
+            drain=True,
+            started_at=moment,
+            ended_at=moment,
+        )
+        self._session.add(execution)
+        self._session.flush()
+        return execution
+
+
+def _is_imported(row: Branch) -> bool:
+    """Then there may be more of its epochs, in another bundle."""
+    return (row.origin or {}).get(IMPORTED) is not None
+
+
+def _is_same(row: Branch, branch: BundleBranch) -> bool:
+    """A branch that was imported before, or comes back to where it began."""
+    here = (row.kind, key_of(row.parent_branch, row.parent_epoch), row.created_at, row.created_by)
+    return here == (branch.kind, branch.parent, branch.created_at, branch.created_by)

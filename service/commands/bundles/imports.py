@@ -1,0 +1,177 @@
+"""Imports: an upload, then an application made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.errors import Conflict
+from epochal.pipeline.description import GraphDescription
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.collection_operations import check_not_collecting
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.places import check_places
+from epochal.service.commands.bundles.importing_rows import ImportedRows
+from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
+from epochal.service.commands.bundles.unpacking import unpacked
+from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.domain.artifact_files import check_artifact, kept_for_a_while
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.ports import Builder
+from epochal.service.domain.settings import Limits, Settings
+from epochal.service.runtime.operations import OperationWorker
+from epochal.snapshots.bundle_format import BundleError, BundleHeader
+from epochal.snapshots.bundle_reading import BundleLimits
+from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.wire.configuration import (
+    ApplicationConfiguration,
+    check_same_key_groups,
+    merged_configuration,
+)
+from epochal.wire.operations import OperationAnswer
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A bundle's header, and where its code is, by checksum."""
+
+    header: BundleHeader
+    artifacts: Mapping[str, Path]
+
+
+class ImportService:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        builder: Builder,
+        uploads: Uploads,
+        worker: OperationWorker,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._builder = builder
+        self._uploads = uploads
+        self._worker = worker
+
+    def create(self, request: CreateImport, by: str) -> ImportAnswer:
+        return self._uploads.create(request, by)
+
+    def all(self) -> list[ImportAnswer]:
+        return self._uploads.all()
+
+    def get(self, id: str) -> ImportAnswer:
+        return self._uploads.get(id)
+
+    def append(self, id: str, offset: int, data: bytes) -> ImportAnswer:
+        return self._uploads.append(id, offset, data)
+
+    def remove(self, id: str) -> None:
+        """Raises ``NotFound``, ``Conflict`` while it is being imported."""
+        self._uploads.get(id)
+        with self._database.reading() as session:
+            self._check_unused(OperationRepository(session), id)
+        self._uploads.remove(id)
+
+    def plan(self, id: str, request: ImportApplication) -> ImportPlan:
+        """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, and what the builder says of the code."""
+        with self._beginning(id) as beginning:
+            return self._look(beginning, request)[0]
+
+    def make(self, id: str, request: ImportApplication, by: str) -> OperationAnswer:
+        """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
+        with self._beginning(id) as beginning:
+            return self._make(id, beginning, request, by)
+
+    def _make(self, id: str, beginning: Beginning, request: ImportApplication, by: str) -> OperationAnswer:
+        plan, graph, configuration = self._look(beginning, request)
+        if plan.needs:
+            raise MappingNeeded(" ".join(plan.needs))
+        header = beginning.header
+        upload = self._uploads.get(id)
+        order: dict[str, Any] = {
+            "branch": header.snapshot.branch,
+            "epoch": header.snapshot.epoch,
+            "upload": id,
+            "sha256": upload.sha256,
+            "name": plan.application,
+            "parameters": plan.parameters,
+            "configuration": configuration.model_dump(mode="json"),
+            "graph": graph.model_dump(mode="json"),
+            "shadow": request.shadow,
+            "start": request.start,
+            "message": request.message,
+            "sources": {
+                name: {"at": move.at.isoformat().replace("+00:00", "Z")} for name, move in request.sources.items()
+            },
+        }
+
+        def wish(session: Session) -> tuple[None, dict[str, Any]]:
+            ApplicationRepository(session).check_free(plan.application)
+            if not request.shadow:
+                check_places(session, {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep})
+            check_not_collecting(session)
+            self._check_unused(OperationRepository(session), id)
+            ImportedRows(session, header, by).check()
+            return None, order
+
+        return self._worker.begin("import", by, wish)
+
+    @contextmanager
+    def _beginning(self, id: str) -> Iterator[Beginning]:
+        _, path = self._uploads.whole(id)
+        folder = path.with_suffix(f".{new_id()}")
+        with unpacked(path, folder, limits_of(self._settings), code_only=True) as bundle:
+            artifacts = {member.sha256: member.file for member in bundle.members()}
+            yield Beginning(bundle.header, artifacts)
+
+    def _look(
+        self, beginning: Beginning, request: ImportApplication
+    ) -> tuple[ImportPlan, GraphDescription, ApplicationConfiguration]:
+        """Who made the bundle, its code, where it wrote."""
+        header, artifacts = beginning.header, beginning.artifacts
+        version = header.made_with
+        configuration = merged_configuration(version.configuration, request.configuration)
+        check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
+        parameters = mapped(version.parameters, request)
+        if version.artifact not in artifacts:
+            raise BundleError("The bundle does not hold the code that made its snapshot: it was altered.")
+        content = artifacts[version.artifact].read_bytes()
+        check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
+        with kept_for_a_while(self._settings.artifacts_directory, version.filename, content) as code:
+            after = self._builder.describe(code, parameters)
+            before = (
+                self._builder.describe(code, version.parameters)
+                if version.graph is None
+                else GraphDescription.model_validate(version.graph)
+            )
+        sinks, sources = sink_moves(before, after, request), source_positions(before, after, request)
+        plan = ImportPlan(
+            application=request.name or header.origin.application,
+            origin=header.origin.model_dump(mode="json"),
+            parameters=parameters,
+            sinks=sinks,
+            sources=sources,
+            needs=needs(sinks, sources, parameters),
+        )
+        return plan, after, configuration
+
+    @property
+    def _limits(self) -> Limits:
+        return self._settings.limits
+
+    def _check_unused(self, operations: OperationRepository, id: str) -> None:
+        for operation in operations.running("import"):
+            if operation.arguments.get("upload") == id:
+                raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
+
+
+def limits_of(settings: Settings) -> BundleLimits:
+    limits = settings.limits
+    return BundleLimits(artifact=limits.artifact_bytes, all=limits.bundle_unpacked_bytes)

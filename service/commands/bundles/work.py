@@ -1,0 +1,76 @@
+"""What is done for exports and imports in the background, and for the files that they leave."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Operation
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.outcomes import succeed
+from epochal.service.commands.bundles import folders
+from epochal.service.commands.bundles.exporting import KEPT, Exporting
+from epochal.service.commands.bundles.importing import Importing
+from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.domain.ports import ControlEvent, EventSink
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.operations import OperationWorker, Progress, Work
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.operations import OperationKind
+
+
+class BundleWork:
+    def __init__(
+        self, settings: Settings, database: Database, store: SnapshotStore, uploads: Uploads, lifecycle: Lifecycle
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._exporting = Exporting(settings, database, store)
+        self._importing = Importing(settings, database, store, uploads)
+        self._uploads = uploads
+        self._lifecycle = lifecycle
+
+    def worker(self, events: EventSink) -> OperationWorker:
+        """One thread for both."""
+        works: dict[OperationKind, Work] = {"export": self._exporting.run, "import": self._import}
+        return OperationWorker("bundles", self._database, events, works, self._tidy)
+
+    def _import(self, id: str, progress: Progress) -> None:
+        events: list[ControlEvent] = []
+        executions: list[str] = []
+
+        def finish(session: Session, operation: Operation, result: dict[str, Any]) -> None:
+            application = ApplicationRepository(session).named(result["application"])
+            if operation.arguments["start"]:
+                started = start_operation(session, application, operation.created_by)
+                result = {**result, "operation": started.id}
+                events.append(operation_changed(application.name, started))
+                events.extend(changes(session, application))
+                executions.extend([started.execution] if started.execution else [])
+            events.append(succeed(application, operation, result))
+
+        self._importing.run(id, progress, finish)
+        self._lifecycle.announce(events, executions[0] if executions else None)
+
+    def _tidy(self) -> None:
+        """Bundles that have expired, drafts whose control plane was killed, uploads that nobody goes on with."""
+        with self._database.reading() as session:
+            busy = {row.arguments.get("upload") for row in OperationRepository(session).running("import")}
+        oldest = time.time() - KEPT.total_seconds()
+        for path in folders.exports(self._settings).iterdir():
+            if path.name.endswith(folders.UNFINISHED) or path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+        for path in folders.uploads(self._settings).iterdir():
+            if path.stem.partition(".")[0] in busy or path.stat().st_mtime >= oldest:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                self._uploads.remove(path.stem)

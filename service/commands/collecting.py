@@ -1,0 +1,176 @@
+"""One garbage collection: list, mark, plan again, delete. It may end anywhere, and be begun again (steps G1 to G5).
+
+G1 lists the store. G2 asks the catalog which snapshots are kept, and reads their manifests. G3 marks what has expired
+as collected, in one transaction that looks again: from then on nobody can begin to hold it. G4 plans with what the
+catalog says now, and deletes, manifests first. What expired within the grace period is marked, and goes later: somebody
+may still be reading it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotError
+from epochal.service.catalog.collections import KnownBranch, KnownSnapshots, RetentionRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.types import now
+from epochal.service.commands import collecting_points as points
+from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Doomed, StoreFacts, plan
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore, StoredFile
+
+log = logging.getLogger("epochal.retention")
+
+
+@dataclass(frozen=True)
+class CollectionRequest:
+    """``grace``: what is younger stays. ``foreign``: folders that this catalog does not know and that shall go, too."""
+
+    grace: timedelta
+    foreign: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What retained snapshots need, and the branches of which that could not be found out."""
+
+    paths: set[str]
+    unknown: set[str]
+    problems: list[str]
+
+
+class Collection:
+    """Safe to use from one thread; several processes may collect at once."""
+
+    def __init__(self, database: Database, store: SnapshotStore, clock: Callable[[], datetime] = now) -> None:
+        self._database = database
+        self._store = store
+        self._clock = clock
+        self._references = References(store)
+
+    def plan(self, request: CollectionRequest) -> CollectionPlan:
+        """What a collection would do now. Changes nothing."""
+        moment = self._clock()
+        files = self._store.entries()
+        known = self._known(moment, request)
+        needs = self._needs(known)
+        marked = self._to_be_marked(known, needs)
+        lately = [*known.collected_lately, *(known.expired[key] for key in marked)] if request.grace else []
+        return self._planned(files, known, needs, lately, marked, moment, request)
+
+    def run(
+        self, request: CollectionRequest, progress: Callable[[str], None] = lambda said: None
+    ) -> tuple[CollectionPlan, Amount]:
+        """Carry it out; the plan, and what was deleted. Raises ``SnapshotError``, ``CatalogUnavailable``."""
+        moment = self._clock()
+        progress("listing the store")
+        files = self._store.entries()
+        points.G1_LISTED.hit()
+        progress(f"{len(files)} files: looking for what they belong to")
+        known = self._known(moment, request)
+        before = self._needs(known)
+        candidates = self._to_be_marked(known, before)
+        points.G2_PLANNED.hit()
+        marked = self._mark(candidates, moment)
+        points.G3_MARKED.hit()
+        known = self._known(moment, request)
+        needs = self._needs(known)
+        needs.paths.update(before.paths)
+        needs.unknown.update(before.unknown)
+        lately = known.collected_lately if request.grace else []
+        planned = self._planned(files, known, needs, lately, marked, moment, request)
+        deleted = self._delete(planned.files, progress)
+        points.G5_EMPTIED.hit()
+        self._references.forget_unused()
+        log.info("collected: %d snapshots, %d files, %d bytes", len(marked), deleted.files, deleted.bytes)
+        return planned, deleted
+
+    def _known(self, moment: datetime, request: CollectionRequest) -> KnownSnapshots:
+        with self._database.reading() as session:
+            return RetentionRepository(session).known(moment - request.grace)
+
+    def _needs(self, known: KnownSnapshots) -> _Needs:
+        needs = _Needs(set(), set(), [])
+        for key, reference in known.kept.items():
+            try:
+                needs.paths.update(self._references.needed(reference))
+            except SnapshotError as error:
+                needs.unknown.update(known.branches[key.branch].lineage)
+                needs.problems.append(f"Snapshot {key} cannot be read; nothing of its line is deleted: {error}")
+        return needs
+
+    def _to_be_marked(self, known: KnownSnapshots, needs: _Needs) -> list[EpochKey]:
+        """Expired snapshots that will lose a file: others stay as they are, in case that the retention is extended."""
+        return [
+            key
+            for key, reference in sorted(known.expired.items())
+            if key.branch not in needs.unknown and not self._is_covered(reference, needs.paths)
+        ]
+
+    def _is_covered(self, reference: ManifestReference, paths: set[str]) -> bool:
+        return reference.path in paths and self._needed_if_readable(reference) <= paths
+
+    def _mark(self, candidates: Sequence[EpochKey], moment: datetime) -> list[EpochKey]:
+        if not candidates:
+            return []
+        with self._database.writing() as session:
+            repository = RetentionRepository(session)
+            expired = repository.still_expired(candidates)
+            repository.mark(expired, moment)
+        return expired
+
+    def _planned(
+        self,
+        files: Sequence[StoredFile],
+        known: KnownSnapshots,
+        needs: _Needs,
+        lately: Sequence[ManifestReference],
+        marked: Sequence[EpochKey],
+        moment: datetime,
+        request: CollectionRequest,
+    ) -> CollectionPlan:
+        just_expired = {path for reference in lately for path in self._needed_if_readable(reference)}
+        facts = StoreFacts(
+            branches={branch: self._facts(branch, row) for branch, row in known.branches.items()},
+            needed=needs.paths,
+            just_expired=just_expired,
+            in_use=known.in_use,
+            unknown=needs.unknown,
+            asked_for=request.foreign,
+        )
+        return plan(facts, files, moment, request.grace, marked, needs.problems)
+
+    def _facts(self, branch: str, row: KnownBranch) -> BranchFacts:
+        bases_at = None
+        if row.owned and row.head is not None:
+            try:
+                bases_at = self._references.last_bases(row.head)
+            except SnapshotError:
+                bases_at = None  # its bases are all spared then
+        here = bases_at.epoch if bases_at is not None and bases_at.branch == branch else -1
+        return BranchFacts(row.decided, row.open, row.owned, here)
+
+    def _needed_if_readable(self, reference: ManifestReference) -> set[str]:
+        try:
+            return self._references.needed(reference)
+        except SnapshotError:
+            return {reference.path}
+
+    def _delete(self, files: Sequence[Doomed], progress: Callable[[str], None]) -> Amount:
+        """Manifests first: a snapshot of which something is gone is then no snapshot any more, for everybody."""
+        deleted, folders = Amount(), set[str]()
+        for file in sorted(files, key=lambda file: ("/manifests/" not in file.path, file.path)):
+            if self._store.delete(file.path):
+                deleted = deleted.plus(file.bytes)
+            points.G4_DELETED.hit()
+            folders.add(str(PurePosixPath(file.path).parent))
+            progress(f"{deleted.files} of {len(files)} files deleted")
+        for folder in sorted(folders, reverse=True):
+            self._store.remove_empty_folder(folder)
+        return deleted

@@ -1,0 +1,140 @@
+"""Forks: a new application on a snapshot of another. No byte of state is copied: its branch begins at the parent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import Conflict
+from epochal.pipeline.description import GraphDescription, names_place
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.applications import ApplicationRepository, check_one_of
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import BranchOrigin
+from epochal.service.catalog.models import Application, Version
+from epochal.service.catalog.places import SharedTargets, check_places
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
+from epochal.service.domain.ports import Builder, ControlEvent
+from epochal.wire.applications import ApplicationAnswer, ForkApplication
+from epochal.wire.configuration import merged_configuration
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the fork will be, before its code was looked at."""
+
+    base: ManifestReference
+    candidate: Candidate
+
+
+class ForkService:
+    def __init__(self, database: Database, builder: Builder, proposals: Proposals, lifecycle: Lifecycle) -> None:
+        self._database = database
+        self._builder = builder
+        self._proposals = proposals
+        self._lifecycle = lifecycle
+
+    def fork(self, source: str, request: ForkApplication, by: str) -> ApplicationAnswer:
+        """Raises ``NotFound``, ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``,
+        ``IncompatibleState`` as an upgrade does, and what the builder says of the code."""
+        check_one_of(request.epoch, request.savepoint)
+        with self._database.reading() as session:
+            ApplicationRepository(session).check_free(request.name)
+            plan = self._plan(session, source, request)
+        candidate = plan.candidate
+        graph = self._builder.describe(candidate.location, candidate.parameters)
+        if not request.shadow:
+            _check_targets(source, self._graph_of(candidate.before), graph)
+        graph = self._checked(plan, graph)
+        with self._database.writing() as session:
+            if not request.shadow:
+                check_places(session, graph.sinks)
+            row, events = self._write(session, plan, graph, request, by)
+            answer = application_answer(session, row)
+        self._lifecycle.announce(events, answer.execution)
+        return answer
+
+    def _plan(self, session: Session, source: str, request: ForkApplication) -> _Plan:
+        row = ApplicationRepository(session).named(source)
+        base = _base(session, row, request)
+        version = VersionRepository(session).latest(row)
+        configuration = merged_configuration(version.configuration, request.configuration)
+        parameters = {**version.parameters, **request.parameters}
+        return _Plan(base, self._proposals.candidate(session, row, request.artifact, parameters, configuration))
+
+    def _checked(self, plan: _Plan, described: GraphDescription) -> GraphDescription:
+        """The fork's graph with its state tables, compared with the snapshot. Raises ``IncompatibleState``.
+
+        The analysis takes seconds. It is spared where the code is the source's, and at most the sinks are others.
+        """
+        candidate, before = plan.candidate, graph_of(plan.candidate.before)
+        if before is not None and before.tables is not None and candidate.artifact.sha256 == candidate.before.artifact:
+            known = _with_what_was_analysed(described, before)
+            if known is not None:
+                self._proposals.compared(candidate, known, plan.base, before).check()
+                return known
+        proposal = self._proposals.proposal(candidate, plan.base, before)
+        proposal.check()
+        return proposal.graph
+
+    @staticmethod
+    def _write(
+        session: Session, plan: _Plan, graph: GraphDescription, request: ForkApplication, by: str
+    ) -> tuple[Application, list[ControlEvent]]:
+        origin, candidate = BranchOrigin("fork", plan.base.key, request.message), plan.candidate
+        row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
+        VersionRepository(session).add(
+            row, 1, candidate.artifact.sha256, dict(candidate.parameters), candidate.configuration, graph, by
+        )
+        events: list[ControlEvent] = []
+        if request.start:
+            events.append(operation_changed(row.name, start_operation(session, row, by)))
+            events += changes(session, row)
+        return row, events
+
+    def _graph_of(self, version: Version) -> GraphDescription:
+        known = graph_of(version)
+        if known is not None:
+            return known
+        with self._database.reading() as session:
+            producer = self._proposals.producer(session, version)
+        return self._builder.describe(producer.artifact, producer.parameters)
+
+
+def _base(session: Session, source: Application, request: ForkApplication) -> ManifestReference:
+    if request.epoch is not None or request.savepoint is not None:
+        return SnapshotRepository(session).resolve(source, request.epoch, request.savepoint)
+    head, _ = head_and_maker(session, source)
+    if head is None:
+        raise Conflict(f"Application {source.name!r} has not committed an epoch yet; there is nothing to fork.")
+    return head
+
+
+def _with_what_was_analysed(described: GraphDescription, before: GraphDescription) -> GraphDescription | None:
+    """A description with the columns and tables of one that was analysed; ``None`` unless only sinks are others."""
+    nodes = []
+    for node, known in zip_longest(described.nodes, before.nodes):
+        if node is None or known is None or (node.id, node.name, node.type) != (known.id, known.name, known.type):
+            return None
+        if node.type != "sink" and node != known.model_copy(update={"columns": node.columns, "stream": node.stream}):
+            return None
+        nodes.append(node.model_copy(update={"columns": known.columns}))
+    return described.model_copy(update={"nodes": tuple(nodes), "tables": before.tables})
+
+
+def _check_targets(source: str, before: GraphDescription, after: GraphDescription) -> None:
+    taken = set(before.sinks.values())
+    shared = sorted(name for name, target in after.sinks.items() if target in taken and names_place(target))
+    if shared:
+        targets = ", ".join(f"{name!r} ({after.sinks[name]})" for name in shared)
+        raise SharedTargets(
+            f"The fork would write where {source!r} writes: sinks {targets}. Give parameters that name other targets, "
+            "or fork with shadow, which writes to no sink."
+        )

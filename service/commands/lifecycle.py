@@ -1,0 +1,177 @@
+"""Start, stop, restart: wishes written to the catalog, tracked as operations, and made so by the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.errors import Conflict
+from epochal.pipeline.description import names_place
+from epochal.service.catalog.announcements import execution_changed, operation_changed
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.records import head_of
+from epochal.service.catalog.savepoints import SavepointRepository
+from epochal.service.catalog.types import now
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.domain.ports import ControlEvent, EventSink, Supervisor
+from epochal.wire.operations import OperationAnswer
+
+Wish = Callable[[Session, Application], Operation]
+
+
+class Lifecycle:
+    def __init__(self, database: Database, events: EventSink, supervisor: Supervisor) -> None:
+        self._database = database
+        self._events = events
+        self._supervisor = supervisor
+
+    def start(
+        self, name: str, savepoint: str | None, by: str, *, available_now: bool = False, drain: bool = True
+    ) -> OperationAnswer:
+        """Run the latest version, from where the branch stands, or from ``savepoint``.
+
+        ``available_now``: take what the sources have when it starts, and end. ``drain``: with a last epoch when all
+        input has ended.
+
+        Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
+        elsewhere would leave uncommitted for ever; ``IncompatibleState`` when it is drained.
+        """
+
+        def wish(session: Session, application: Application) -> Operation:
+            OperationRepository(session).check_none_running(application, ["rekey"])
+            if savepoint is not None:
+                _check_over(session, application)
+                move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
+            check_not_drained(session, application)
+            return start_operation(session, application, by, available_now=available_now, drain=drain)
+
+        return self._carry_out(name, wish)
+
+    def stop(self, name: str, savepoint: str | None, by: str) -> OperationAnswer:
+        """Finish and commit what is running, and end. Raises ``Conflict`` when it does not run, ``NameTaken``."""
+
+        def wish(session: Session, application: Application) -> Operation:
+            execution = _running(session, application)
+            if savepoint is not None:
+                SavepointRepository(session).check_free(application, savepoint)
+            operations = OperationRepository(session)
+            operation = operations.add("stop", application, execution, {"savepoint": savepoint}, by, "stopping")
+            ask_to_stop(operations, execution, operation)
+            return operation
+
+        return self._carry_out(name, wish)
+
+    def restart(self, name: str, by: str) -> OperationAnswer:
+        """Stop, when it runs, and start the latest version."""
+
+        def wish(session: Session, application: Application) -> Operation:
+            repository, operations = ApplicationRepository(session), OperationRepository(session)
+            execution = repository.execution(application)
+            if execution is None or execution.state in ENDED:
+                operations.check_none_running(application, ["rekey"])
+                check_not_drained(session, application)
+                successor = begin_execution(
+                    session,
+                    application,
+                    available_now=execution is not None and execution.available_now,
+                    drain=execution is None or execution.drain,
+                )
+                return operations.add("restart", application, successor, {"successor": True}, by, "starting")
+            execution = _running(session, application)
+            operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
+            ask_to_stop(operations, execution, operation)
+            return operation
+
+        return self._carry_out(name, wish)
+
+    def _carry_out(self, name: str, wish: Wish) -> OperationAnswer:
+        with self._database.writing() as session:
+            application = ApplicationRepository(session).locked(name)
+            operation = wish(session, application)
+            session.flush()
+            events = [operation_changed(name, operation), *changes(session, application)]
+            answer = operation_answer(operation, name)
+            execution = operation.execution
+        self.announce(events, execution)
+        return answer
+
+    def announce(self, events: list[ControlEvent], execution: str | None) -> None:
+        """After the transaction: tell who listens, and the supervisor."""
+        for event in events:
+            self._events.publish(event)
+        if execution is not None:
+            self._supervisor.wake(execution)
+
+
+def start_operation(
+    session: Session, application: Application, by: str, *, available_now: bool = False, drain: bool = True
+) -> Operation:
+    """A new execution, and the operation that waits for its driver."""
+    execution = begin_execution(session, application, available_now=available_now, drain=drain)
+    return OperationRepository(session).add("start", application, execution, {}, by, "starting")
+
+
+def changes(session: Session, application: Application) -> list[ControlEvent]:
+    execution = ApplicationRepository(session).execution(application)
+    return [] if execution is None else [execution_changed(application.name, execution)]
+
+
+def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:
+    """Go on from an older snapshot, on a branch of its own; nothing is done when it is the head."""
+    branch = session.get_one(Branch, application.branch)
+    if head_of(branch) == key:
+        return
+    uncommitted = select(func.count()).where(Epoch.branch == branch.id, Epoch.state == State.PREPARED.value)
+    if session.scalar(uncommitted):
+        raise Conflict(
+            f"Application {application.name!r} has prepared epochs whose sinks are not committed yet; start it once "
+            "without a savepoint, and stop it, so that they are."
+        )
+    _check_sinks_stay(session, application, key)
+    add_branch(session, application, BranchOrigin("start", key), by)
+    session.flush()
+
+
+def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
+    """A start does not go back behind what sinks show: a rollback says what becomes of it, a fork has its own sinks."""
+    version = VersionRepository(session).latest(application)
+    if application.shadow or version.graph is None:
+        return
+    places = {name: target for name, target in version.graph["sinks"].items() if names_place(target)}
+    if places:
+        sinks = ", ".join(f"{name!r} ({target})" for name, target in sorted(places.items()))
+        raise Conflict(
+            f"Application {application.name!r} cannot go back to epoch {key.epoch}: its sinks show later epochs: "
+            f"{sinks}. Roll it back (`epochal rollback`), which says what becomes of that. Fork it from the savepoint, "
+            "with other targets or in shadow; or start it without a savepoint."
+        )
+
+
+def _check_over(session: Session, application: Application) -> None:
+    execution = ApplicationRepository(session).execution(application)
+    if execution is not None and execution.state not in ENDED:
+        raise Conflict(f"Application {application.name!r} is {execution.state}; stop it first.")
+
+
+def _running(session: Session, application: Application) -> Execution:
+    """The execution that can be told something. Raises ``Conflict``."""
+    execution = ApplicationRepository(session).execution(application)
+    if execution is None:
+        raise Conflict(f"Application {application.name!r} was never started.")
+    if execution.state not in ("starting", "running"):
+        raise Conflict(f"Application {application.name!r} is {execution.state}.")
+    return execution
+
+
+def ask_to_stop(operations: OperationRepository, execution: Execution, operation: Operation) -> None:
+    execution.state = "stopping"
+    execution.stop_requested_at = now()
+    operations.direct(execution, operation, "stop", {})

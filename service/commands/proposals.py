@@ -1,0 +1,153 @@
+"""A version as it is asked for: built and analysed, and compared with the state that it would go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.engine.trial import TrialReport
+from epochal.errors import IncompatibleState
+from epochal.pipeline.description import GraphDescription
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
+from epochal.service.catalog.records import manifest_of
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.building import Producer, TrialOf
+from epochal.service.domain.comparison import compared
+from epochal.service.domain.ports import Builder
+from epochal.service.domain.settings import Settings
+from epochal.snapshots.continuation import continuation
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.configuration import (
+    ApplicationConfiguration,
+    check_configuration,
+    check_same_key_groups,
+)
+from epochal.wire.preflight import Comparison
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A version before it was looked at. ``location``: where the code is; ``before``: the version that it replaces."""
+
+    before: Version
+    artifact: Artifact
+    location: Path
+    parameters: Mapping[str, Any]
+    configuration: ApplicationConfiguration
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A version that was looked at. ``comparison`` is with the snapshot that it would go on from."""
+
+    candidate: Candidate
+    graph: GraphDescription
+    comparison: Comparison
+
+    def check(self) -> None:
+        """Raises ``IncompatibleState``, with everything that stands against going on from the snapshot."""
+        if self.comparison.problems:
+            raise IncompatibleState(" ".join(self.comparison.problems))
+
+
+class Proposals:
+    """Looks at versions without changing anything."""
+
+    def __init__(self, settings: Settings, builder: Builder, store: SnapshotStore) -> None:
+        self._settings = settings
+        self._builder = builder
+        self._store = store
+
+    def candidate(
+        self,
+        session: Session,
+        application: Application,
+        artifact: str | None,
+        parameters: Mapping[str, Any] | None,
+        configuration: ApplicationConfiguration | None,
+    ) -> Candidate:
+        """What is ``None`` stays as it is. Raises ``ArtifactError``, ``OptionError``."""
+        versions = VersionRepository(session)
+        before = versions.latest(application)
+        now = ApplicationConfiguration.model_validate(before.configuration)
+        if configuration is not None:
+            check_configuration(configuration)
+            check_same_key_groups(now, configuration)
+        row = versions.artifact(artifact or before.artifact)
+        return Candidate(
+            before=before,
+            artifact=row,
+            location=self._location(row),
+            parameters=before.parameters if parameters is None else parameters,
+            configuration=configuration or now,
+        )
+
+    def proposal(
+        self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
+    ) -> Proposal:
+        """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
+        graph = self._builder.analyse(candidate.location, candidate.parameters, candidate.configuration)
+        return self.compared(candidate, graph, snapshot, producer)
+
+    def compared(
+        self,
+        candidate: Candidate,
+        graph: GraphDescription,
+        snapshot: ManifestReference | None,
+        producer: GraphDescription | None,
+    ) -> Proposal:
+        """As :meth:`looked_at`, of a version whose graph is known."""
+        found = None
+        if snapshot is not None and graph.tables is not None:
+            found = continuation(self._store, snapshot, graph.tables, candidate.configuration.allow_dropped_state)
+        comparison = compared(producer, graph, found)
+        return Proposal(candidate, graph, comparison)
+
+    def producer(self, session: Session, version: Version) -> Producer:
+        """A version as the builder takes it."""
+        row = VersionRepository(session).artifact(version.artifact)
+        return Producer(
+            artifact=self._location(row),
+            parameters=version.parameters,
+            configuration=ApplicationConfiguration.model_validate(version.configuration),
+        )
+
+    def trial(
+        self, application: str, candidate: Candidate, head: ManifestReference, producer: Producer, epochs: int
+    ) -> TrialReport:
+        """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow."""
+        store = self._settings.store_url
+        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, producer=producer)
+        return self._builder.trial(candidate.location, candidate.parameters, candidate.configuration, trial)
+
+    def _location(self, artifact: Artifact) -> Path:
+        return artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
+
+
+def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
+    """The latest committed snapshot, and the version that made it; without one, the latest version."""
+    key = committed_head(session, session.get_one(Branch, application.branch, populate_existing=True))
+    if key is None:
+        return None, VersionRepository(session).latest(application)
+    row = session.get_one(Epoch, (key.branch, key.epoch))
+    return manifest_of(row), maker(session, application, row)
+
+
+def maker(session: Session, application: Application, epoch: Epoch) -> Version:
+    """The version that ran an epoch; the application's latest, where that is not known."""
+    owner = session.get(Branch, epoch.branch)
+    version = None
+    if owner is not None and epoch.version is not None:
+        version = session.get(Version, (owner.application, epoch.version))
+    return VersionRepository(session).latest(application) if version is None or version.graph is None else version
+
+
+def graph_of(version: Version) -> GraphDescription | None:
+    return None if version.graph is None else GraphDescription.model_validate(version.graph)

@@ -1,0 +1,214 @@
+"""Rollback: planned, confirmed, and made by moving the application to a branch that begins at the snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import Conflict
+from epochal.faults import declare
+from epochal.pipeline.description import names_place
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.models import Application, Epoch, Execution
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.outcomes import succeed
+from epochal.service.catalog.rollback_plans import LeftBehind, RollbackRepository
+from epochal.service.catalog.rollbacks import check_committed, roll_back
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.continuing import check_goes_on
+from epochal.service.commands.lifecycle import Lifecycle, ask_to_stop, changes
+from epochal.service.domain.rollback_rules import explanation, rule_of
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.rollback import RollBack, RollbackPlan, SinkPlan, SnapshotName
+from epochal.wire.states import ApplicationState
+
+ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is told to stop")
+
+
+class NotConfirmed(Conflict):
+    """Sinks show epochs that the rollback leaves behind; look at its plan, and confirm it."""
+
+    slug = "rollback-not-confirmed"
+
+
+class RollbackService:
+    def __init__(self, database: Database, store: SnapshotStore, lifecycle: Lifecycle) -> None:
+        self._database = database
+        self._store = store
+        self._lifecycle = lifecycle
+
+    def plan(self, name: str, request: RollBack) -> RollbackPlan:
+        """What would happen. Reads the manifests of what is left behind.
+
+        Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version.
+        """
+        with self._database.reading() as session:
+            application = ApplicationRepository(session).named(name)
+            target = _target(session, application, request)
+            branch = ApplicationRepository(session).branch(application)
+            repository = RollbackRepository(session)
+            left = repository.left_behind(branch, _key(target))
+            execution = ApplicationRepository(session).execution(application)
+            head = committed_head(session, branch)
+            now = None if head is None else session.get_one(Epoch, (head.branch, head.epoch))
+            plan = RollbackPlan(
+                application=name,
+                state=cast(ApplicationState, execution.state if execution else "created"),
+                now=None if now is None else _named(now),
+                to=_named(target),
+                version=VersionRepository(session).latest(application).number,
+                version_then=target.version,
+                epochs=left.epochs,
+                first=left.first,
+                last=left.last,
+                restarts=_runs(execution),
+                move_aside=request.move_aside,
+                sinks=[],
+                confirm=_digest(session, application, execution, target, left, request),
+            )
+            references = repository.manifests(left)
+            snapshot = SnapshotRepository(session).reference(_key(target))
+            check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
+        self._check_whole(snapshot)
+        manifests = (self._store.read_manifest(reference) for reference in references)
+        return plan.model_copy(update={"sinks": _sinks(manifests, request.move_aside)})
+
+    def _check_whole(self, snapshot: ManifestReference) -> None:
+        """Raises ``FileMissing`` or ``FileCorrupt``, naming the file without which nothing can go on from there."""
+        for path in References(self._store).needed(snapshot):
+            self._store.size(path, f"snapshot {snapshot.key}")
+
+    def roll_back(self, name: str, request: RollBack, by: str) -> OperationAnswer:
+        """Raises ``NotConfirmed``, ``Conflict`` when something else is going on, and what :meth:`plan` raises."""
+        with self._database.writing() as session:
+            application = ApplicationRepository(session).locked(name)
+            repository, operations = ApplicationRepository(session), OperationRepository(session)
+            operations.check_none_running(application)
+            target = _target(session, application, request)
+            execution = repository.execution(application)
+            left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
+            snapshot = SnapshotRepository(session).reference(_key(target))
+            check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
+            _check_confirmed(request, _digest(session, application, execution, target, left, request))
+            arguments = {
+                "branch": target.branch,
+                "epoch": target.epoch,
+                "message": request.message,
+                "move_aside": request.move_aside,
+                "successor": False,
+            }
+            operation = operations.add("rollback", application, execution, arguments, by, "stopping")
+            if execution is None or execution.state in ENDED:
+                check_committed(session, application, repository.branch(application))
+                events = [succeed(application, operation, roll_back(session, application, operation))]
+            else:
+                _check_can_stop(application, execution)
+                ask_to_stop(operations, execution, operation)
+                events = [operation_changed(name, operation), *changes(session, application)]
+            answer, waiting = operation_answer(operation, name), operation.execution
+        if answer.state == "running":
+            ASKED.hit()
+        self._lifecycle.announce(events, waiting)
+        return answer
+
+
+def _target(session: Session, application: Application, request: RollBack) -> Epoch:
+    """Any snapshot that is retained, also of a branch that an earlier rollback left."""
+    repository = SnapshotRepository(session)
+    key = repository.resolve(application, request.epoch, request.savepoint, request.tag, request.at).key
+    return session.get_one(Epoch, (key.branch, key.epoch))
+
+
+def _sinks(manifests: Iterable[Manifest], move_aside: bool) -> list[SinkPlan]:
+    rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for manifest in manifests:
+        for sink, part in manifest.sinks.items():
+            written = sum(handle.rows for handle in part.handles)
+            if written:
+                rows[(sink, part.kind, part.target)].append(written)
+    plans = []
+    for (sink, kind, target), counts in sorted(rows.items()):
+        rule = rule_of(kind, move_aside)
+        plans.append(
+            SinkPlan(
+                sink=sink,
+                kind=kind,
+                target=target,
+                epochs=len(counts),
+                rows=sum(counts),
+                rule=rule,
+                explanation=explanation(kind, rule),
+            )
+        )
+    return plans
+
+
+def _digest(
+    session: Session,
+    application: Application,
+    execution: Execution | None,
+    target: Epoch,
+    left: LeftBehind,
+    request: RollBack,
+) -> str | None:
+    """Stands for what a plan says; without the epochs that are left while the application runs, and more come."""
+    version = VersionRepository(session).latest(application)
+    sinks = {} if version.graph is None else version.graph["sinks"]
+    nothing_left = left.epochs == 0 and not _runs(execution)
+    if nothing_left or application.shadow or not any(names_place(place) for place in sinks.values()):
+        return None
+    seen = [
+        application.id,
+        application.branch,
+        target.branch,
+        target.epoch,
+        request.move_aside,
+        version.number,
+        "running" if _runs(execution) else [left.epochs, left.last],
+    ]
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
+
+
+def _check_confirmed(request: RollBack, digest: str | None) -> None:
+    if digest is None or request.confirm == digest:
+        return
+    if request.confirm is None:
+        raise NotConfirmed(
+            "Sinks may show epochs that this rollback leaves behind. Ask for the plan (dry_run) to see what becomes of "
+            "them, and repeat its 'confirm'."
+        )
+    raise NotConfirmed(
+        "The application has changed since the plan that is confirmed was made. Ask for the plan (dry_run) again."
+    )
+
+
+def _check_can_stop(application: Application, execution: Execution) -> None:
+    if execution.state not in ("starting", "running"):
+        raise Conflict(f"Application {application.name!r} is {execution.state}; roll it back when that is over.")
+
+
+def _runs(execution: Execution | None) -> bool:
+    return execution is not None and execution.state not in ENDED
+
+
+def _key(row: Epoch) -> EpochKey:
+    return EpochKey(row.branch, row.epoch)
+
+
+def _named(row: Epoch) -> SnapshotName:
+    return SnapshotName(branch=row.branch, epoch=row.epoch, committed_at=row.committed_at)

@@ -1,0 +1,76 @@
+"""Savepoints: made by the driver at an epoch boundary, or at once of the last committed epoch when nothing runs."""
+
+from __future__ import annotations
+
+from epochal.errors import Conflict
+from epochal.service.catalog import outcomes
+from epochal.service.catalog.announcements import operation_changed, savepoint_deleted
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.savepoints import SavepointRepository, SavepointRow
+from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.domain.pages import PageRequest
+from epochal.wire.bodies import Page
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.savepoints import CreateSavepoint, SavepointAnswer, SavepointManifest
+
+
+class SavepointService:
+    def __init__(self, database: Database, lifecycle: Lifecycle) -> None:
+        self._database = database
+        self._lifecycle = lifecycle
+
+    def create(self, application: str, request: CreateSavepoint, by: str) -> OperationAnswer:
+        """Raises ``NameTaken``, ``Conflict`` when the application is stopping."""
+        with self._database.writing() as session:
+            applications, operations = ApplicationRepository(session), OperationRepository(session)
+            row = applications.locked(application)
+            SavepointRepository(session).check_free(row, request.name)
+            execution = applications.execution(row)
+            arguments = {"savepoint": request.name, "message": request.message}
+            if execution is None or execution.state in ENDED:
+                operation = operations.add("savepoint", row, None, arguments, by)
+                events = outcomes.savepoint_of_head(session, row, operation)
+            elif execution.state == "stopping":
+                raise Conflict(f"Application {application!r} is stopping; make the savepoint when it has stopped.")
+            else:
+                operation = operations.add("savepoint", row, execution, arguments, by, "waiting for the driver")
+                operations.direct(execution, operation, "savepoint", {"name": request.name})
+                events = [operation_changed(application, operation)]
+            answer = operation_answer(operation, application)
+            waiting = operation.execution
+        self._lifecycle.announce(events, waiting)
+        return answer
+
+    def get(self, application: str, name: str) -> SavepointAnswer:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            return _answer(SavepointRepository(session).get(row, name))
+
+    def page(self, application: str, page: PageRequest) -> Page[SavepointAnswer]:
+        with self._database.reading() as session:
+            part = SavepointRepository(session).page(ApplicationRepository(session).named(application), page)
+            return Page(items=[_answer(item) for item in part.rows], next_cursor=part.next_cursor)
+
+    def delete(self, application: str, name: str) -> None:
+        """Its snapshot is then kept only as long as others of its age."""
+        with self._database.writing() as session:
+            repository = SavepointRepository(session)
+            savepoint = repository.get(ApplicationRepository(session).named(application), name)
+            repository.delete(savepoint)
+            event = savepoint_deleted(application, savepoint.row)
+        self._lifecycle.announce([event], None)
+
+
+def _answer(item: SavepointRow) -> SavepointAnswer:
+    return SavepointAnswer(
+        name=item.row.name,
+        branch=item.row.branch,
+        epoch=item.row.epoch,
+        manifest=SavepointManifest(path=item.manifest.path, sha256=item.manifest.sha256),
+        message=item.row.message,
+        created_at=item.row.created_at,
+        created_by=item.row.created_by,
+    )

@@ -1,0 +1,161 @@
+"""Versions: what an application runs. A new one takes effect at an epoch boundary, or with the next start."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import VersionOrder
+from epochal.errors import Conflict
+from epochal.pipeline.description import GraphDescription
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.executions import ENDED, check_not_drained
+from epochal.service.catalog.models import Application, Execution, Operation, Version
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.places import check_places
+from epochal.service.catalog.records import failure_of
+from epochal.service.catalog.types import now
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.lifecycle import Lifecycle, ask_to_stop, changes
+from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
+from epochal.service.domain.pages import PageRequest
+from epochal.wire.bodies import Page
+from epochal.wire.configuration import (
+    ApplicationConfiguration,
+    merged_configuration,
+    needs_restart,
+)
+from epochal.wire.operations import OperationAnswer, OperationKind
+from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
+
+
+class VersionService:
+    def __init__(self, database: Database, proposals: Proposals, lifecycle: Lifecycle) -> None:
+        self._database = database
+        self._proposals = proposals
+        self._lifecycle = lifecycle
+
+    def page(self, application: str, page: PageRequest) -> Page[VersionAnswer]:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            part = VersionRepository(session).page(row, page)
+            return Page(items=[version_answer(version) for version in part.rows], next_cursor=part.next_cursor)
+
+    def create(self, application: str, request: CreateVersion, by: str) -> VersionAnswer:
+        """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
+
+        Raises ``Conflict`` while another operation is under way, ``SharedTargets``, and what the builder says of the
+        code.
+        """
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            OperationRepository(session).check_none_running(row)
+            candidate = self._proposals.candidate(
+                session, row, request.artifact, request.parameters, request.configuration
+            )
+            snapshot, producer = head_and_maker(session, row)
+        proposal = self._proposals.proposal(candidate, snapshot, graph_of(producer))
+        proposal.check()
+        version, operation = self._put_in_place("upgrade", application, candidate, proposal.graph, request.message, by)
+        return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
+
+    def rescale(self, application: str, request: Rescale, by: str) -> OperationAnswer:
+        """``OptionError`` above ``max_parallelism``, ``Conflict`` while another operation is under way."""
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            before = VersionRepository(session).latest(row)
+            configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
+            candidate = self._proposals.candidate(session, row, None, None, configuration)
+            graph = graph_of(before)
+        return self._put_in_place("rescale", application, candidate, graph, request.message, by)[1]
+
+    def _put_in_place(
+        self,
+        kind: OperationKind,
+        application: str,
+        candidate: Candidate,
+        graph: GraphDescription | None,
+        message: str | None,
+        by: str,
+    ) -> tuple[VersionAnswer, OperationAnswer]:
+        """The version, and the operation that puts it in place: done already when nothing runs."""
+        with self._database.writing() as session:
+            applications, versions = ApplicationRepository(session), VersionRepository(session)
+            row = applications.locked(application)
+            OperationRepository(session).check_none_running(row)
+            check_not_drained(session, row)
+            if graph is not None and not row.shadow:
+                check_places(session, graph.sinks, row)
+            latest = versions.latest(row)
+            if latest.number != candidate.before.number:
+                raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")
+            version = versions.add(
+                row,
+                versions.next_number(row),
+                candidate.artifact.sha256,
+                dict(candidate.parameters),
+                candidate.configuration,
+                graph,
+                by,
+                message,
+            )
+            operation = _begin(session, row, kind, version, candidate, by)
+            session.flush()
+            events = [operation_changed(application, operation), *changes(session, row)]
+            answer = version_answer(version), operation_answer(operation, application)
+            execution = operation.execution
+        self._lifecycle.announce(events, execution)
+        return answer
+
+
+def _begin(
+    session: Session, application: Application, kind: OperationKind, version: Version, candidate: Candidate, by: str
+) -> Operation:
+    operations = OperationRepository(session)
+    execution = ApplicationRepository(session).execution(application)
+    arguments: dict[str, object] = {"version": version.number}
+    if execution is None or execution.state in ENDED:
+        operation = operations.add(kind, application, None, arguments, by)
+        operation.state, operation.result, operation.finished_at = "succeeded", arguments, now()
+        return operation
+    if execution.state == "stopping":
+        raise Conflict(f"Application {application.name!r} is stopping; give it the version when it has stopped.")
+    if needs_restart(_configuration(session, application, execution), candidate.configuration):
+        operation = operations.add(kind, application, execution, {**arguments, "successor": False}, by, "stopping")
+        ask_to_stop(operations, execution, operation)
+        return operation
+    operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
+    operations.direct(execution, operation, "reconfigure", _order(version, candidate).model_dump(mode="json"))
+    return operation
+
+
+def _configuration(session: Session, application: Application, execution: Execution) -> ApplicationConfiguration:
+    running = VersionRepository(session).numbered(application, execution.version)
+    return ApplicationConfiguration.model_validate(running.configuration)
+
+
+def _order(version: Version, candidate: Candidate) -> VersionOrder:
+    return VersionOrder(
+        version=version.number,
+        artifact=version.artifact,
+        location=str(candidate.location),
+        parameters=version.parameters,
+        configuration=version.configuration,
+        by=version.created_by,
+        message=version.message,
+    )
+
+
+def version_answer(row: Version) -> VersionAnswer:
+    return VersionAnswer(
+        number=row.number,
+        artifact=row.artifact,
+        parameters=row.parameters,
+        configuration=ApplicationConfiguration.model_validate(row.configuration),
+        graph=None if row.graph is None else GraphDescription.model_validate(row.graph),
+        message=row.message,
+        failure=failure_of(row.failure),
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )

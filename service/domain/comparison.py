@@ -1,0 +1,105 @@
+"""Two versions of an application, compared by what people named: operators, state tables, sources, sinks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from epochal.pipeline.description import GraphDescription
+from epochal.snapshots.continuation import Continuation
+from epochal.state.evolution import TableChange
+from epochal.wire.preflight import Comparison, PartChange
+
+NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "sink")
+"""What a node can be beside an operator, whose type is its kind: aggregate, process, .."""
+
+
+def compared(before: GraphDescription | None, after: GraphDescription, state: Continuation | None) -> Comparison:
+    """``before``: the graph of the version that made the snapshot; ``state``: what becomes of its tables, ``None``
+    where there is no snapshot yet, and nothing to go on from."""
+    changes = () if state is None else state.changes
+    sources = _parts(_kinds(before, ("source",)), _kinds(after, ("source",)))
+    sinks = _parts({} if before is None else before.sinks, after.sinks)
+    operators = _parts(_operators(before), _operators(after))
+    return Comparison(
+        operators=operators,
+        tables=changes,
+        sources=sources,
+        sinks=sinks,
+        problems=() if state is None else state.problems,
+        warnings=(*_warnings(operators, changes, sources, sinks), *_event_times(before, after)) if before else (),
+    )
+
+
+def _operators(graph: GraphDescription | None) -> dict[str, str]:
+    nodes = () if graph is None else graph.nodes
+    return {node.name: node.type for node in nodes if node.type not in NO_OPERATORS}
+
+
+def _kinds(graph: GraphDescription | None, types: Collection[str]) -> dict[str, str]:
+    nodes = () if graph is None else graph.nodes
+    return {node.name: str(node.description.get("kind", node.type)) for node in nodes if node.type in types}
+
+
+def _event_times(before: GraphDescription, after: GraphDescription) -> Iterator[str]:
+    """What becomes of the declarations of event time."""
+    was, now = _declarations(before), _declarations(after)
+    for name in sorted({*was, *now}):
+        if name not in now:
+            yield f"Watermark {name!r} is not declared any more: nothing that went by it fires by its time."
+        elif name in was and was[name] != now[name]:
+            different = [key for key in now[name] if was[name].get(key) != now[name][key]]
+            said = ", ".join(
+                f"{key} {was[name].get(key) or 'unset'} → {now[name][key] or 'unset'}" for key in different
+            )
+            yield f"Watermark {name!r} changes: {said}. It goes on from where it is, and never falls."
+
+
+def _declarations(graph: GraphDescription) -> dict[str, dict[str, Any]]:
+    return {node.name: node.description for node in graph.nodes if node.type == "watermark"}
+
+
+def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PartChange, ...]:
+    return tuple(_part(name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
+
+
+def _part(name: str, before: str | None, after: str | None) -> PartChange:
+    verdict: Literal["same", "added", "removed", "changed"] = "same" if before == after else "changed"
+    if before is None:
+        verdict = "added"
+    elif after is None:
+        verdict = "removed"
+    return PartChange(name=name, verdict=verdict, before=before, after=after)
+
+
+def _warnings(
+    operators: Sequence[PartChange],
+    tables: Sequence[TableChange],
+    sources: Sequence[PartChange],
+    sinks: Sequence[PartChange],
+) -> list[str]:
+    said = [f"Operator {part.name!r} is new and begins with empty state." for part in _of(operators, "added")]
+    said += [
+        f"State table {change.table!r} will be dropped: allowed by allow_dropped_state."
+        for change in tables
+        if change.verdict == "dropped" and not change.problems
+    ]
+    said += [
+        f"State table {change.table!r} loses {', '.join(change.dropped)}: allowed by allow_dropped_state."
+        for change in tables
+        if change.verdict == "evolved" and change.dropped and not change.problems
+    ]
+    said += [note for change in tables if not change.problems for note in change.notes]
+    said += [f"Source {part.name!r} is new and begins where it is told to." for part in _of(sources, "added")]
+    said += [f"Source {part.name!r} is not read any more." for part in _of(sources, "removed")]
+    said += [f"Sink {part.name!r} is new: it will show later epochs only." for part in _of(sinks, "added")]
+    said += [f"Sink {part.name!r} ({part.before}) gets no further epoch." for part in _of(sinks, "removed")]
+    said += [
+        f"Sink {part.name!r} moves from {part.before} to {part.after}, which will show later epochs only."
+        for part in _of(sinks, "changed")
+    ]
+    return said
+
+
+def _of(parts: Sequence[PartChange], verdict: str) -> list[PartChange]:
+    return [part for part in parts if part.verdict == verdict]

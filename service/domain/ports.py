@@ -1,0 +1,306 @@
+"""The borders between the control plane's resources and its components.
+
+Resources (applications, operations, ..) write the intended state to the catalog; the components bring it about:
+
+=====================  ===========================================  ==============================================
+border                 implemented by                               called by
+=====================  ===========================================  ==============================================
+:class:`Supervisor`    ``service/supervision``                      resources: "look at the catalog now"
+:class:`Builder`       ``service/builder``                          resources: what does this artifact contain?
+:class:`EventSink`     ``service/events``                           resources: this has changed
+:class:`Component`     ``service/replicas`` and the three above     the app factory: open and close
+:class:`Executions`    ``service/executions`` (``ExecutionLedger``)  the supervisor: what shall run; what became of it
+:class:`Snapshots`     ``service/snapshots``                        look-ups and replicas: which snapshot is meant?
+=====================  ===========================================  ==============================================
+
+The app factory calls the factories of :class:`PortFactories` once, in the order events, builder, replicas, supervisor,
+opens all in that order, and closes them in reverse. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.engine.trial import TrialReport
+from epochal.pipeline.description import GraphDescription
+from epochal.service.domain.building import RekeyOf, TrialOf
+from epochal.service.domain.isolation import ProcessUser
+from epochal.service.domain.settings import Settings
+from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
+from epochal.wire.states import AttemptState, ExecutionState
+
+
+class Component(Protocol):
+    """A long-lived component of the control plane."""
+
+    def open(self) -> None:
+        """Start threads and subprocesses. Called once, before the first request."""
+
+    def close(self) -> None:
+        """Stop them, within seconds. Drivers are left running: the next control plane adopts them."""
+
+
+# Builder.
+
+
+class Builder(Component, Protocol):
+    """Builds pipelines in subprocesses: no author's code ever runs in the control plane.
+
+    ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
+
+    Where the builds that run at the same time are bounded, both raise ``TooManyRequests`` when there is no place.
+    Both raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError``, .. naming operator and fix.
+    """
+
+    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+        """Fast (tens of milliseconds; a warm subprocess), without Spark."""
+
+    def analyse(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration
+    ) -> GraphDescription:
+        """The full analysis with Spark against empty inputs, in a fresh subprocess (some seconds)."""
+
+    def trial(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
+    ) -> TrialReport:
+        """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
+
+    def rekey(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, target: RekeyOf
+    ) -> ManifestReference:
+        """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
+
+
+# Events.
+
+
+@dataclass(frozen=True)
+class ControlEvent:
+    """Something has changed. ``data`` is JSON and repeats ``application``."""
+
+    kind: Literal["epoch", "execution", "savepoint", "operation"]
+    application: str
+    data: dict[str, Any]
+    at: datetime
+
+
+class EventSink(Component, Protocol):
+    def publish(self, event: ControlEvent) -> None:
+        """Take one event, after its transaction. Quick, never blocks, never raises. Replicas listen here, too."""
+
+
+# Supervision.
+
+
+class Supervisor(Component, Protocol):
+    """Makes what runs equal to what the catalog wants (``Executions.supervised``). Level-triggered.
+
+    - state ``starting`` and no attempt that is ``running``: ``new_attempt``, launch its driver, ``launched``;
+      right away for the first attempt, by the restart strategy after a failed one.
+    - state ``stopping``: a ``stop`` directive is already on its way with the heartbeats. Start no further attempt. If
+      nothing runs, or the driver has not ended in the time allowed (then kill it): ``attempt_ended``, and
+      ``execution_ended``.
+    - a process that is gone, or a heartbeat that is too old: ``attempt_ended(.., "lost" | "failed", ..)``, then the
+      next attempt or, when the restart strategy is exhausted, ``execution_ended(.., "failed", ..)``.
+    - a driver that said ``finish`` without failure has ended its attempt *and* execution in the catalog already.
+    ``open`` adopts the drivers of an earlier control plane by ``SupervisedAttempt.process``.
+    """
+
+    def wake(self, execution: str) -> None:
+        """This execution's wishes changed: look now instead of at the next round. Returns at once, never raises."""
+
+
+@dataclass(frozen=True)
+class SupervisedAttempt:
+    """``process`` is what ``launched`` stored. ``begun``: the driver has called ``begin_attempt``."""
+
+    number: int
+    state: AttemptState
+    process: str | None
+    begun: bool
+    started_at: datetime
+    ended_at: datetime | None
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class SupervisedExecution:
+    """An execution that is not over. ``attempts`` oldest first, as many of the latest as its restart strategy counts;
+    ``stop_requested_at`` is set in state ``stopping``.
+    """
+
+    id: str
+    application: str
+    state: ExecutionState
+    restart: RestartStrategy
+    heartbeat_at: datetime | None
+    stop_requested_at: datetime | None
+    attempts: tuple[SupervisedAttempt, ...]
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All that a driver's document needs but the token, the URL and the work directory."""
+
+    execution: str
+    application: str
+    version: int
+    branch: str
+    artifact: Path
+    artifact_sha256: str
+    parameters: Mapping[str, Any]
+    configuration: ApplicationConfiguration
+    shadow: bool
+    available_now: bool = False
+    drain: bool = True
+    by: str | None = None
+    """Who made the version."""
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class AttemptTicket:
+    """A new attempt: its number (rising along the branch, also across executions) and its driver's token."""
+
+    execution: str
+    attempt: int
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SupervisedBy:
+    """The control plane that supervises a catalog. ``seconds_ago``: when it was last heard."""
+
+    host: str
+    process: int
+    data: Path
+    seconds_ago: float
+
+
+class Executions(Protocol):
+    """The supervisor's side of the catalog. Raises ``NotFound``; ``CatalogUnavailable`` (try again)."""
+
+    def supervise(self, folder: str, timeout_seconds: float) -> SupervisedBy | None:
+        """Claim the right to supervise for the data folder with this id, or keep it; otherwise who has it.
+
+        The right of another data folder ends when it was not kept for ``timeout_seconds``.
+        """
+
+    def end_supervision(self) -> None:
+        """Give the right up, where this control plane has it."""
+
+    def supervised(self) -> Sequence[SupervisedExecution]:
+        """Every execution that is ``starting``, ``running`` or ``stopping``."""
+
+    def plan(self, execution: str) -> LaunchPlan:
+        """What to launch."""
+
+    def new_attempt(self, execution: str) -> AttemptTicket:
+        """Row ``running``; the execution is ``starting`` again. ``Conflict`` unless it is starting or running."""
+
+    def launched(self, execution: str, attempt: int, process: str) -> None:
+        """The driver's process exists: how to find it again after a control plane restart (at most 200 characters)."""
+
+    def attempt_ended(
+        self, execution: str, attempt: int, state: Literal["ended", "lost", "failed"], failure: Failure | None
+    ) -> None:
+        """The process is gone. What the driver said by itself (``finish``) stays; then this does nothing."""
+
+    def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
+        """No further attempt. Ends the execution's operations; a waiting restart begins its successor. Idempotent."""
+
+
+# Snapshots.
+
+
+@dataclass(frozen=True)
+class Making:
+    """When and by what a snapshot was made. ``application`` is the name, also of one that was deleted since."""
+
+    application: str
+    state: EpochState
+    committed_at: datetime | None
+    version: int
+    artifact: str
+    filename: str
+    parameters: Mapping[str, Any]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class ApplicationHead:
+    """Where an application stands. ``committed`` and ``prepared`` (not committed, oldest first) are of the lineage."""
+
+    application: str
+    branch: str
+    committed: ManifestReference | None
+    prepared: tuple[ManifestReference, ...]
+
+
+class Snapshots(Protocol):
+    """Which snapshot does a reader mean? SQL only, no file is read. ``NotFound`` for an unknown application."""
+
+    def heads(self) -> Sequence[ApplicationHead]:
+        """All applications, also stopped ones: what replicas follow."""
+
+    def head(self, application: str) -> ApplicationHead:
+        """One application."""
+
+    def resolve(
+        self,
+        application: str,
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> ManifestReference:
+        """The committed snapshot that is meant. ``NotFound``; ``SnapshotExpired`` past ``retained_epochs`` unless a
+        savepoint, a pin or a fork holds it; ``InvalidInput`` unless exactly one is given."""
+
+    def expired(self, key: EpochKey) -> datetime | None:
+        """When garbage collection took the snapshot's files; ``None``: it did not."""
+
+    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+        """What the catalog knows of the making of snapshots, by key; unknown ones are left out."""
+
+    def reference(self, key: EpochKey) -> ManifestReference:
+        """The manifest of a prepared or committed epoch of any branch. ``NotFound``."""
+
+    def record(self, application: str, epoch: int) -> EpochRecord:
+        """One epoch of the application's lineage, in any state. ``NotFound``."""
+
+
+# Composition.
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the factories of the components get."""
+
+    settings: Settings
+    executions: Executions
+    snapshots: Snapshots
+    user: ProcessUser | None = None
+    """Who runs authors' code; ``None``: the control plane's own user."""
+
+
+@dataclass(frozen=True)
+class PortFactories:
+    """How the app factory makes the components. Replicas also get the event sink, to listen to.
+
+    Routers reach them through
+    ``epochal.service.api.context.control_plane(request)``, and mark each endpoint with ``@requires(Scope.READ)`` of
+    ``epochal.service.api.access``: an endpoint without a mark is refused.
+    """
+
+    events: Callable[[Surroundings], EventSink]
+    builder: Callable[[Surroundings], Builder]
+    replicas: Callable[[Surroundings, EventSink], Component]
+    supervisor: Callable[[Surroundings, EventSink], Supervisor]

@@ -1,0 +1,109 @@
+"""The settings of a control plane. Each has a default; all that is written lies below the data directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+HOME_VARIABLE = "EPOCHAL_HOME"
+DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
+
+
+def default_data_directory() -> Path:
+    """``$EPOCHAL_HOME``, or ``~/.local/share/epochal``."""
+    configured = os.environ.get(HOME_VARIABLE)
+    return Path(configured) if configured else Path.home() / ".local" / "share" / "epochal"
+
+
+def default_driver_user() -> str | None:
+    """``$EPOCHAL_DRIVER_USER``."""
+    return os.environ.get(DRIVER_USER_VARIABLE) or None
+
+
+class Limits(BaseModel):
+    """Bounds on what a request may send, in bytes; how long answers are kept for its Idempotency-Key; how many builds
+    of pipelines run and wait at the same time, before a further one is answered with 429."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    body_bytes: int = Field(default=8 << 20, gt=0)
+    artifact_bytes: int = Field(default=64 << 20, gt=0)
+    artifact_unpacked_bytes: int = Field(default=512 << 20, gt=0)
+    bundle_bytes: int = Field(default=1 << 40, gt=0)
+    bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
+    bundle_part_bytes: int = Field(default=64 << 20, gt=0)
+    idempotency_hours: float = Field(default=24.0, gt=0)
+    builds: int = Field(default=4, gt=0, le=8)
+    builds_waiting: int = Field(default=8, ge=0, le=16)
+
+
+class Settings(BaseModel):
+    """The configuration of one control plane process.
+
+    ``database`` and ``store`` are URLs (SQLAlchemy, fsspec); ``None`` is the embedded default below ``data``.
+    ``authentication`` may be switched off on loopback only.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Path = Field(default_factory=default_data_directory)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    database: str | None = None
+    store: str | None = None
+    authentication: bool = True
+    launcher: str = "local"
+    driver_user: str | None = Field(default_factory=default_driver_user)
+    """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.domain.isolation``."""
+    collect_every_seconds: float | None = Field(default=3600.0, gt=0)
+    """How often what no retained snapshot needs is deleted; ``None``: only when somebody asks for it."""
+    grace_seconds: float = Field(default=3600.0, ge=0)
+    """Files younger than this are never deleted, nor those of snapshots that expired less long ago."""
+    log_bytes: int = Field(default=16 << 20, gt=0)
+    """A driver's log that is larger is rotated."""
+    log_files: int = Field(default=3, ge=1)
+    """Rotated files that are kept of a driver's log."""
+    limits: Limits = Limits()
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.data.absolute() / 'catalog.sqlite'}"
+
+    @property
+    def store_url(self) -> str:
+        return self.store or str(self.data.absolute() / "store")
+
+    @property
+    def artifacts_directory(self) -> Path:
+        return self.data.absolute() / "artifacts"
+
+    @property
+    def logs_directory(self) -> Path:
+        """``{application}/{execution}-{attempt}.log`` below it."""
+        return self.data.absolute() / "logs"
+
+    @property
+    def replicas_directory(self) -> Path:
+        return self.data.absolute() / "replicas"
+
+    @property
+    def work_directory(self) -> Path:
+        """Drivers' scratch space: ``{execution}`` below it."""
+        return self.data.absolute() / "work"
+
+    @property
+    def home_directory(self) -> Path:
+        """The home of the user that builders and drivers run as, when that is not the control plane's."""
+        return self.data.absolute() / "home"
+
+    @property
+    def admin_token_file(self) -> Path:
+        return self.data.absolute() / "admin.token"
+
+    @property
+    def url(self) -> str:
+        """Where drivers and people reach this control plane."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"

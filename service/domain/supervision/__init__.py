@@ -1,0 +1,1 @@
+"""When a driver is started again, given up or let go: pure."""

@@ -1,0 +1,118 @@
+"""What to do next about one execution: a pure function of what the catalog says, what the process does, and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from epochal.contracts.catalog import Failure
+from epochal.service.domain.ports import SupervisedAttempt, SupervisedExecution
+from epochal.service.domain.supervision.failures import permanent
+from epochal.service.domain.supervision.restarts import next_attempt_at
+from epochal.service.domain.supervision.settings import SupervisionSettings
+
+
+class Process(Enum):
+    """What is known of an attempt's process."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """It was never recorded: the control plane ended between launching it and writing that down."""
+
+
+class Loss(Enum):
+    """Why an attempt has to be given up."""
+
+    GONE = "its process is gone"
+    NOT_HEARD = "its heartbeats ended"
+    NEVER_HEARD = "it never sent a heartbeat"
+    NOT_STOPPED = "it did not stop in time"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do now."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start the next attempt."""
+
+
+@dataclass(frozen=True)
+class GiveUpAttempt:
+    """The running attempt is over; kill what may be left of it."""
+
+    attempt: SupervisedAttempt
+    loss: Loss
+    kill: bool
+
+
+@dataclass(frozen=True)
+class EndExecution:
+    """No further attempt."""
+
+    failed: bool
+    failure: Failure | None
+
+
+Decision = Wait | Launch | GiveUpAttempt | EndExecution
+
+
+def decide(
+    execution: SupervisedExecution,
+    process: Process,
+    now: datetime,
+    listening_since: datetime,
+    settings: SupervisionSettings,
+) -> Decision:
+    """The next step for ``execution``. ``process`` is that of its last attempt.
+
+    ``listening_since``: since when heartbeats could arrive without a break. Silence before it proves nothing, since
+    this control plane was not there, or was itself stopped, or could not reach its catalog.
+    """
+    current = execution.attempts[-1] if execution.attempts else None
+    if current is not None and current.state == "running":
+        return _while_running(execution, current, process, now, listening_since, settings)
+    if execution.state == "stopping":
+        return EndExecution(failed=False, failure=current.failure if current else None)
+    return Launch() if current is None else _after_failure(execution, current, now)
+
+
+def _while_running(
+    execution: SupervisedExecution,
+    attempt: SupervisedAttempt,
+    process: Process,
+    now: datetime,
+    listening_since: datetime,
+    settings: SupervisionSettings,
+) -> Decision:
+    if process is Process.GONE:
+        return GiveUpAttempt(attempt, Loss.GONE, kill=True)
+    if execution.stop_requested_at is not None and execution.state == "stopping":
+        allowed_until = max(execution.stop_requested_at, listening_since) + timedelta(seconds=settings.stop_seconds)
+        if now > allowed_until:
+            return GiveUpAttempt(attempt, Loss.NOT_STOPPED, kill=True)
+    heard_at = execution.heartbeat_at
+    if heard_at is not None and heard_at >= attempt.started_at:
+        if now - max(heard_at, listening_since) > timedelta(seconds=settings.lease_seconds):
+            return GiveUpAttempt(attempt, Loss.NOT_HEARD, kill=settings.kill_lost_drivers)
+    else:
+        # A process that was never recorded is not known to exist: it gets a lease to be heard, not a JVM's start.
+        allowed = settings.lease_seconds if process is Process.UNKNOWN else settings.start_seconds
+        if now - max(attempt.started_at, listening_since) > timedelta(seconds=allowed):
+            return GiveUpAttempt(attempt, Loss.NEVER_HEARD, kill=True)
+    return Wait()
+
+
+def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now: datetime) -> Decision:
+    """What would fail again is not tried again; for the rest there is the restart strategy."""
+    if permanent(last.failure):
+        return EndExecution(failed=True, failure=last.failure)
+    ended = [attempt.ended_at or attempt.started_at for attempt in execution.attempts]
+    due = next_attempt_at(ended, execution.restart, now)
+    if due is None:
+        return EndExecution(failed=True, failure=last.failure)
+    return Launch() if now >= due else Wait()

@@ -1,0 +1,78 @@
+"""Why an attempt ended, for people, when its driver could not say so itself."""
+
+from __future__ import annotations
+
+import signal
+
+from epochal.contracts.catalog import Failure
+from epochal.errors import (
+    EnvironmentProblem,
+    EpochalError,
+    FileCorrupt,
+    FileMissing,
+    NewerFormat,
+    error_class,
+    fails_again,
+)
+from epochal.wire.exit_codes import ExitCode
+
+_PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem)
+
+
+class DriverLost(EpochalError):
+    """The driver ended without a word, or was not heard any more."""
+
+    slug = "driver-lost"
+
+
+def process_gone(exit_code: int | None, last_words: str) -> Failure:
+    """The driver's process is gone; ``exit_code`` as :class:`subprocess.Popen` has it, ``None`` when not known.
+    ``last_words``: the end of its log."""
+    return Failure(type=DriverLost.slug, message=f"{_how(exit_code)}{_end_of_log(last_words)}")
+
+
+def not_heard(seconds: float, last_words: str) -> Failure:
+    return Failure(
+        type=DriverLost.slug, message=f"The driver was not heard for {seconds:.0f} s.{_end_of_log(last_words)}"
+    )
+
+
+def never_heard(seconds: float, last_words: str) -> Failure:
+    message = f"The driver was started and not heard within {seconds:.0f} s.{_end_of_log(last_words)}"
+    return Failure(type=DriverLost.slug, message=message)
+
+
+def not_stopped(seconds: float) -> Failure:
+    message = f"The driver did not stop within {seconds:.0f} s and was killed; a start goes on from the last snapshot."
+    return Failure(type=DriverLost.slug, message=message)
+
+
+def of_error(error: EpochalError) -> Failure:
+    return Failure(type=error.slug, message=error.message)
+
+
+def permanent(failure: Failure | None) -> bool:
+    """Whether a further attempt would fail in the same way: the author or the caller has to change something first."""
+    if failure is None:
+        return False
+    kind = error_class(failure.type)
+    return fails_again(failure.type) or (kind is not None and issubclass(kind, _PERMANENT))
+
+
+def _how(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "The driver's process is gone."
+    if exit_code == ExitCode.FENCED:
+        return "The driver was fenced: a later attempt, or nobody, owns its execution."
+    if exit_code < 0:
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"The driver was ended by {name}{hint}."
+    return f"The driver ended with exit code {exit_code}."
+
+
+def _end_of_log(last_words: str) -> str:
+    return f" The end of its log:\n{last_words}" if last_words else " Its log is empty."

@@ -1,1 +1,0 @@
-"""An application's epochs, as the catalog has them."""

@@ -1,1 +1,0 @@
-"""Executions and their attempts: what runs, with which right to write."""

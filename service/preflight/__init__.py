@@ -1,1 +1,0 @@
-"""Preflight: what an upgrade would do, before it is done; trials."""

@@ -1,0 +1,1 @@
+"""What is only read: look-ups, lineage, differences, lists."""

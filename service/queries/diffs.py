@@ -1,0 +1,201 @@
+"""The difference between two snapshots: code, parameters, what was read between, and the rows of every state table."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import InvalidInput, NotFound, SchemaError
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.snapshot_names import named_snapshot
+from epochal.service.domain.expiry import expiring
+from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.ports import Making, Snapshots
+from epochal.service.queries.diff_rows import rows_of
+from epochal.snapshots.difference import TableDifference, table_difference
+from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.route import Route, find_route
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.diffs import (
+    Between,
+    DatedChange,
+    DiffRows,
+    DiffSide,
+    ParameterDiff,
+    Side,
+    SnapshotDiff,
+    SourceRange,
+    TableDiff,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KEPT_BYTES = 256 << 20
+_kept: KeptInMemory[TableDifference] = KeptInMemory(_KEPT_BYTES)
+"""Differences by the manifests' checksums: the next page needs the same one."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    left: SnapshotReader
+    right: SnapshotReader
+    route: Route | None
+
+
+class DiffService:
+    """May block: called from threads. Raises ``NotFound``, ``InvalidInput`` (names, strangers), ``SnapshotExpired``,
+    ``FileMissing``, ``FileCorrupt``; ``SchemaError`` for rows that cannot be compared."""
+
+    def __init__(self, database: Database, snapshots: Snapshots, store: SnapshotStore) -> None:
+        self._database = database
+        self._snapshots = snapshots
+        self._store = store
+
+    def summary(self, application: str, left: str, right: str) -> SnapshotDiff:
+        """Names as :func:`epochal.service.catalog.snapshot_names.named_snapshot` takes them."""
+        with self._pair(application, left, right) as pair:
+            manifests = pair.left.manifest, pair.right.manifest
+            makings = self._snapshots.makings([manifest.key for manifest in manifests])
+            source, target = (_side(manifest, makings.get(manifest.key)) for manifest in manifests)
+            route = pair.route
+            return SnapshotDiff(
+                source=source,
+                target=target,
+                ancestor=None if route is None or route.ancestor is None else route.ancestor.key,
+                between=None if route is None else Between(source=_done(route.left), target=_done(route.right)),
+                code="same" if source.artifact == target.artifact else "different",
+                parameters=_parameters(source, target),
+                tables=[_counts(pair, id) for id in _tables(*manifests)],
+            )
+
+    def rows(self, application: str, left: str, right: str, table: str, page: PageRequest) -> DiffRows:
+        """The rows of one state table that are different."""
+        after = page.after(str)
+        with self._pair(application, left, right) as pair:
+            found = _difference(pair, table)
+            if not any(declared.queryable for declared in (found.before, found.after) if declared is not None):
+                raise NotFound(f"State {table!r} of {application!r} is not queryable; declare it with queryable=True.")
+            first = 0 if after is None else bisect_right(found.keys, _last_key(after[0]), key=lambda key: key.as_py())
+            end = min(first + page.limit, len(found.keys))
+            last = base64.b64encode(found.keys[end - 1].as_py()).decode() if end < len(found.keys) else None
+            return DiffRows(
+                table=table,
+                source=pair.left.reference.key,
+                target=pair.right.reference.key,
+                compared=list(found.compared),
+                items=rows_of(found, first, end),
+                next_cursor=None if last is None else encode(last),
+            )
+
+    @contextmanager
+    def _pair(self, application: str, left: str, right: str) -> Iterator[_Pair]:
+        with self._database.reading() as session:
+            ours, theirs = (named_snapshot(session, application, name) for name in (left, right))
+        with expiring(self._snapshots, ours.key, theirs.key):
+            yield self._paired(ours, theirs)
+
+    def _paired(self, left: ManifestReference, right: ManifestReference) -> _Pair:
+        route = find_route(self._store, left, right)
+        return _Pair(SnapshotReader(self._store, left), SnapshotReader(self._store, right), route)
+
+
+def _difference(pair: _Pair, table: str) -> TableDifference:
+    place = (pair.left.reference.sha256, pair.right.reference.sha256, table)
+    found = _kept.get(place)
+    if found is None:
+        found = table_difference(pair.left, pair.right, pair.route, table)
+        _kept.put(place, found, found.nbytes)
+    return found
+
+
+def _side(manifest: Manifest, making: Making | None) -> DiffSide:
+    return DiffSide(
+        application=manifest.application if making is None else making.application,
+        branch=manifest.branch,
+        epoch=manifest.epoch,
+        committed_at=None if making is None else making.committed_at,
+        version=None if making is None else making.version,
+        artifact=manifest.artifact,
+        filename=None if making is None else making.filename,
+        parameters=manifest.parameters,
+        parallelism=manifest.parallelism,
+    )
+
+
+def _parameters(left: DiffSide, right: DiffSide) -> list[ParameterDiff]:
+    names = sorted({*left.parameters, *right.parameters})
+    pairs = [(name, left.parameters.get(name), right.parameters.get(name)) for name in names]
+    return [ParameterDiff(name=name, source=was, target=now) for name, was, now in pairs if was != now]
+
+
+def _done(newest_first: Sequence[Manifest]) -> Side:
+    slices: dict[str, SourceRange] = {}
+    for manifest in reversed(newest_first):
+        for source, slice in manifest.slices.items():
+            before = slices.get(source)
+            start = slice.start if before is None else before.start
+            rows = slice.rows if before is None else _sum(before.rows, slice.rows)
+            epochs = 1 if before is None else before.epochs + 1
+            slices[source] = SourceRange(start=start, end=slice.end, rows=rows, epochs=epochs)
+    changes = [
+        DatedChange(branch=manifest.branch, epoch=manifest.epoch, change=change)
+        for manifest in newest_first
+        for change in manifest.changes
+    ]
+    return Side(epochs=len(newest_first), slices=slices, changes=changes)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+def _tables(left: Manifest, right: Manifest) -> list[str]:
+    return sorted({table.id for manifest in (left, right) for table in manifest.tables})
+
+
+def _counts(pair: _Pair, id: str) -> TableDiff:
+    try:
+        found = _difference(pair, id)
+    except SchemaError as error:
+        return TableDiff(
+            table=id,
+            added=None,
+            changed=None,
+            deleted=None,
+            expired=None,
+            compared=[],
+            not_compared=[],
+            note=error.message,
+        )
+    columns = [{column.name for column in side.visible} for side in (found.before, found.after) if side is not None]
+    one_sided = set.symmetric_difference(*columns) if len(columns) == 2 else set()
+    note = f"compared by the columns that both have; not by {', '.join(sorted(one_sided))}" if one_sided else None
+    if found.before is None or found.after is None:
+        where = pair.left.reference.key if found.before is None else pair.right.reference.key
+        note = f"not declared at {where}"
+    return TableDiff(
+        table=id,
+        added=found.added,
+        changed=found.changed,
+        deleted=found.deleted,
+        expired=found.gone,
+        compared=list(found.compared),
+        not_compared=sorted(one_sided),
+        note=note,
+    )
+
+
+def _last_key(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise InvalidInput("The cursor is not one of this list; leave it out to start from the beginning.") from None

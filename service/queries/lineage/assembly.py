@@ -1,0 +1,155 @@
+"""From rows of the catalog to the nodes and edges of a lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast, get_args
+
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import Change, EpochCounts, EpochState, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.service.catalog.annotations import AnnotationRepository
+from epochal.service.catalog.lineage_graph import LineageRepository
+from epochal.service.catalog.makings import read_makings
+from epochal.service.catalog.models import Branch, Epoch, Version
+from epochal.service.catalog.records import changes_of, key_of, manifest_of
+from epochal.service.domain.ports import Making
+from epochal.service.domain.runs import RunSummary
+from epochal.wire.annotations import Annotations
+from epochal.wire.lineage import EdgeKind, EdgeLabel, LineageEdge, LineageNode
+
+_KINDS = get_args(EdgeKind)
+_WITHIN_A_BRANCH: Sequence[EdgeKind] = ("upgrade", "rescale", "parameters", "sinks", "configuration", "version")
+"""What an edge is called that several changes took effect with: the first of these."""
+_NOTHING_SAID = Annotations()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A snapshot, or a run of plain ones from ``oldest`` to ``newest``."""
+
+    newest: Epoch
+    oldest: Epoch | None = None
+    summary: RunSummary | None = None
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.newest.branch, self.newest.epoch)
+
+    @property
+    def parent(self) -> EpochKey | None:
+        first = self.oldest or self.newest
+        return key_of(first.parent_branch, first.parent_epoch)
+
+    @property
+    def manifests(self) -> tuple[ManifestReference, ...]:
+        """Of the oldest, and of the newest if that is another one."""
+        rows = [row for row in (self.oldest, self.newest) if row is not None]
+        return tuple(reference for row in rows if (reference := manifest_of(row)) is not None)
+
+
+class Assembly:
+    """Nodes and edges of some entries, in their order."""
+
+    def __init__(self, session: Session, branches: Mapping[str, Branch], entries: Sequence[Entry]) -> None:
+        repository, keys = LineageRepository(session), [entry.key for entry in entries]
+        parents = {parent for entry in entries if (parent := entry.parent) is not None}
+        self._entries = entries
+        self._branches = branches
+        self._makings = read_makings(session, {*keys, *parents})
+        self._versions = repository.versions(branches)
+        self._savepoints = repository.savepoints(keys)
+        self._annotations = AnnotationRepository(session).of(keys)
+        self._transactions = repository.transactions()
+
+    def nodes(self) -> list[LineageNode]:
+        return [self._node(entry) for entry in self._entries]
+
+    def edges(self) -> list[LineageEdge]:
+        return [edge for entry in self._entries if (edge := self._edge(entry)) is not None]
+
+    def _node(self, entry: Entry) -> LineageNode:
+        row, making, key = entry.newest, self._makings[entry.key], entry.key
+        annotations = self._annotations.get(key, _NOTHING_SAID)
+        return LineageNode(
+            branch=row.branch,
+            epoch=row.epoch,
+            first=row.epoch if entry.oldest is None else entry.oldest.epoch,
+            epochs=1 if entry.summary is None else entry.summary.epochs,
+            application=making.application,
+            state=cast(EpochState, row.state),
+            version=making.version,
+            artifact=making.artifact,
+            filename=making.filename,
+            parameters=dict(making.parameters),
+            changes=[*self._changes(entry), *self._transactions.get(key, [])],
+            savepoints=self._savepoints.get(key, []),
+            tags=[tag.name for tag in annotations.tags],
+            pinned=annotations.pin is not None,
+            message=None if annotations.message is None else annotations.message.message,
+            counts=_counts(entry),
+            committed_at=row.committed_at,
+            collected=row.collected_at is not None,
+        )
+
+    def _changes(self, entry: Entry) -> list[Change]:
+        """What took effect with this epoch, as it was prepared; else what the catalog knows by itself: the beginning of
+        the branch, or another version than the parent's."""
+        said = [change for change in changes_of(entry.newest) if change.kind != "transaction"]
+        if said or entry.summary is not None:
+            return said
+        if entry.parent is None or entry.parent.branch != entry.newest.branch:
+            branch = self._branches[entry.newest.branch]
+            return [Change(kind=branch.kind, detail={"message": branch.message} if branch.message else {})]
+        version, before = self._makings[entry.key].version, self._makings.get(entry.parent)
+        if before is None or before.version == version:
+            return []
+        return [Change(kind="version", detail={"from": before.version, "to": version})]
+
+    def _edge(self, entry: Entry) -> LineageEdge | None:
+        if entry.parent is None:
+            return None
+        kind, label = self._label(entry, entry.parent)
+        return LineageEdge(source=entry.parent, target=entry.key, kind=kind, label=label, slices=None)
+
+    def _label(self, entry: Entry, parent: EpochKey) -> tuple[EdgeKind, EdgeLabel | None]:
+        making = self._makings[entry.key]
+        if parent.branch != entry.newest.branch:
+            branch = self._branches[entry.newest.branch]
+            kind: EdgeKind = branch.kind if branch.kind in _KINDS else "start"  # type: ignore[assignment]
+            return kind, _labelled(making, branch.created_by, branch.created_at, branch.message)
+        changes = {change.kind: change for change in self._changes(entry)}
+        for kind in _WITHIN_A_BRANCH:
+            if kind in changes:
+                version = self._version(entry, making)
+                by = changes[kind].detail.get("by") or (None if version is None else version.created_by)
+                message = changes[kind].detail.get("message") or (None if version is None else version.message)
+                return kind, _labelled(making, by, entry.newest.prepared_at, message)
+        return "epoch", None
+
+    def _version(self, entry: Entry, making: Making) -> Version | None:
+        return self._versions.get((self._branches[entry.newest.branch].application, making.version))
+
+
+def _labelled(making: Making, by: str | None, at: datetime | None, message: str | None) -> EdgeLabel:
+    return EdgeLabel(
+        by=by,
+        at=at,
+        message=message,
+        version=making.version,
+        artifact=making.artifact,
+        parameters=dict(making.parameters),
+    )
+
+
+def _counts(entry: Entry) -> EpochCounts:
+    of = entry.summary or entry.newest
+    return EpochCounts(
+        rows_in=of.rows_in or 0,
+        rows_out=of.rows_out or 0,
+        state_rows=of.state_rows or 0,
+        state_bytes=of.state_bytes or 0,
+    )

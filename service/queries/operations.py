@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.domain.pages import PageRequest
+from epochal.wire.bodies import Page
+from epochal.wire.operations import OperationAnswer
+
+
+class OperationService:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, id: str) -> OperationAnswer:
+        with self._database.reading() as session:
+            return operation_answer(*OperationRepository(session).get(id))
+
+    def page(self, page: PageRequest, application: str | None) -> Page[OperationAnswer]:
+        with self._database.reading() as session:
+            row = None if application is None else ApplicationRepository(session).named(application)
+            repository = OperationRepository(session)
+            part = repository.page(page, row)
+            items = [operation_answer(item, repository.application_name(item)) for item in part.rows]
+            return Page(items=items, next_cursor=part.next_cursor)

@@ -1,0 +1,110 @@
+"""Snapshots: which one is meant (SQL only), and its manifest (from the store)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import EpochRecord, ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.service.catalog.annotations import AnnotationRepository
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.makings import read_makings
+from epochal.service.catalog.models import Application, Branch, Epoch
+from epochal.service.catalog.records import epoch_record
+from epochal.service.catalog.snapshot_names import named_snapshot
+from epochal.service.catalog.snapshots import SNAPSHOTS, SnapshotRepository
+from epochal.service.domain.expiry import expiring
+from epochal.service.domain.pages import PageRequest
+from epochal.service.domain.ports import ApplicationHead, Making
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.annotations import Annotations
+from epochal.wire.bodies import Page
+from epochal.wire.snapshots import SnapshotAnswer
+
+
+class SnapshotDirectory:
+    """Implements :class:`epochal.service.domain.ports.Snapshots`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def heads(self) -> Sequence[ApplicationHead]:
+        with self._database.reading() as session:
+            rows = session.scalars(select(Application).where(Application.deleted_at.is_(None))).all()
+            return [_head(session, row) for row in rows]
+
+    def head(self, application: str) -> ApplicationHead:
+        with self._database.reading() as session:
+            return _head(session, ApplicationRepository(session).named(application))
+
+    def resolve(
+        self,
+        application: str,
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> ManifestReference:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            return SnapshotRepository(session).resolve(row, epoch, savepoint, tag, at)
+
+    def expired(self, key: EpochKey) -> datetime | None:
+        with self._database.reading() as session:
+            row = session.get(Epoch, (key.branch, key.epoch))
+            return None if row is None else row.collected_at
+
+    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+        with self._database.reading() as session:
+            return read_makings(session, keys)
+
+    def reference(self, key: EpochKey) -> ManifestReference:
+        with self._database.reading() as session:
+            return SnapshotRepository(session).reference(key)
+
+    def record(self, application: str, epoch: int) -> EpochRecord:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            return epoch_record(SnapshotRepository(session).epoch(row, epoch))
+
+
+class SnapshotService:
+    """What the snapshots' endpoints answer."""
+
+    def __init__(self, database: Database, directory: SnapshotDirectory, store: SnapshotStore) -> None:
+        self._database = database
+        self._directory = directory
+        self._store = store
+
+    def page(self, application: str, page: PageRequest) -> Page[EpochRecord]:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            part = SnapshotRepository(session).page(row, page, SNAPSHOTS)
+            return Page(items=[epoch_record(item) for item in part.rows], next_cursor=part.next_cursor)
+
+    def get(self, application: str, name: str) -> SnapshotAnswer:
+        """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
+        with self._database.reading() as session:
+            reference = named_snapshot(session, application, name)
+            annotations = AnnotationRepository(session).of([reference.key]).get(reference.key, Annotations())
+        with expiring(self._directory, reference.key):
+            manifest = self._store.read_manifest(reference)
+        return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference, annotations=annotations)
+
+
+def _head(session: Session, row: Application) -> ApplicationHead:
+    repository = SnapshotRepository(session)
+    key = committed_head(session, session.get_one(Branch, row.branch, populate_existing=True))
+    return ApplicationHead(
+        application=row.name,
+        branch=row.branch,
+        committed=None if key is None else repository.reference(key),
+        prepared=tuple(repository.prepared(row)),
+    )

@@ -1,0 +1,162 @@
+"""The history of a key, and who is to blame for its value: from the snapshots' files, and the catalog's times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import NotFound, SnapshotExpired
+from epochal.service.domain.expiry import expiring
+from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.ports import Making, Snapshots
+from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.lookups import KeyNotFound
+from epochal.service.queries.state.rows import Object, key_object, leading_object, value_object
+from epochal.service.queries.state.time_travel import past_table
+from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.snapshots.key_history import Expired, HistoryPage, HistoryPosition, KeyChange, history_of_key
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
+from epochal.wire.histories import Blame, HistoryItem, KeyHistory, SourceSlice
+
+_MOST_PAGES = 25
+"""So many times the epochs of one page are searched for the last change of a key."""
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """The key of a question, at the snapshot from which it is looked back."""
+
+    reference: ManifestReference
+    table: StateTable
+    key: tuple[Any, ...]
+
+    @property
+    def shown(self) -> Object:
+        return leading_object(self.table, self.key)
+
+
+class Histories:
+    """May block: called from threads. Errors: ``NotFound`` (application, table, epoch, ..), ``KeyNotFound``,
+    ``InvalidKey``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
+
+    def __init__(self, store: SnapshotStore, snapshots: Snapshots) -> None:
+        self._store = store
+        self._snapshots = snapshots
+
+    def history(self, application: str, table: str, key: str, read: ReadFrom, page: PageRequest) -> KeyHistory:
+        """Every change of a key, newest first. ``key`` as in a path: full, or the operator's of list and map state."""
+        subject = self._subject(application, table, key, read)
+        start = self._position(page) or HistoryPosition(subject.reference)
+        found = self._page(subject, start, page.limit)
+        following = found.following
+        return KeyHistory(
+            table=table,
+            key=subject.shown,
+            branch=start.reference.branch,
+            epoch=start.reference.epoch,
+            items=self._items(found.changes),
+            next_cursor=None if following is None else _cursor(following),
+            known_since=None if found.expired is None else found.expired.since,
+        )
+
+    def blame(self, application: str, table: str, key: str, read: ReadFrom) -> Blame:
+        """The epoch that last changed the key, with its slices, code version, parameters and time."""
+        subject = self._subject(application, table, key, read)
+        position: HistoryPosition | None = HistoryPosition(subject.reference)
+        expired: Expired | None = None
+        for _ in range(_MOST_PAGES):
+            if position is None:
+                break
+            found = self._page(subject, position, 1)
+            if found.changes:
+                return self._blame(subject, found.changes[0])
+            position, expired = found.following, found.expired
+        if position is not None:
+            raise NotFound(
+                f"Key {key!r} of state {table!r} was not changed from epoch {position.reference.epoch} on, and the "
+                "search ends there. Look further with the key's history."
+            )
+        if expired is None:
+            raise KeyNotFound(f"State {table!r} of {application!r} has never had a key {key!r}.")
+        raise SnapshotExpired(
+            f"Key {key!r} of state {table!r} was not changed since epoch {expired.since.epoch}; what was before has "
+            "expired. Make savepoints of what shall be kept longer, or keep more epochs (retained_epochs)."
+        )
+
+    def _subject(self, application: str, table: str, key: str, read: ReadFrom) -> _Subject:
+        reference = self._reference(application, read)
+        with expiring(self._snapshots, reference.key):
+            table_then = past_table(SnapshotReader(self._store, reference), application, table)
+        return _Subject(reference, table_then, RowFormat(table_then).path_key(key))
+
+    def _reference(self, application: str, read: ReadFrom) -> ManifestReference:
+        if read.of_the_past:
+            return read.resolve(self._snapshots, application)
+        head = self._snapshots.head(application)
+        latest = head.committed
+        if read.isolation == "read_uncommitted" and head.prepared:
+            latest = head.prepared[-1]
+        if latest is None:
+            raise NotFound(f"Application {application!r} has not committed an epoch yet, and so has no state.")
+        return latest
+
+    def _page(self, subject: _Subject, start: HistoryPosition, limit: int) -> HistoryPage:
+        with expiring(self._snapshots, start.reference.key):
+            found = history_of_key(self._store, subject.table.id, subject.key, start, limit)
+        if found.expired is not None and self._snapshots.expired(found.expired.at) is None:
+            raise found.expired.missing  # nobody collected it: the store is damaged
+        return found
+
+    def _position(self, page: PageRequest) -> HistoryPosition | None:
+        after = page.after(str, int, int, str, int)
+        if after is None:
+            return None
+        branch, epoch, skip, of_bases, at = after
+        bases = self._snapshots.reference(EpochKey(of_bases, at)) if of_bases else None
+        return HistoryPosition(self._snapshots.reference(EpochKey(branch, epoch)), max(skip, 0), bases)
+
+    def _items(self, changes: Sequence[KeyChange]) -> list[HistoryItem]:
+        makings = self._snapshots.makings({change.manifest.key for change in changes})
+        return [_item(change, makings.get(change.manifest.key)) for change in changes]
+
+    def _blame(self, subject: _Subject, change: KeyChange) -> Blame:
+        manifest = change.manifest
+        making = self._snapshots.makings([manifest.key]).get(manifest.key)
+        return Blame(
+            table=subject.table.id,
+            key=subject.shown,
+            branch=subject.reference.branch,
+            epoch=subject.reference.epoch,
+            change=_item(change, making),
+            artifact=manifest.artifact,
+            filename=None if making is None else making.filename,
+            version=None if making is None else making.version,
+            parameters=manifest.parameters,
+            changes=list(manifest.changes),
+            slices={name: SourceSlice.of(slice) for name, slice in manifest.slices.items()},
+        )
+
+
+def _item(change: KeyChange, making: Making | None) -> HistoryItem:
+    manifest, before, after = change.manifest, change.before, change.after
+    return HistoryItem(
+        branch=manifest.branch,
+        epoch=manifest.epoch,
+        application=manifest.application if making is None else making.application,
+        at=(None if making is None else making.committed_at) or manifest.created_at,
+        key=key_object(after.table, after.key),
+        old=None if before is None else value_object(before.table, before.values),
+        new=value_object(after.table, after.values),
+        expired=change.expired,
+    )
+
+
+def _cursor(position: HistoryPosition) -> str:
+    bases = position.bases
+    of_bases = ("", 0) if bases is None else (bases.branch, bases.epoch)
+    return encode(position.reference.branch, position.reference.epoch, position.skip, *of_bases)

@@ -1,0 +1,259 @@
+"""Look-ups as the routes call them: which table, which epoch, and the answer's parts as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import orjson
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import NotFound, NotYetCommitted
+from epochal.service.domain.expiry import expiring
+from epochal.service.domain.ports import Snapshots
+from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.readers import CommittedReader, Reader, UncommittedReader
+from epochal.service.queries.state.time_travel import PastReader, past_table
+from epochal.service.queries.state.window_lookups import WindowFormat, window_format
+from epochal.service.runtime.replicas.follower import FollowedTable
+from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.snapshots.lineage import clock_of
+from epochal.snapshots.reader import SnapshotReader
+from epochal.state.table import StateTable
+from epochal.wire.reading import DEFAULT_WAIT_SECONDS
+
+_UNCOMMITTED_POLL_SECONDS = 0.05
+_KEYS_AT_ONCE = 1000
+"""Keys of a batch that are worked on without letting other threads have their turn."""
+
+
+class KeyNotFound(NotFound):
+    """There is no row with this key."""
+
+    slug = "key-not-found"
+
+
+class PointAnswer(NamedTuple):
+    """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone."""
+
+    key: bytes
+    at: EpochKey
+    content: bytes
+    is_list: bool
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """``values``: a JSON array in parts (their elements after one another), an object or ``null`` for each key."""
+
+    at: EpochKey
+    values: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A state table, and what its replica holds; ``rows`` and ``at`` are ``None`` for tables without one."""
+
+    table: StateTable
+    rows: int | None
+    at: EpochKey | None
+
+
+class Lookups:
+    """Errors: ``NotFound`` (application, table, epoch, savepoint), ``KeyNotFound``, ``InvalidKey``,
+    ``NotYetCommitted``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
+
+    def __init__(self, replicas: Replicas, snapshots: Snapshots) -> None:
+        self._replicas = replicas
+        self._snapshots = snapshots
+
+    async def point(self, application: str, table: str, path_key: str, read: ReadFrom) -> PointAnswer:
+        """One key, as it stands percent-encoded in the URL path."""
+        format, reader = await self.reader(application, table, read)
+        windows = window_format(format.table)
+        if windows is not None:
+            return await asyncio.to_thread(self._windows, application, windows, reader, path_key)
+        key = format.path_key(path_key)
+        encoded = format.encode_key(key)
+        if format.is_whole(key):
+            found = await asyncio.to_thread(reader.get_many, [encoded])
+            value = found.values[0]
+            if value is None:
+                raise KeyNotFound(
+                    f"State {table!r} of {application!r} has no key {path_key!r} at epoch {found.at.epoch}."
+                )
+            return PointAnswer(format.key_json(key), found.at, format.value_json(value), False, etag(value))
+        scanned = await asyncio.to_thread(reader.scan, encoded)
+        if not scanned.rows:
+            raise KeyNotFound(
+                f"State {table!r} of {application!r} has no key {path_key!r} at epoch {scanned.at.epoch}."
+            )
+        content = await asyncio.to_thread(format.entries_json, scanned.rows)
+        whole = b"".join(part for row in scanned.rows for part in row)
+        return PointAnswer(format.key_json(key), scanned.at, content, True, etag(whole))
+
+    def _windows(self, application: str, format: WindowFormat, reader: Reader, path_key: str) -> PointAnswer:
+        """The open windows of one key, or one of them, merged of the panes of the key. May block."""
+        key = format.keys.path_key(path_key)
+        if format.is_one(key):
+            batch = reader.get_many(format.panes_of(key))
+            at, found = batch.at, format.windows(format.panes_of(key), batch.values, self._fire(format, batch.at))
+        else:
+            scanned = reader.scan(format.owner(key))
+            at, rows = scanned.at, scanned.rows
+            found = format.windows([key for key, _ in rows], [row for _, row in rows], self._fire(format, at))
+        windows = format.chosen(key, found)
+        if not windows:
+            raise KeyNotFound(
+                f"State {format.table.id!r} of {application!r} has no open window of {path_key!r} at epoch {at.epoch}."
+            )
+        content = orjson.dumps(format.value(windows[0]) if format.is_one(key) else windows)
+        return PointAnswer(format.keys.key_json(key), at, content, not format.is_one(key), etag(content))
+
+    def _batch_of_windows(self, format: WindowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+        """All panes of all windows that are asked for are read at once. May block."""
+        named = [format.key_of(key) for key in keys]
+        format.check_number(named)
+        panes = [format.panes_of(key) for key in named]
+        found = reader.get_many(list(chain.from_iterable(panes)))
+        fire, values, answers = self._fire(format, found.at), iter(found.values), []
+        for key, mine in zip(named, panes, strict=True):
+            windows = format.chosen(key, format.windows(mine, list(islice(values, len(mine))), fire))
+            answers.append(orjson.dumps(format.value(windows[-1]) if windows else None))
+        return BatchAnswer(found.at, answers)
+
+    def _fire(self, format: WindowFormat, at: EpochKey) -> int | None:
+        """The watermark up to which windows have closed at a snapshot."""
+        clock = clock_of(self._replicas.store.read_manifest(self._snapshots.reference(at)), format.table.id)
+        return None if clock is None else clock.event
+
+    async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
+        """Many keys, each an object by column name; all values are of one epoch."""
+        format, reader = await self.reader(application, table, read)
+        windows = window_format(format.table)
+        if windows is not None:
+            return await asyncio.to_thread(self._batch_of_windows, windows, reader, keys)
+        return await asyncio.to_thread(_batch, format, reader, keys)
+
+    async def tables(self, application: str) -> list[TableStatus]:
+        """All state tables of the latest committed epoch; none when nothing was committed yet."""
+        head = await asyncio.to_thread(self._snapshots.head, application)
+        if head.committed is None:
+            return []
+        await self._reach(application, head.committed, DEFAULT_WAIT_SECONDS)
+        followed = self._replicas.application(application)
+        if followed is None:
+            return []  # it was deleted meanwhile
+        return await asyncio.to_thread(
+            lambda: [
+                *(TableStatus(item.table, *item.replica.count()) for item in followed.tables.values()),
+                *(TableStatus(table, None, None) for table in followed.others),
+            ]
+        )
+
+    async def reader(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        """Where the rows of a state table come from, and their form."""
+        if read.of_the_past:
+            return await asyncio.to_thread(self._past, application, table, read)
+        deadline = time.monotonic() + read.wait_seconds
+        followed = self._replicas.table(application, table) or await self._find(application, table, read.wait_seconds)
+        if read.isolation == "read_uncommitted":
+            return followed.format, await self._uncommitted(application, followed, read.min_epoch, deadline)
+        if read.min_epoch is not None:
+            await self._wait_for(application, read.min_epoch, deadline)
+            followed = self._replicas.table(application, table) or followed
+        return followed.format, CommittedReader(followed)
+
+    def _past(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        return self.past(application, table, read.resolve(self._snapshots, application))
+
+    def past(self, application: str, table: str, reference: ManifestReference) -> tuple[RowFormat, Reader]:
+        """As :meth:`reader`, of one snapshot. May block."""
+        snapshot = SnapshotReader(self._replicas.store, reference)
+        with expiring(self._snapshots, reference.key):
+            declared = past_table(snapshot, application, table)
+        return RowFormat(declared), PastReader(snapshot, declared, self._snapshots)
+
+    async def _find(self, application: str, table: str, wait_seconds: float) -> FollowedTable:
+        """A table that is not followed: it does not exist, or its replica is not there yet."""
+        head = await asyncio.to_thread(self._snapshots.head, application)
+        if head.committed is None:
+            raise NotFound(f"Application {application!r} has not committed an epoch yet, and so has no state.")
+        await self._reach(application, head.committed, wait_seconds)
+        followed = self._replicas.table(application, table)
+        if followed is None:
+            raise NotFound(self._no_such_table(application, table))
+        return followed
+
+    async def _reach(self, application: str, committed: ManifestReference, wait_seconds: float) -> None:
+        """Wait for the first replicas of an application. Raises why they are not there."""
+
+        def there() -> bool:
+            seen = self._replicas.application(application)
+            return seen is not None and (seen.at is not None or seen.problem is not None)
+
+        if not await self._replicas.wait(there, wait_seconds):
+            raise NotYetCommitted(
+                f"The replicas of {application!r} are being built up to epoch {committed.epoch}; try again in a moment."
+            )
+        seen = self._replicas.application(application)
+        if seen is not None and seen.at is None and seen.problem is not None:
+            raise seen.problem
+
+    def _no_such_table(self, application: str, table: str) -> str:
+        seen = self._replicas.application(application)
+        names = sorted(seen.tables) if seen else []
+        if seen and any(other.id == table for other in seen.others):
+            return f"State {table!r} of {application!r} is not queryable; declare it with queryable=True."
+        return f"Application {application!r} has no state {table!r}; it has {', '.join(names) or 'none'}."
+
+    async def _wait_for(self, application: str, epoch: int, deadline: float) -> None:
+        def there() -> bool:
+            seen = self._replicas.application(application)
+            return seen is not None and seen.at is not None and seen.at.epoch >= epoch
+
+        if not await self._replicas.wait(there, max(0.0, deadline - time.monotonic())):
+            seen = self._replicas.application(application)
+            at = seen.at.epoch if seen is not None and seen.at is not None else None
+            raise NotYetCommitted(
+                f"Epoch {epoch} of {application!r} is not committed yet; the latest is {at}. Wait longer."
+            )
+
+    async def _uncommitted(
+        self, application: str, followed: FollowedTable, min_epoch: int | None, deadline: float
+    ) -> Reader:
+        while True:
+            head = await asyncio.to_thread(self._snapshots.head, application)
+            latest = head.prepared[-1] if head.prepared else head.committed
+            assert latest is not None  # there is a replica, so something was committed
+            if min_epoch is None or latest.epoch >= min_epoch:
+                return UncommittedReader(followed, latest, self._replicas.store, self._replicas.overlays)
+            if time.monotonic() >= deadline:
+                raise NotYetCommitted(
+                    f"Epoch {min_epoch} of {application!r} is not prepared yet, only {latest.epoch}. Wait longer."
+                )
+            await asyncio.sleep(_UNCOMMITTED_POLL_SECONDS)
+
+
+def etag(content: bytes) -> str:
+    """Weak, since the answer also names the epoch, which moves on while the value stays."""
+    return f'W/"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
+
+
+def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+    encoded: list[bytes] = []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        encoded += format.encode_keys(keys[start : start + _KEYS_AT_ONCE])
+    found = reader.get_many(encoded)
+    starts = range(0, len(keys), _KEYS_AT_ONCE)
+    return BatchAnswer(
+        found.at, [format.values_json(found.values[start : start + _KEYS_AT_ONCE])[1:-1] for start in starts]
+    )

@@ -1,0 +1,148 @@
+"""Where rows come from: a reader answers from exactly one epoch, which it names with each answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import NotYetCommitted
+from epochal.service.runtime.replicas.changes import manifests_between
+from epochal.service.runtime.replicas.expiring import row_times
+from epochal.service.runtime.replicas.follower import FollowedTable
+from epochal.service.runtime.replicas.overlay import Overlays, scan_of, value_of
+from epochal.service.runtime.replicas.replica import Found
+from epochal.snapshots.lineage import clock_of
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import gone
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Rows under one beginning of a key, in key order: (encoded full key, encoded value)."""
+
+    at: EpochKey
+    rows: list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Of the keys that begin with ``prefix``, in key order, the first ``limit`` after ``after``.
+
+    ``owner``: the operator's key, encoded, when the prefix has all of it.
+    """
+
+    prefix: bytes
+    after: bytes | None
+    limit: int
+    owner: bytes | None = None
+
+
+class Reader(ABC):
+    """One state table at one epoch. May block: called from threads. Raises ``FileMissing``, ``FileCorrupt``."""
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        """The values of keys, in their order, all from one epoch."""
+
+    @abstractmethod
+    def scan(self, prefix: bytes) -> Scanned:
+        """All rows whose key begins with ``prefix``."""
+
+    @abstractmethod
+    def page(self, section: Section) -> Scanned:
+        """A section of the rows, in key order."""
+
+
+class CommittedReader(Reader):
+    """The latest committed epoch that the replica has reached."""
+
+    def __init__(self, followed: FollowedTable) -> None:
+        self._followed = followed
+
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        found = self._followed.replica.get_many(keys)
+        if found is None:
+            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
+        return found
+
+    def scan(self, prefix: bytes) -> Scanned:
+        return self._built(self._followed.replica.scan(prefix))
+
+    def page(self, section: Section) -> Scanned:
+        return self._built(self._followed.replica.page(section.prefix, section.after, section.limit))
+
+    def _built(self, found: tuple[EpochKey | None, list[tuple[bytes, bytes]]]) -> Scanned:
+        at, rows = found
+        if at is None:
+            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
+        return Scanned(at, rows)
+
+
+class UncommittedReader(Reader):
+    """The latest prepared epoch: the replica, and over it what later epochs changed.
+
+    ``latest`` is the newest prepared snapshot of the lineage. An epoch that was prepared is decided, and will be
+    committed; only its sinks do not show it yet.
+    """
+
+    def __init__(
+        self, followed: FollowedTable, latest: ManifestReference, store: SnapshotStore, overlays: Overlays
+    ) -> None:
+        self._followed = followed
+        self._latest = latest
+        self._store = store
+        self._overlays = overlays
+        self._committed = CommittedReader(followed)
+
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        found = self._committed.get_many(keys)
+        at, changes = self._over(found.at)
+        values = [value_of(key, value, changes) for key, value in zip(keys, found.values, strict=True)]
+        if self._followed.table.expires is not None:
+            there = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+            shown = dict(self._shown(there))
+            values = [shown.get(key) for key in keys]
+        return Found(at, values)
+
+    def scan(self, prefix: bytes) -> Scanned:
+        found = self._committed.scan(prefix)
+        at, changes = self._over(found.at)
+        return Scanned(at, self._shown(list(scan_of(prefix, found.rows, changes))))
+
+    def page(self, section: Section) -> Scanned:
+        # Rows that are committed may be deleted above: so many more have to be read.
+        most = section.limit
+        while True:
+            committed = self._committed.page(replace(section, limit=most))
+            at, changes = self._over(committed.at)
+            whole = len(committed.rows) < most
+            start = section.prefix if section.after is None else max(section.prefix, section.after + b"\0")
+            end = None if whole else committed.rows[-1][0]
+            above = [
+                {key: row for key, row in change.items() if key >= start and (end is None or key <= end)}
+                for change in changes
+            ]
+            rows = self._shown(list(scan_of(section.prefix, committed.rows, above)))
+            if whole or len(rows) >= section.limit:
+                return Scanned(at, rows[: section.limit])
+            most *= 2
+
+    def _shown(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Without those that are gone at the latest epoch: the replica has only dropped what the committed one has."""
+        table = self._followed.table
+        times = row_times(table)
+        horizon = table.horizon(clock_of(self._store.read_manifest(self._latest), table.id)) if times else None
+        if times is None or horizon is None or not rows:
+            return rows
+        expired = gone(times.of([key for key, _ in rows], [value for _, value in rows]), horizon)
+        return [row for row, is_gone in zip(rows, expired.tolist(), strict=True) if not is_gone]
+
+    def _over(self, mark: EpochKey) -> tuple[EpochKey, list[dict[bytes, bytes | None]]]:
+        manifests = manifests_between(self._store, self._latest, mark)
+        if manifests is None:
+            # The replica has overtaken what was read as the latest prepared epoch: it is the newer one.
+            return mark, []
+        return self._latest.key if manifests else mark, self._overlays.over(self._followed.table, manifests)

@@ -1,0 +1,106 @@
+"""Scans: the rows of a state table in key order, page by page, all of one epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import InvalidInput
+from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.ports import Snapshots
+from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.lookups import Lookups
+from epochal.service.queries.state.readers import Reader, Scanned, Section
+from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.state.key_codec import FORM
+from epochal.wire.histories import Scan, ScannedRow
+
+_NO_CURSOR = "The cursor is not one of this list; leave it out to start from the beginning."
+
+
+class Scans:
+    """Errors as those of :class:`epochal.service.queries.state.lookups.Lookups`."""
+
+    def __init__(self, replicas: Replicas, snapshots: Snapshots) -> None:
+        self._replicas = replicas
+        self._snapshots = snapshots
+        self._lookups = Lookups(replicas, snapshots)
+
+    async def scan(self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest) -> Scan:
+        """Rows whose key begins with ``prefix``: leading key columns as in a path, the last one perhaps with a ``*``.
+
+        The first page is of the epoch that ``read`` means; those after it are of the same one.
+        """
+        after = _position(page)
+        key: bytes | None = None
+        if after is None:
+            format, reader = await self._lookups.reader(application, table, read)
+        else:
+            key = after[2]
+            format, reader = await self._again(application, table, EpochKey(after[0], after[1]), read)
+        section = _section(format, prefix, key, page.limit + 1)
+        found = await asyncio.to_thread(reader.page, section)
+        if after is not None and found.at != EpochKey(after[0], after[1]):
+            # The replica has moved on: that epoch is of the past now.
+            format, reader = await self._past(application, table, EpochKey(after[0], after[1]), read)
+            found = await asyncio.to_thread(reader.page, section)
+        return await asyncio.to_thread(_answer, table, format, found, read, page.limit)
+
+    async def _again(self, application: str, table: str, at: EpochKey, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        seen = self._replicas.application(application)
+        if seen is not None and seen.at == at and table in seen.tables:
+            return await self._lookups.reader(application, table, ReadFrom())
+        return await self._past(application, table, at, read)
+
+    async def _past(self, application: str, table: str, at: EpochKey, read: ReadFrom) -> tuple[RowFormat, Reader]:
+        reference = await asyncio.to_thread(self._reference, application, at, read)
+        return await asyncio.to_thread(self._lookups.past, application, table, reference)
+
+    def _reference(self, application: str, at: EpochKey, read: ReadFrom) -> ManifestReference:
+        """The snapshot of a cursor: one of this application's, still there, and perhaps not committed yet."""
+        if read.isolation == "read_uncommitted":
+            return self._snapshots.reference(at)
+        reference = self._snapshots.resolve(application, epoch=at.epoch)
+        if reference.key != at:
+            raise InvalidInput(_NO_CURSOR)
+        return reference
+
+
+def _section(format: RowFormat, prefix: str, after: bytes | None, limit: int) -> Section:
+    encoded, columns = format.key_prefix(prefix)
+    owner = format.owner_of(encoded) if columns >= len(format.table.key) else None
+    return Section(encoded, after, limit, owner)
+
+
+def _answer(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit: int) -> Scan:
+    rows = found.rows[:limit]
+    following = None
+    if len(found.rows) > limit:
+        last = base64.b64encode(rows[-1][0]).decode()
+        following = encode(found.at.branch, found.at.epoch, FORM, last)
+    return Scan(
+        table=table,
+        branch=found.at.branch,
+        epoch=found.at.epoch,
+        isolation=read.isolation,
+        items=[ScannedRow(**row) for row in format.row_objects(rows)],
+        next_cursor=following,
+    )
+
+
+def _position(page: PageRequest) -> tuple[str, int, bytes] | None:
+    """Branch, epoch and encoded key after which the page begins."""
+    after = page.after(str, int, int, str)
+    if after is None:
+        return None
+    branch, epoch, form, key = after
+    try:
+        if form == FORM:
+            return branch, epoch, base64.b64decode(key, validate=True)
+    except binascii.Error:
+        pass
+    raise InvalidInput(_NO_CURSOR)

@@ -1,1 +1,0 @@
-"""Re-keying: another maximum parallelism, offline."""

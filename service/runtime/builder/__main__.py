@@ -1,0 +1,75 @@
+"""``python -m epochal.service.runtime.builder``: the warm process from which a child is forked for each request.
+
+Everything that a pipeline imports is imported here, once, without running any author's code; forking then costs
+milliseconds. Requests come over a Unix socket that is standard input: each is a connection of its own, sent as a file
+descriptor, which the child reads its request from and writes its answer to.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+
+import epochal.connectors
+import epochal.pipeline.pipeline  # noqa: F401
+from epochal.service.domain.building import BuildRequest
+from epochal.service.runtime.builder.child import answer
+
+
+def main() -> None:
+    control = socket.socket(fileno=os.dup(0))
+    _close_standard_input()
+    # Children end by themselves, and nobody asks for their exit codes.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        for descriptor in descriptors:
+            if os.fork() == 0:
+                control.close()
+                _serve(descriptor)
+            os.close(descriptor)
+
+
+def _serve(descriptor: int) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        # Spark's JVM must be waited for, and leads no session: an interrupt of the control plane's terminal is not its.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
+            threading.Thread(target=_end_with_whoever_asked, args=(connection.fileno(),), daemon=True).start()
+            result = answer(BuildRequest.model_validate_json(stream.readline()))
+            stream.write(result.model_dump_json().encode())
+            stream.flush()
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _end_with_whoever_asked(descriptor: int) -> None:
+    """A control plane that is gone wants no answer; the next one begins long work again. Spark's JVM ends, too."""
+    ended = select.poll()
+    ended.register(descriptor, 0)  # hanging up is told of in any case
+    ended.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _close_standard_input() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""One request, in a process of its own: the author's code runs here."""
+
+from __future__ import annotations
+
+import math
+import resource
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.engine.class_archive import JAVA_OPTIONS
+from epochal.engine.failures import failure_of
+from epochal.engine.rekey import rekey
+from epochal.engine.session import create_session
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.trial import TrialReport, Tried, run_trial
+from epochal.errors import EpochalError
+from epochal.pipeline.analysis import analyse
+from epochal.pipeline.artifact import load_graph
+from epochal.pipeline.description import GraphDescription, describe
+from epochal.pipeline.graph import Graph
+from epochal.service.domain.building import Analyse, BuildAnswer, BuildError, BuildRequest, Describe, RekeyOf, TrialOf
+
+_SHORT_LIVED = {
+    # Seconds of life: compiling little and collecting simply is quickest then.
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "512m",
+}
+
+
+def answer(request: BuildRequest) -> BuildAnswer:
+    """Carry out one request within its limits. Never raises; what runs out of time ends the process."""
+    _limit(request)
+    try:
+        match request.work:
+            case Describe():
+                return BuildAnswer(graph=_describe(request))
+            case Analyse():
+                return BuildAnswer(graph=_analyse(request))
+            case TrialOf() as trial:
+                return BuildAnswer(trial=_try(request, trial))
+            case RekeyOf() as target:
+                return BuildAnswer(snapshot=_rekey(request, target))
+    except EpochalError as error:
+        return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
+    except MemoryError:
+        message = "Building the pipeline needs more memory than is allowed; do the work when the pipeline runs."
+        return BuildAnswer(error=BuildError(slug="invalid-pipeline", message=message))
+    except Exception as error:  # noqa: BLE001 whatever it is, the caller is told
+        failure = failure_of(error)
+        message = f"{failure.message}\n{failure.traceback}" if failure.traceback else failure.message
+        return BuildAnswer(error=BuildError(slug="invalid-pipeline", message=message))
+
+
+def _describe(request: BuildRequest) -> GraphDescription:
+    return describe(load_graph(request.artifact, request.parameters))
+
+
+def _analyse(request: BuildRequest) -> GraphDescription:
+    graph = load_graph(request.artifact, request.parameters)
+    spark_options = {**request.configuration.spark, **_SHORT_LIVED}
+    here = request.configuration.model_copy(update={"master": "local[1]", "spark": spark_options})
+    spark = create_session("epochal-analysis", here)
+    try:
+        return analyse(graph, spark).description
+    finally:
+        spark.stop()
+
+
+def _rekey(request: BuildRequest, target: RekeyOf) -> ManifestReference:
+    with _offline(request, target, request.configuration) as (orders, graph, spark):
+        rekeyed = orders.model_copy(update={"attempt": 0, "by": target.by, "message": target.message})
+        return rekey(rekeyed, graph, spark, target.head, target.at)
+
+
+def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
+    here = request.configuration.model_copy(update={"master": "local[2]"})
+    with _offline(request, trial, here) as (orders, graph, spark):
+        producer = trial.producer
+        then = producer.configuration.model_copy(update={"master": here.master, "spark": here.spark})
+        before = orders.model_copy(update={"parameters": producer.parameters, "configuration": then})
+        old = Tried(before, load_graph(producer.artifact, producer.parameters))
+        return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs)
+
+
+@contextmanager
+def _offline(
+    request: BuildRequest, work: TrialOf | RekeyOf, configuration: Configuration
+) -> Iterator[tuple[ExecutionOrders, Graph, SparkSession]]:
+    """What a driver would have, outside of any execution."""
+    graph = load_graph(request.artifact, request.parameters)
+    with tempfile.TemporaryDirectory(prefix=f"epochal-{work.kind}-") as cache:
+        orders = ExecutionOrders(
+            application=work.application,
+            execution=work.kind,
+            attempt=1,
+            artifact=work.kind,
+            parameters=request.parameters,
+            configuration=configuration,
+            store=work.store,
+            cache_directory=cache,
+        )
+        spark = create_session(f"epochal-{work.kind}", configuration)
+        try:
+            yield orders, graph, spark
+        finally:
+            spark.stop()
+
+
+def _limit(request: BuildRequest) -> None:
+    """An alarm ends the process, whatever it is doing; its caller sees that no answer came."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, request.seconds)
+    if request.memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (request.memory_bytes, request.memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(request.seconds), math.ceil(request.seconds) + 1))

@@ -1,0 +1,84 @@
+"""How many pipelines are built at the same time: so many run, so many wait, and further ones are refused."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.engine.trial import TrialReport
+from epochal.errors import TooManyRequests
+from epochal.pipeline.description import GraphDescription
+from epochal.service.domain.building import RekeyOf, TrialOf
+from epochal.service.domain.ports import Builder
+from epochal.wire.configuration import ApplicationConfiguration
+
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+class BoundedBuilder:
+    """Implements :class:`epochal.service.domain.ports.Builder` with another one.
+
+    A build takes seconds and a JVM, and its caller waits in one of the threads that answer requests: ``running`` and
+    ``waiting`` together have to stay well below their number. Trials and rekeys are not counted: each kind has one
+    thread of its own. ``describe`` and ``analyse`` also raise ``TooManyRequests``; nothing was begun then.
+    """
+
+    def __init__(self, builder: Builder, running: int, waiting: int) -> None:
+        self._builder = builder
+        self._running = running
+        self._waiting = waiting
+        self._inside = 0
+        self._last_seconds = 5.0
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(running)
+
+    def open(self) -> None:
+        self._builder.open()
+
+    def close(self) -> None:
+        self._builder.close()
+
+    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+        with self._place():
+            return self._builder.describe(artifact, parameters)
+
+    def analyse(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration
+    ) -> GraphDescription:
+        with self._place():
+            return self._builder.analyse(artifact, parameters, configuration)
+
+    def trial(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
+    ) -> TrialReport:
+        return self._builder.trial(artifact, parameters, configuration, trial)
+
+    def rekey(
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, order: RekeyOf
+    ) -> ManifestReference:
+        return self._builder.rekey(artifact, parameters, configuration, order)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        with self._lock:
+            if self._inside >= self._running + self._waiting:
+                raise TooManyRequests(
+                    f"{self._running} pipelines are being built and {self._waiting} wait for it; this one was not "
+                    "begun. Repeat the call in a moment.",
+                    retry_after_seconds=math.ceil(min(self._last_seconds, _LONGEST_PAUSE_SECONDS)),
+                )
+            self._inside += 1
+        try:
+            with self._places:
+                began = time.monotonic()
+                yield
+                self._last_seconds = time.monotonic() - began
+        finally:
+            with self._lock:
+                self._inside -= 1

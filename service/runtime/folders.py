@@ -1,0 +1,89 @@
+"""The data directory's folders, and who may use them: what builders and drivers need is open to their user alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from epochal.errors import EnvironmentProblem
+from epochal.service.domain.isolation import ProcessUser, local_store
+from epochal.service.domain.settings import Settings
+from epochal.snapshots.local_files import make_folder
+
+_OWNER_ONLY = 0o700
+_GROUP_ENTERS = 0o710
+_GROUP_READS = 0o750
+
+
+def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
+    """Make the folders, also those of an earlier start with another user. Raises ``EnvironmentProblem``.
+
+    ================================================  =====================================================
+    exports, imports, replicas, events, logs          the control plane's only
+    the data directory, work                          ``user`` may pass through, and list nothing
+    artifacts                                         ``user`` may read
+    store, home                                       ``user``'s own
+    ================================================  =====================================================
+
+    Without ``user`` they are all the control plane's only, but for a store that was there.
+    """
+    try:
+        _prepare(settings, user)
+    except OSError as error:
+        raise EnvironmentProblem(f"The data directory {settings.data} cannot be prepared: {error}.") from error
+
+
+def _prepare(settings: Settings, user: ProcessUser | None) -> None:
+    data = settings.data.absolute()
+    data.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
+    for name in ("exports", "imports", "replicas", "events"):
+        _folder(data / name, _OWNER_ONLY)
+    _folder(settings.logs_directory, _OWNER_ONLY)
+    if user is None:
+        _folder(settings.work_directory, _OWNER_ONLY)
+        _folder(settings.artifacts_directory, _OWNER_ONLY)
+        return
+    _folder(data, _GROUP_ENTERS, user.gid)
+    _folder(settings.work_directory, _GROUP_ENTERS, user.gid)
+    _share_artifacts(settings.artifacts_directory, user)
+    _folder(settings.home_directory, _OWNER_ONLY)
+    os.chown(settings.home_directory, user.uid, user.gid)
+    if (store := local_store(settings)) is not None:
+        _hand_over(store, user)
+
+
+def _folder(path: Path, mode: int, group: int = -1) -> None:
+    path.mkdir(exist_ok=True, mode=mode)
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        return  # A volume's, whose permissions are decided where it is mounted.
+    if group not in (-1, status.st_gid):
+        os.chown(path, -1, group)
+    if status.st_mode & 0o777 != mode:
+        path.chmod(mode)
+
+
+def _share_artifacts(folder: Path, user: ProcessUser) -> None:
+    """New ones take their group and their permissions from this folder; those that are there get them now."""
+    folder.mkdir(exist_ok=True, mode=_OWNER_ONLY)
+    if folder.stat().st_gid != user.gid:
+        for path in folder.rglob("*"):
+            os.chown(path, -1, user.gid)
+            path.chmod(_GROUP_READS if path.is_dir() else 0o640)
+    _folder(folder, _GROUP_READS, user.gid)
+
+
+def _hand_over(store: Path, user: ProcessUser) -> None:
+    """Drivers write into its folders, and control planes, as root, into those that drivers made."""
+    make_folder(store)
+    if store.stat().st_uid == user.uid:
+        return
+    # The top comes last: interrupted, it is done again.
+    for folder, _, _ in os.walk(store, topdown=False):
+        os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+
+
+def take_folder(path: Path, user: ProcessUser) -> None:
+    """A new folder, as ``user``'s own. Its parent is the control plane's: nobody else has put something in its way."""
+    path.mkdir(mode=_OWNER_ONLY)
+    os.chown(path, user.uid, user.gid)

@@ -1,0 +1,102 @@
+"""Log files: where they are, their last lines, and what is appended to them, also across rotations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from epochal.service.runtime.logs.rotation import rotated
+
+_BLOCK_BYTES = 64 * 1024
+
+
+def log_path(logs: Path, application: str, execution: str, attempt: int) -> Path:
+    """The log of one attempt below the folder ``logs``. All parts are names that the control plane made or checked."""
+    return logs / application / f"{execution}-{attempt}.log"
+
+
+def tail(path: Path, lines: int) -> bytes:
+    """The last ``lines`` lines; nothing when there is no log yet."""
+    return tail_and_follow(path, lines)[0]
+
+
+def tail_and_follow(path: Path, lines: int) -> tuple[bytes, LogFollower]:
+    """The last ``lines`` lines, and what reads on after them.
+
+    Reads blocks from the end: the cost depends on what is asked for, not on the size of the log.
+    """
+    follower = LogFollower(path)
+    text, follower.position = _end(path, lines)
+    number = 1
+    while text.count(b"\n") < lines and rotated(path, number).exists():
+        text = _end(rotated(path, number), lines)[0] + text
+        number += 1
+    kept = text.splitlines(keepends=True)[-lines:] if lines > 0 else []
+    return b"".join(kept), follower
+
+
+def last_lines(path: Path, lines: int) -> str:
+    """The last lines as text, for a failure's reason."""
+    return tail(path, lines).decode(errors="replace").rstrip()
+
+
+class LogFollower:
+    """Reads what is appended after ``position``, and what was appended before a rotation and not read yet.
+
+    When a log was rotated twice between two calls, what was in between is left out.
+    """
+
+    def __init__(self, path: Path, position: int = 0) -> None:
+        self._path = path
+        self._rotated = _identity(rotated(path, 1))
+        self.position = position
+
+    def appended(self) -> Iterator[bytes]:
+        """What is there now, in blocks."""
+        earlier = rotated(self._path, 1)
+        identity = _identity(earlier)
+        if identity != self._rotated:
+            if identity is None:
+                return  # It is being rotated.
+            for block in _blocks(earlier, self.position):
+                yield block
+            self._rotated, self.position = identity, 0
+        for block in _blocks(self._path, self.position):
+            self.position += len(block)
+            yield block
+
+
+def _end(path: Path, lines: int) -> tuple[bytes, int]:
+    """A piece of the end that has the last ``lines`` lines, and where it ends."""
+    try:
+        with path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            start, text = end, b""
+            # One line end more than asked for: the one before the first line.
+            while start > 0 and text.count(b"\n") <= lines:
+                start = max(0, start - _BLOCK_BYTES)
+                log.seek(start)
+                text = log.read(end - start)
+    except FileNotFoundError:
+        return b"", 0
+    return text, end
+
+
+def _blocks(path: Path, position: int) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as log:
+            log.seek(position)
+            while block := log.read(_BLOCK_BYTES):
+                yield block
+    except FileNotFoundError:
+        return
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Another one for every rotation: a number of a file that is gone may be used again."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,1 +1,0 @@
-"""Savepoints: snapshots with a name, retained until they are deleted."""

@@ -1,1 +1,0 @@
-"""Snapshots: found by epoch, savepoint, tag or time; their manifests; the difference of two."""

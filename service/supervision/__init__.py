@@ -1,1 +1,0 @@
-"""Supervision: what runs is made equal to what the catalog wants."""

@@ -1,1 +1,0 @@
-"""Access tokens: created, listed, revoked."""

@@ -1,1 +1,0 @@
-"""Versions of an application: upgrades and rescaling at an epoch boundary."""
