@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -56,20 +56,8 @@ class TopOperator(Operator):
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
-        with at(f"Operator {self.name!r}"):
-            if RANK.name in {name.casefold() for name in frame.columns}:
-                raise PipelineError(f"its input has a column {RANK.name!r}, as top() gives one. Rename or drop it.")
-            require_columns(self.by, frame.columns)
-            by, keys = spelled(frame, self.by), spelled(frame, self.keys)
-            schema = carried_schema(frame.schema)
-            for name in by:
-                if name in keys:
-                    raise PipelineError(f"top() is by {name!r}, a column of the key: all rows of a key have the same.")
-                if pa.types.is_nested(schema.field(name).type):
-                    raise PipelineError(f"rows cannot be ordered by {name!r}, a nested column. Order by a field of it.")
-        value = tuple(
-            Column(name=field.name, type=type_name(field.dataType)) for field in frame.schema if field.name not in keys
-        )
+        value = row_columns(self.name, frame, self.keys, (RANK.name,))
+        by, keys = ordered_by(self.name, self.by, self.keys, value), spelled(frame, self.keys)
         table = StateTable(
             id=self.name,
             operator=self.name,
@@ -95,6 +83,39 @@ class TopOperator(Operator):
 def ranked(count: int, by: Sequence[str], descending: bool) -> dict[str, Any]:
     """Which rows are kept, as JSON."""
     return {"count": count, "by": list(by), "order": "descending" if descending else "ascending"}
+
+
+def row_columns(
+    operator: str, frame: DataFrame, keys: Sequence[str], own: Collection[str], without: Collection[str] = ()
+) -> tuple[Column, ...]:
+    """What is kept of a row: its columns but for the key's and those ``without``. ``own``: the names that top() gives.
+
+    Raises ``PipelineError``, ``SchemaError`` naming operator, column and fix.
+    """
+    with at(f"Operator {operator!r}"):
+        for name in frame.columns:
+            if name.casefold() in own and name.casefold() not in without:
+                raise PipelineError(f"its input has a column {name!r}, as top() gives one of its own. Rename or drop it.")
+        carried_schema(frame.schema)
+    left = {name.casefold() for name in (*keys, *without)}
+    fields = (field for field in frame.schema if field.name.casefold() not in left)
+    return tuple(Column(name=field.name, type=type_name(field.dataType)) for field in fields)
+
+
+def ordered_by(operator: str, by: Sequence[str], keys: Sequence[str], kept: Sequence[Column]) -> tuple[str, ...]:
+    """The columns that rows are ranked by, as the input spells them. ``kept``: those of :func:`row_columns`.
+
+    Raises ``PipelineError`` naming operator, column and fix.
+    """
+    named = {column.name.casefold(): column for column in kept}
+    with at(f"Operator {operator!r}"):
+        require_columns(tuple(by), [*keys, *(column.name for column in kept)])
+        for name in by:
+            if name.casefold() not in named:
+                raise PipelineError(f"top() is by {name!r}, a column of the key: all rows of a key have the same.")
+            if named[name.casefold()].type.startswith(("array<", "map<", "struct<", "variant")):
+                raise PipelineError(f"rows cannot be ordered by {name!r}, a nested column. Order by a field of it.")
+    return tuple(named[name.casefold()].name for name in by)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,134 @@
-"""``window(..).aggregate`` over tumbling, sliding and cumulative windows: state by pane, windows combined of panes."""
+"""``window(..).aggregate``: rows are aggregated by pane, or by session, and windows are made of these."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from epochal.operators.windowed import WindowedAggregate
+import pyarrow as pa
+
+from epochal.aggregates import overflow
+from epochal.aggregates.kept_merges import merges_of
+from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
+from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
+from epochal.declarations.expressions import Expression, to_column
+from epochal.declarations.keys import key_columns
+from epochal.declarations.windowing import Windowing
+from epochal.errors import EpochalError
+from epochal.operators import panes
+from epochal.operators.aggregate import ROWS_THAT_STAY, check_aggregations, costs
+from epochal.operators.contract import OperatorPlan
+from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
+from epochal.operators.panes import WINDOW, check_names
+from epochal.operators.windowed import WindowedOperator, window_time
+from epochal.state.table import Column
+from epochal.state.type_names import quoted
+from epochal.tasks.calls import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class WindowedAggregate(WindowedOperator):
+    """Aggregates per key and window. Spark aggregates the epoch's rows by key and pane, the task merges these partials.
+
+    No step is taken per row.
+    """
+
+    aggregations: tuple[Aggregation, ...]
+    queryable: bool
+    over_updates: bool = False
+    """Whether rows that replace earlier ones are to be aggregated as if each stood for itself."""
+
+    @property
+    def takes(self) -> Accepted:
+        return ALL_BUT_CHANGES if self.over_updates else ROWS_THAT_STAY
+
+    def plan(self, frames: Sequence[DataFrame]) -> WindowedAggregatePlan:
+        (frame,) = frames
+        key = key_columns(self.name, self.keys, frame.schema)
+        aggregation = plan_aggregation(self.name, key, self.aggregations, self.queryable, frame)
+        partials = aggregation.table.model_copy(update={"merges": merges_of(aggregation.parts)})
+        tables = panes.tables(self.windowing, partials)
+        check_names(self.name, tables[0])
+        columns = (*key, *WINDOW, *aggregation.table.value, *aggregation.computed)
+        output = pa.schema([column.to_arrow() for column in columns])
+        work = panes.merging_work(self.windowing, aggregation, tables)
+        pane = panes.aggregated_by(self.windowing, self.event_time)
+        return WindowedAggregatePlan(
+            self.name, self.inputs, key, tables, work, output, aggregation, self.aggregations, self.windowing, pane
+        )
+
+    def details(self) -> dict[str, Any]:
+        columns = {aggregation.name: str(aggregation.expression) for aggregation in self.aggregations}
+        said = {"over_updates": True} if self.over_updates else {}
+        return {**super().details(), "columns": columns, **said}
+
+    def check(self, frames: Sequence[DataFrame]) -> None:
+        check_aggregations(self.name, self.aggregations, frames[0])
+
+    def warnings(self) -> Iterator[str]:
+        return costs(self.name, self.aggregations)
 
 
 @dataclass(frozen=True)
 class WindowAggregateOperator(WindowedAggregate):
-    """State table: the operator's name, a row for each key and pane."""
+    """Tumbling, sliding and cumulative windows. State table: the operator's name, a row for each key and pane."""
 
     kind: ClassVar[str] = "window_aggregate"
+
+
+@dataclass(frozen=True)
+class SessionAggregateOperator(WindowedAggregate):
+    """State tables: the operator's name, with the open sessions of each key; ``name.entries``, when a key is looked at.
+
+    A row is late where it would be a session by itself that has closed, as in Spark's ``session_window``: a row that is
+    later than the watermark by more than the gap and the allowed lateness.
+    """
+
+    kind: ClassVar[str] = "session_aggregate"
+
+
+@dataclass(frozen=True)
+class WindowedAggregatePlan(OperatorPlan):
+    """Rows are shuffled by key, with the marks, where that puts every key on its subtask; Spark sees then by itself
+    that its aggregation by key and pane needs no further shuffle."""
+
+    aggregation: AggregationPlan
+    aggregations: tuple[Aggregation, ...]
+    windowing: Windowing
+    pane: Expression
+
+    @cached_property
+    def partials(self) -> list[SparkColumn]:
+        """What Spark aggregates over the epoch's rows; made once, as every column costs calls into the JVM."""
+        return self.aggregation.partial_columns()
+
+    @cached_property
+    def finishing(self) -> tuple[list[SparkColumn], ...]:
+        values, columns = self.aggregation.by((*self.key, *WINDOW)).finishing()
+        first = len(self.key) + len(WINDOW)
+        return values, [*columns[:first], window_time(), *columns[first:]]
+
+    def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
+        (frame,), keys = frames, self.inputs[0].keys
+        if subtasks.ride_spark_shuffle:
+            by_key = [*map(quoted, keys), MARK]
+            shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
+            return with_control(self._aggregated(shuffled, by_key), keys, subtasks)
+        grouped = with_marks(self._aggregated(frame, list(map(quoted, keys))), subtasks)
+        return placed(with_control(grouped, keys, subtasks), subtasks)
+
+    def _aggregated(self, frame: DataFrame, key: list[str]) -> DataFrame:
+        aggregated = frame.groupBy(*key, to_column(self.pane)).agg(*self.partials)
+        return panes.with_bounds(self.windowing, aggregated)
+
+    def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
+        name = "_pane"
+        by_pane = self.aggregation.by((*self.key, Column(name=name, type="timestamp")))
+        frame = frames[0].withColumn(name, to_column(self.pane))
+        return overflow.located(by_pane, self.aggregations, self.partials, frame)

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from epochal.declarations import event_time
-from epochal.declarations.expressions import Expression, column, to_column
+from epochal.declarations.expressions import Expression
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind
-from epochal.declarations.windowing import WINDOW_COLUMNS, WINDOW_TIME, Windowing
+from epochal.declarations.windowing import WINDOW_COLUMNS
 from epochal.declarations.windows import GridWindows
 from epochal.errors import PipelineError
 from epochal.operators import panes
-from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import check_order, declared_output, side_outputs
-from epochal.operators.distribution import Distribution, Input, Subtasks
 from epochal.operators.panes import WINDOW, check_names
 from epochal.operators.window_calls import WindowCalls
-from epochal.operators.windowed import window_time
+from epochal.operators.windowed import WindowedOperator, WindowedRowsPlan, window_time
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column
@@ -45,7 +43,7 @@ BATCH_ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class WindowProcessOperator(Operator):
+class WindowProcessOperator(WindowedOperator):
     """An author's :class:`~epochal.declarations.keyed.KeyedProcess`, called when a window closes.
 
     State tables: ``name.rows``, the rows of open windows; of sessions ``name.sessions``, the open ones of each key, and
@@ -53,30 +51,11 @@ class WindowProcessOperator(Operator):
     """
 
     kind: ClassVar[str] = "window_process"
-    name: str
-    keys: tuple[str, ...]
-    event_time: str
-    windowing: Windowing
     process: type[KeyedProcess]
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        return (Input("rows", Distribution.BY_KEY, self.keys, event_time=self.event_time),)
 
     @property
     def sides(self) -> tuple[str, ...]:
         return tuple(declared_sides(self.process))
-
-    @property
-    def hold(self) -> int:
-        return self.windowing.hold
-
-    @property
-    def event_time_of_output(self) -> str | None:
-        return WINDOW_TIME
-
-    def late_before(self, input: int, late: int) -> int | None:
-        return panes.late_before(self.windowing, late)
 
     def plan(self, frames: Sequence[DataFrame]) -> WindowProcessPlan:
         (frame,) = frames
@@ -144,33 +123,21 @@ class WindowProcessOperator(Operator):
         return (table, sessions, entries), SessionWindowRows(table, work, BATCH_ROWS), start.alias(TIME)
 
     def details(self) -> dict[str, Any]:
-        time = {"event_time": self.event_time, **self.windowing.details()}
         said = {"sides": list(self.sides)} if self.sides else {}
-        return {"keys": list(self.keys), **time, "class": self.process.__name__, **said}
+        return {**super().details(), "class": self.process.__name__, **said}
 
     def check(self, frames: Sequence[DataFrame]) -> None:
         check_order(self.name, self.process.order_columns(), frames[0])
 
 
 @dataclass(frozen=True)
-class WindowProcessPlan(OperatorPlan):
-    """Rows come in any order: the task keeps them, or arranges them."""
-
-    columns: tuple[str, ...]
-    time: Expression
-
-    @cached_property
-    def carried(self) -> list[SparkColumn]:
-        """What the task gets of a row; made once, as every column costs calls into the JVM."""
-        return [*(to_column(column(name).alias(name)) for name in self.columns), to_column(self.time)]
+class WindowProcessPlan(WindowedRowsPlan):
+    """What the function gives of a window gets the window's event time."""
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         (columns,) = super().finishing
         return ([*columns, window_time()],)
-
-    def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        return super().distributed([frames[0].select(*self.carried)], subtasks)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.interval_join import IntervalJoinPlan
 from epochal.operators.panes import WINDOW
 from epochal.operators.process import ProcessPlan
+from epochal.operators.window_aggregate import WindowedAggregate
 from epochal.operators.window_process import WindowProcessOperator
-from epochal.operators.windowed import WindowedAggregate
 from epochal.pipeline.graph import (
     EventTimeNode,
     Graph,

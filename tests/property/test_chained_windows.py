@@ -155,20 +155,21 @@ def firsts(hours: list[Row]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("columns", "by", "said"),
+    ("columns", "key", "by", "said"),
     [
-        (("*",), "n", "has a column 'window_start', as top() gives one of its own"),
-        (("key", "n AS rank", "window_time"), "rank", "has a column 'rank'"),
-        (("key", "n", "window_time"), "key", "a column of the key"),
-        (("key", "n", "window_time"), "window_time", "window_time"),
-        (("key", "array(n) AS many", "window_time"), "many", "a nested column"),
+        (("*",), "key", "n", "has a column 'window_start', as top() gives one of its own"),
+        (("key", "n AS rank", "window_time"), "key", "rank", "has a column 'rank'"),
+        (("key AS rank", "n", "window_time"), "rank", "n", "has a column 'rank'"),
+        (("key", "n", "window_time"), "key", "key", "a column of the key"),
+        (("key", "n", "window_time"), "key", "window_time", "window_time"),
+        (("key", "array(n) AS many", "window_time"), "key", "many", "a nested column"),
     ],
 )
-def test_top_rows_of_windows_say_what_is_wrong(spark: SparkSession, columns: Any, by: str, said: str) -> None:
+def test_top_rows_of_windows_say_what_is_wrong(spark: SparkSession, columns: Any, key: str, by: str, said: str) -> None:
     built = Pipeline("top")
     rows = built.read("rows", generator.source(COLUMNS)).with_watermark("at", "20 minutes")
     hours = rows.key_by("key").window(tumbling("1 hour")).aggregate("hours", n="count(*)").select(*columns)
-    hours.key_by("key").top(3, by=by, within=tumbling("1 day")).write("out", console.sink())
+    hours.key_by(key).top(3, by=by, within=tumbling("1 day")).write("out", console.sink())
     with pytest.raises(PipelineError, match="Operator 'top'") as refused:
         Harness(built, spark).__enter__()
     assert said in refused.value.message
