@@ -25,7 +25,7 @@ from epochal.operators.distribution import Distribution, Input, Subtasks, placed
 from epochal.state.type_names import quoted
 from epochal.tasks.calls import MARK
 from epochal.tasks.operator import Subtask
-from epochal.tasks.reporting import author_error
+from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.slices import SliceKeys, gathered
 
 if TYPE_CHECKING:
@@ -172,23 +172,27 @@ class AggregateWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = self.plan.table
         slice = gathered(rows)
         if not slice.num_rows:
             return
-        keys = SliceKeys.of(subtask, table, slice)
+        keys = self.keys(subtask, slice)
         found, old = keys.stored()
-        try:
-            merged = self.plan.merge(found, old, slice.select(table.value_schema.names))
+        with AuthorCall(lambda: f"Operator {subtask.operator!r}, merging"):
+            merged = self.plan.merge(found, old, slice.select(self.plan.table.value_schema.names))
             if self.rows is None:
                 rows_out = pa.Table.from_arrays(
                     [*keys.rows.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
                 )
             else:
                 rows_out = self.rows.of(keys.rows, old, merged, found, np.ones_like(found))
-        except EpochalError:
-            raise
-        except Exception as error:
-            raise author_error(f"Operator {subtask.operator!r}, merging", error) from error
-        subtask.transaction.stage(table.id, keys.changes("put", merged.columns))
+        values = [*merged.columns, *self.beside(subtask, slice, old)]
+        subtask.transaction.stage(keys.table.id, keys.changes("put", values))
         yield from rows_out.to_batches()
+
+    def keys(self, subtask: Subtask, slice: pa.Table) -> SliceKeys:
+        """The keys of the slice in the table that the aggregates are kept in."""
+        return SliceKeys.of(subtask, self.plan.table, slice)
+
+    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Sequence[pa.Array]:
+        """The value columns of that table that are kept beside the aggregates. ``old``: what was stored of each key."""
+        return ()

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.aggregates.plan import AggregationPlan
 from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.stream_kind import CHANGES, StreamKind
 from epochal.declarations import expressions
 from epochal.declarations.event_time import microseconds as event_time_of
 from epochal.declarations.expressions import to_column
 from epochal.declarations.intervals import written_interval
-from epochal.errors import EpochalError, PipelineError
-from epochal.operators.aggregate import AggregateOperator, AggregatePlan
+from epochal.errors import PipelineError
+from epochal.operators.aggregate import AggregateOperator, AggregatePlan, AggregateWork
 from epochal.operators.declared import named
 from epochal.operators.distribution import Input
 from epochal.state.expiry import Expiry, microseconds
 from epochal.state.table import TOUCHED, StateTable
 from epochal.tasks.operator import Subtask
-from epochal.tasks.reporting import author_error
-from epochal.tasks.slices import SliceKeys, gathered
+from epochal.tasks.slices import SliceKeys
 from epochal.tasks.touched import Times
 from epochal.tasks.values import column_of
 
@@ -57,22 +55,13 @@ class AggregateTtlOperator(AggregateOperator):
             raise PipelineError(
                 f"Operator {self.name!r}: its state has a column {TOUCHED.name!r}. Rename the key column."
             )
-        table = StateTable(
-            id=partials.id,
-            operator=partials.operator,
-            kind=partials.kind,
-            key=partials.key,
-            value=(*partials.value, TOUCHED),
-            shown=partials.shown,
-            expires=self.expires,
-            queryable=partials.queryable,
-        )
+        table = partials.model_copy(update={"value": (*partials.value, TOUCHED), "expires": self.expires})
         return AggregateTtlPlan(
             self.name,
             self.inputs,
             table.key,
             (table,),
-            AggregateTtlWork(plan.aggregation, table),
+            AggregateTtlWork(plan.aggregation, table=table),
             plan.output,
             plan.aggregation,
             self.aggregations,
@@ -105,29 +94,17 @@ class AggregateTtlPlan(AggregatePlan):
 
 
 @dataclass(frozen=True)
-class AggregateTtlWork:
-    """As :class:`~epochal.operators.aggregate.AggregateWork`; rows of ``table`` say when their group was touched."""
+class AggregateTtlWork(AggregateWork):
+    """The rows of ``table`` say beside the aggregates when their group was touched."""
 
-    plan: AggregationPlan
-    table: StateTable
-    needs_order: ClassVar[bool] = False
+    table: StateTable = field(kw_only=True)
 
-    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        slice = gathered(rows)
-        if not slice.num_rows:
-            return
-        keys = SliceKeys.living(subtask, self.table, slice)
-        found, old = keys.stored()
-        try:
-            merged = self.plan.merge(found, old, slice.select(self.plan.table.value_schema.names))
-            columns = [*keys.rows.columns, *merged.columns, *self.plan.compute(merged)]
-        except EpochalError:
-            raise
-        except Exception as error:
-            raise author_error(f"Operator {subtask.operator!r}, merging", error) from error
-        touched = pa.array(self._touched(subtask, slice, old)).cast(self.table.value_schema.field(TOUCHED.name).type)
-        subtask.transaction.stage(self.table.id, keys.changes("put", [*merged.columns, touched]))
-        yield from pa.Table.from_arrays(columns, schema=subtask.output).to_batches()
+    def keys(self, subtask: Subtask, slice: pa.Table) -> SliceKeys:
+        return SliceKeys.living(subtask, self.table, slice)
+
+    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Sequence[pa.Array]:
+        touched = self._touched(subtask, slice, old)
+        return (pa.array(touched).cast(self.table.value_schema.field(TOUCHED.name).type),)
 
     def _touched(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Times:
         """In event time, that of the latest row of the group so far, but none that rows would be late at: so that no

@@ -115,35 +115,27 @@ def pane_table(table: StateTable, windows: GridWindows, windowing: Windowing) ->
         ends = Column(name=WINDOW_END if is_window else _LAST_WINDOW_END, type="timestamp")
         value = (*value, ends)
         expires = Expiry(clock="event", column=ends.name, after=lateness)
-    return StateTable(
-        id=table.id,
-        operator=table.operator,
-        kind=table.kind,
-        key=table.key,
-        sub_key=table.sub_key,
-        time=time,
-        value=value,
-        shown=table.shown,
-        queryable=table.queryable,
-        expires=expires,
-        windows=windowing.state_details(),
-        merges=None if windows.one_per_row else table.merges,
+    return table.model_copy(
+        update={
+            "time": time,
+            "value": value,
+            "expires": expires,
+            "windows": windowing.state_details(),
+            "merges": None if windows.one_per_row else table.merges,
+        }
     )
 
 
 def session_tables(partials: StateTable, windowing: Windowing) -> tuple[StateTable, StateTable]:
     """Open sessions, with ``partials`` of each, and entries: the times at which a key is to be looked at."""
-    sessions = StateTable(
-        id=partials.id,
-        operator=partials.operator,
-        kind=partials.kind,
-        key=partials.key,
-        sub_key=(WINDOW[0],),
-        value=(WINDOW[1], *partials.value),
-        shown=partials.shown,
-        queryable=partials.queryable,
-        expires=Expiry(clock="event", column=WINDOW_END, after=windowing.allowed_lateness + 1),
-        windows=windowing.state_details(),
+    sessions = partials.model_copy(
+        update={
+            "sub_key": (WINDOW[0],),
+            "value": (WINDOW[1], *partials.value),
+            "expires": Expiry(clock="event", column=WINDOW_END, after=windowing.allowed_lateness + 1),
+            "windows": windowing.state_details(),
+            "merges": None,
+        }
     )
     entries = StateTable(
         id=f"{partials.id}.entries",

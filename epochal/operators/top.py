@@ -95,7 +95,9 @@ def row_columns(
     with at(f"Operator {operator!r}"):
         for name in frame.columns:
             if name.casefold() in own and name.casefold() not in without:
-                raise PipelineError(f"its input has a column {name!r}, as top() gives one of its own. Rename or drop it.")
+                raise PipelineError(
+                    f"its input has a column {name!r}, as top() gives one of its own. Rename or drop it."
+                )
         carried_schema(frame.schema)
     left = {name.casefold() for name in (*keys, *without)}
     fields = (field for field in frame.schema if field.name.casefold() not in left)

@@ -58,11 +58,10 @@ class WindowTopOperator(WindowedOperator):
             kind=StateKind.AGGREGATE,
             key=key,
             value=(rows,),
+            ranked=ranked(self.count, by, self.descending),
             queryable=self.queryable,
         )
-        by_pane, *others = panes.tables(self.windowing, partials)
-        kept_of_each = {"ranked": ranked(self.count, by, self.descending)}
-        tables = (by_pane.model_copy(update=kept_of_each), *others)
+        tables = panes.tables(self.windowing, partials)
         check_names(self.name, tables[0])
         best = BestRows(partials, self.count, by, self.descending)
         windowed = panes.merging_work(self.windowing, best, tables)

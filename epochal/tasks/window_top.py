@@ -23,6 +23,7 @@ from epochal.tasks.key_blocks import key_numbers
 from epochal.tasks.operator import Subtask
 from epochal.tasks.partials import WindowedWork
 from epochal.tasks.runs import Integers
+from epochal.tasks.slices import gathered
 from epochal.tasks.values import column_of
 
 BOUNDS = (WINDOW_START, WINDOW_END)
@@ -102,7 +103,7 @@ class WindowTopWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lists = self._lists(pa.Table.from_batches(list(rows)).combine_chunks())
+        lists = self._lists(gathered(rows))
         table = self.best.table
         bounds = (subtask.output.field(name) for name in BOUNDS)
         kept = pa.schema([*table.owner_schema, *bounds, *table.value_schema])

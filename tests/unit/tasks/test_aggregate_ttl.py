@@ -37,7 +37,7 @@ def living(make_operator: Any, clock: Any, **more: Any) -> tuple[Any, StateTable
     expires = Expiry(clock=clock, column=TOUCHED.name, after=TTL)
     table = StateTable.model_validate(PARTIALS.model_dump() | {"value": (*VALUE, TOUCHED), "expires": expires})
     row = OUTPUT if clock == "processing" else OUTPUT.append(pa.field(TOUCHED.name, pa.int64()))
-    return make_operator(AggregateTtlWork(plan(), table), KEY, row, OUTPUT, tables=(table,), **more), table
+    return make_operator(AggregateTtlWork(plan(), table=table), KEY, row, OUTPUT, tables=(table,), **more), table
 
 
 @pytest.mark.parametrize("clock", ["processing", "event"])
