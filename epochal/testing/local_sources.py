@@ -12,7 +12,8 @@ import pyarrow as pa
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.contracts.source import PARTITION, Slice, SliceLimits, Source
+from epochal.contracts.source import PARTITION, Slice, SliceLimits
+from epochal.testing.unread_sources import LogSource
 
 
 @dataclass
@@ -34,13 +35,14 @@ class LocalRows:
         return self.schema.append(pa.field(PARTITION, pa.string())) if self.partitions else self.schema
 
 
-class LocalSource(Source):
+class LocalSource(LogSource):
     """Gives one slice of :class:`LocalRows` after the other."""
 
     kind = "local"
 
     def __init__(self, rows: LocalRows) -> None:
-        self._rows, self._position = rows, 0
+        super().__init__()
+        self._rows = rows
 
     def table(self, slices: Sequence[Slice]) -> pa.Table:
         """The rows of slices, with their partitions where there are any."""
@@ -62,37 +64,15 @@ class LocalSource(Source):
         return self._rows.bounded
 
     @property
-    def ended(self) -> bool:
-        return self._position >= len(self._rows.slices)
-
-    def limit_to_available(self) -> None:
-        """All of it is."""
-
-    def schema(self, spark: Any) -> Any:
-        raise NotImplementedError
-
-    def read(self, spark: Any, slice: Slice) -> Any:
-        raise NotImplementedError
-
-    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        self._position = len(slices) + (checkpoint or {}).get("position", 0)
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {"position": self._position}
+    def length(self) -> int:
+        return len(self._rows.slices)
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         if self.ended:
             return None
         rows = self._rows.slices[self._position]
         seen = sorted(set(rows[PARTITION].to_pylist())) if self._rows.partitions else []
-        start, end = {"position": self._position}, {"position": self._position + 1}
-        return Slice(start=start, end=end, detail={"partitions": seen}, rows=rows.num_rows)
-
-    def accept(self, slice: Slice) -> None:
-        self._position = slice.end["position"]
-
-    def acknowledge(self, slice: Slice) -> None:
-        """Nothing to acknowledge."""
+        return self.up_to(self._position + 1, rows.num_rows, {"partitions": seen})
 
 
 class HandleSink(SinkBackend):

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from fsspec.core import url_to_fs
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.contracts.source import Slice, SliceLimits
 from epochal.contracts.state import StateBackend, StateTransaction
 from epochal.errors import Fenced, FileMissing, SinkError
 from epochal.snapshots import layout
@@ -30,6 +30,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.testing.memory_catalog import MemoryCatalogState
 from epochal.testing.simulated_time import SECOND
+from epochal.testing.unread_sources import LogSource, NotForSpark
 
 PARALLELISM = 2
 OPERATOR, SINK, SOURCE = "totals", "out", "numbers"
@@ -136,64 +137,32 @@ class World:
             filesystem.rm(root, recursive=True)
 
 
-class SimulatedSource(Source):
+class SimulatedSource(LogSource):
     """A log with offsets; slices of a few events."""
 
     kind = "simulated"
 
     def __init__(self, world: World, chance: random.Random) -> None:
-        self._world, self._chance, self._position = world, chance, 0
+        super().__init__()
+        self._world, self._chance = world, chance
 
     @property
     def bounded(self) -> bool:
         return self._world.bounded
 
     @property
-    def ended(self) -> bool:
-        return self._position >= len(self._world.log)
-
-    def limit_to_available(self) -> None:
-        """All of it is."""
-
-    def schema(self, spark: Any) -> Any:
-        raise NotImplementedError
-
-    def read(self, spark: Any, slice: Slice) -> Any:
-        raise NotImplementedError
-
-    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        self._position = checkpoint["position"] if checkpoint else 0
-        for slice in slices:
-            if slice.start["position"] != self._position:
-                raise AssertionError(f"slices do not follow on each other: {slice} after {self._position}")
-            self._position = slice.end["position"]
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {"position": self._position}
+    def length(self) -> int:
+        return len(self._world.log)
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        end = min(len(self._world.log), self._position + self._chance.randint(1, 3))
-        if end == self._position:
-            return None
-        return Slice(start={"position": self._position}, end={"position": end}, rows=end - self._position)
-
-    def accept(self, slice: Slice) -> None:
-        self._position = slice.end["position"]
-
-    def acknowledge(self, slice: Slice) -> None:
-        pass
+        end = min(self.length, self._position + self._chance.randint(1, 3))
+        return None if end == self._position else self.up_to(end, end - self._position)
 
 
-class SimulatedLoop(InternalSource):
+class SimulatedLoop(NotForSpark, InternalSource):
     """The head of the loop: a few of the records that the tail's handles name, and of those that were left before."""
 
     kind = "simulated-loop"
-
-    def schema(self, spark: Any) -> Any:
-        raise NotImplementedError
-
-    def read(self, spark: Any, slice: Slice) -> Any:
-        raise NotImplementedError
 
     def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
         records = [] if parent is None else in_flight_at(parent)
