@@ -1,0 +1,148 @@
+"""T2 of ``process``: an author's exception, and what does not fit its output or its state, is said by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.contracts.catalog import Failure
+from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.state import ListState, MapState, ValueState, declared_states
+from epochal.engine.failures import failure_of
+from epochal.errors import AuthorError, SchemaError
+from epochal.operators.process import ProcessWork
+from epochal.state.table import Column
+
+KEY = (Column(name="plane", type="string"),)
+ROW = pa.schema([("plane", pa.string()), ("delay", pa.int32())])
+OUTPUT = pa.schema([("plane", pa.string()), ("total", pa.int64())])
+
+
+@pytest.fixture
+def operator(make_operator: Any) -> Callable[..., Any]:
+    def make(process: type[KeyedProcess]) -> Any:
+        tables = tuple(state.table("operator", KEY) for state in declared_states(process).values())
+        return make_operator(
+            work=ProcessWork(process, tuple(ROW.names)), row=ROW, output=OUTPUT, key=KEY, tables=tables
+        )
+
+    return make
+
+
+def rows(**delays: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"plane": plane, "delay": delay} for plane, of_plane in delays.items() for delay in of_plane]
+
+
+def failure(operator: Any, input: list[dict[str, Any]], error: type[Exception]) -> Failure:
+    with pytest.raises(error) as raised:
+        operator.attempt(input)
+    return failure_of(raised.value)
+
+
+def test_an_author_s_exception_names_operator_and_key_and_shows_only_his_own_frames(operator: Any) -> None:
+    class Broken(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any]:
+            yield key.plane, 1 // (rows[0].delay - 7)
+
+    found = failure(operator(Broken), rows(a=[1], b=[7]), AuthorError)
+    assert found.type == "author-error"
+    assert found.step == "T2"
+    assert found.message == (
+        "Operator 'operator', key (plane='b'): the author's code raised ZeroDivisionError: "
+        "integer division or modulo by zero"
+    )
+    assert found.traceback is not None
+    assert "yield key.plane, 1 // (rows[0].delay - 7)" in found.traceback
+    assert "epochal/engine" not in found.traceback
+    assert found.traceback.endswith("ZeroDivisionError: integer division or modulo by zero")
+
+
+def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
+    class Broken(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def __init__(self) -> None:
+            raise LookupError("no such file")
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None: ...
+
+    found = failure(operator(Broken), [], AuthorError)
+    assert "making Broken" in found.message and "no such file" in found.message
+
+
+GIVEN = {
+    "arity": ([("a", 1, 2)], "a row of 3 values"),
+    "type": ([("a", "x")], "'x' (str) for output column 'total'"),
+    "fraction": ([("a", 1.5)], "1.5 (float) for output column 'total'"),
+    "range": ([("a", 1 << 70)], "output column 'total'"),
+    "missing": ([{"plane": "a"}], "lacks total"),
+    "unknown": ([{"plane": "a", "total": 1, "when": 2}], "has when"),
+    "scalar": ([3], "gave 3, which is not an output row"),
+    "text": ("abc", "must yield its output rows"),
+    "tuple": (("a", 1), "must yield its output rows"),
+    "number": (7, "must yield its output rows"),
+}
+
+
+@pytest.mark.parametrize(("given", "complaint"), GIVEN.values(), ids=GIVEN.keys())
+def test_output_that_does_not_fit_is_refused_with_the_declared_schema(
+    operator: Any, given: Any, complaint: str
+) -> None:
+    class Wrong(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Any:
+            return given
+
+    found = failure(operator(Wrong), rows(a=[1]), SchemaError)
+    assert found.type == "invalid-schema"
+    assert complaint in found.message
+    assert "operator" in found.message
+    if "must yield" not in complaint:
+        assert "Its output is declared as: plane string, total int64." in found.message
+
+
+STATE_MISUSE: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "set arity": (lambda p: p.value.set(1, 2, 3), "declared as (count int, word string)"),
+    "set unknown name": (lambda p: p.value.set(count=1, what=2), "declared as (count int, word string)"),
+    "set type": (lambda p: p.value.set("x", "y"), "'x' (str) for column 'count' at key (plane='a')"),
+    "append type": (lambda p: p.list.append("x"), "'x' (str) for column 'element' at key (plane='a')"),
+    "map value": (lambda p: p.map.put("k", "v"), "'v' (str) for column 'number' at key (plane='a')"),
+    "map key": (lambda p: p.map.put(1, 1), "1 cannot be a key of this map, whose key is (word string)"),
+    "map null key": (lambda p: p.map.get(None), "None cannot be a key of this map"),
+}
+
+
+@pytest.mark.parametrize(("misuse", "complaint"), STATE_MISUSE.values(), ids=STATE_MISUSE.keys())
+def test_state_that_does_not_fit_is_refused_by_name(
+    operator: Any, misuse: Callable[[Any], Any], complaint: str
+) -> None:
+    class Wrong(KeyedProcess):
+        value = ValueState("count int, word string")
+        list = ListState("element int")
+        map = MapState(key="word string", value="number int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            misuse(self)
+
+    found = failure(operator(Wrong), rows(a=[1]), SchemaError)
+    assert complaint in found.message
+    assert "operator." in found.message
+
+
+def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
+    class Wrong(KeyedProcess):
+        times = MapState(key="delay int, day date", value="times int")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            self.times.put((7, None), 1)
+
+    found = failure(operator(Wrong), rows(a=[1]), SchemaError)
+    assert "(7, None) cannot be a key of this map" in found.message and "'day' takes no nulls" in found.message
