@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from epochal.declarations.state import ListState, MapState, ValueState
     from epochal.declarations.unkeyed import UnkeyedProcess
     from epochal.declarations.windows import cumulative, session, sliding, tumbling
+    from epochal.pipeline.keyed_stream import KeyedStream
     from epochal.pipeline.pipeline import Pipeline
     from epochal.pipeline.relation import StaticTable
-    from epochal.pipeline.stream import KeyedStream, Stream
+    from epochal.pipeline.stream import Stream
     from epochal.secrets import Secret, secret
     from epochal.snapshots.frame import read_state
 
@@ -29,7 +30,7 @@ _HOME = {
     "Client": "epochal.client",
     "Context": "epochal.declarations.keyed",
     "KeyedProcess": "epochal.declarations.keyed",
-    "KeyedStream": "epochal.pipeline.stream",
+    "KeyedStream": "epochal.pipeline.keyed_stream",
     "ListState": "epochal.declarations.state",
     "MapState": "epochal.declarations.state",
     "MergeableAggregate": "epochal.aggregates.mergeable",

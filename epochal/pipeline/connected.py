@@ -7,7 +7,8 @@ from typing import Any
 from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.keyed import with_settings
 from epochal.operators.process_broadcast import ProcessBroadcastOperator
-from epochal.pipeline.stream import KeyedStream, Stream, of_operator, operator_name, operator_stream
+from epochal.pipeline.keyed_stream import KeyedStream
+from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream
 
 
 class ConnectedStreams:

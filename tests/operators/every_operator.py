@@ -27,7 +27,8 @@ from epochal import (
 )
 from epochal.connectors import console, generator
 from epochal.declarations.windows import session, sliding, tumbling
-from epochal.pipeline.stream import KeyedStream, Stream
+from epochal.pipeline.keyed_stream import KeyedStream
+from epochal.pipeline.stream import Stream
 from epochal.pipeline.windowed import WindowedStream
 
 Row = Mapping[str, Any]
