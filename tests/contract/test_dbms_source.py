@@ -131,6 +131,30 @@ class TestSlices:
         assert [slice.end["value"] for slice in slices if slice] == [3, 5]
         assert source.ended
 
+    def test_of_a_bounded_source_end_with_the_rows_that_were_there(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource], spark: SparkSession
+    ) -> None:
+        source = make(bounded=True)
+        add(database, 1, 2, 5)
+        source.limit_to_bounds()
+        add(database, 7)
+        slices = [taken(source, SliceLimits(max_records=2)) for _ in range(3)]
+        assert [read(source, spark, slice) for slice in slices[:2]] == [[1, 2], [5]]
+        assert (slices[2], source.bounded, source.ended) == (None, True, True)
+        endless = make()
+        endless.restore(source.checkpoint(), [])
+        endless.limit_to_bounds()
+        assert [slice.end["value"] for slice in (taken(endless), taken(endless)) if slice] == [7]
+        assert (endless.bounded, endless.ended) == (False, False)
+
+    def test_of_a_bounded_source_end_at_once_where_there_are_no_rows(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource]
+    ) -> None:
+        source = make(bounded=True)
+        source.limit_to_bounds()
+        add(database, 1)
+        assert (taken(source), source.ended) == (None, True)
+
     def test_end_where_there_are_no_rows(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
         source = make()
         source.limit_to_available()

@@ -91,6 +91,36 @@ def test_a_growing_folder_is_read_file_by_file_in_the_order_of_time(spark: Spark
     assert planned(restored) == planned(source)
 
 
+def test_a_bounded_source_ends_with_the_files_that_were_there(spark: SparkSession, folder: Folder) -> None:
+    folder.put("b.json", {"k": "b", "n": 1}, at=100)
+    folder.put("a.json", {"k": "a", "n": 2}, at=200)
+    source = folder.source(bounded=True, max_files=1)
+    source.limit_to_bounds()
+    folder.put("early.json", {"k": "c", "n": 3}, at=50)
+    folder.put("late.json", {"k": "d", "n": 4}, at=300)
+    taken = []
+    while not source.ended:
+        if (slice := source.plan(UNLIMITED)) is not None:
+            source.accept(slice)
+            taken += [tuple(row) for row in source.read(spark, slice).collect()]
+    assert (taken, source.bounded) == ([("b", 1), ("a", 2)], True)
+    endless = folder.source()
+    endless.restore(source.checkpoint(), [])
+    endless.limit_to_bounds()
+    last = planned(endless)
+    endless.accept(last)
+    assert names(last) == ["early.json", "late.json"]
+    assert (endless.plan(UNLIMITED), endless.ended, endless.bounded) == (None, False, False)
+
+
+def test_a_bounded_source_of_an_empty_folder_ends_at_once(folder: Folder) -> None:
+    folder.put("_hidden.json", "nonsense")
+    source = folder.source(bounded=True)
+    source.limit_to_bounds()
+    folder.put("late.json", {"k": "a", "n": 1})
+    assert (source.plan(UNLIMITED), source.ended) == (None, True)
+
+
 def test_patterns_find_the_files_of_daily_folders(spark: SparkSession, folder: Folder) -> None:
     folder.put("2013-01-01/a.json", {"k": "a", "n": 1})
     folder.put("2013-01-02/b.json", {"k": "b", "n": 2})

@@ -119,6 +119,36 @@ def test_only_records_that_were_there_are_available(kafka_server: KafkaServer, m
     assert later.ended
 
 
+def test_a_bounded_source_ends_with_the_records_that_were_there(kafka_server: KafkaServer, make: Make) -> None:
+    topic = kafka_server.create_topic(partitions=2)
+    send(kafka_server, topic, numbers(*range(30)), partition=0)
+    source = make(topic, schema=DDL, bounded=True)
+    while source.plan(ALL) is None:
+        time.sleep(0.05)  # the broker shows what was sent a moment later
+    source.limit_to_bounds()
+    send(kafka_server, topic, numbers(*range(10)), partition=0)
+    send(kafka_server, topic, numbers(*range(10)), partition=1)
+    first, second = take(source, SliceLimits(20)), take(source, SliceLimits(20))
+    assert (first.end, source.bounded, source.ended, source.plan(ALL)) == (second.start, True, True, None)
+    assert second.end["offsets"][topic] == {"0": 30, "1": 0}
+    endless = make(topic, schema=DDL)
+    endless.restore(source.checkpoint(), [])
+    endless.limit_to_bounds()
+    assert take(endless).end["offsets"][topic] == {"0": 40, "1": 10}
+    assert (endless.bounded, endless.ended) == (False, False)
+
+
+def test_a_bounded_source_without_new_records_has_ended_before_it_is_asked(
+    kafka_server: KafkaServer, make: Make
+) -> None:
+    topic = kafka_server.create_topic(partitions=2)
+    source = make(topic, schema=DDL, bounded=True)
+    assert not source.ended
+    source.limit_to_bounds()
+    send(kafka_server, topic, numbers(1))
+    assert (source.ended, source.plan(ALL)) == (True, None)
+
+
 def test_a_new_attempt_goes_on_where_the_last_one_was(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:
