@@ -25,7 +25,7 @@ from epochal import faults
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
-from epochal.declarations.sides import LATE, REJECTED
+from epochal.declarations.sides import REJECTED
 from epochal.declarations.state import declared_states
 from epochal.engine.answers import Answers, SinkAnswer
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
@@ -219,7 +219,7 @@ class LocalRunner(EpochRunner):
             inputs = self._inputs(step, streams)
             if step.declared is not None:
                 inputs, late = time.on_time(step.declared, inputs)
-                streams[f"{step.name}.{LATE}"] = [] if late is None else [late]
+                streams.update({f"{step.name}.{side}": [rows] for side, rows in late.items()})
             output, handles[step.name] = self._operator(plan, step, inputs)
             streams.update(output)
         read = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in streams[name]]

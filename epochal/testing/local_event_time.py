@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from epochal.contracts.conditions import EARLIEST, EpochConditions
 from epochal.contracts.source import PARTITION
 from epochal.declarations.event_time import EventTime
+from epochal.declarations.sides import LATE, LATE_OF_INPUT
 from epochal.engine.answers import ObservedTime
 from epochal.operators.contract import Operator
 from epochal.state.expiry import microseconds
@@ -56,10 +57,10 @@ class LocalTime:
         }
         return _without_partition(kept), _without_partition(rejected)
 
-    def on_time(self, operator: Operator, inputs: Sequence[pa.Table]) -> tuple[list[pa.Table], pa.Table | None]:
-        """The rows of an operator's inputs that are not late to it, and those that are."""
+    def on_time(self, operator: Operator, inputs: Sequence[pa.Table]) -> tuple[list[pa.Table], dict[str, pa.Table]]:
+        """The rows of an operator's inputs that are not late to it, and the late ones by the side that has them."""
         late = self.conditions.watermarks(operator.name).late
-        kept, apart = [], []
+        kept, apart = [], {}
         for number, (input, rows) in enumerate(zip(operator.inputs, inputs, strict=True)):
             bound = operator.late_before(number, late) if input.event_time is not None else None
             if input.event_time is None or bound is None:
@@ -68,12 +69,13 @@ class LocalTime:
             times = microseconds(rows[input.event_time].combine_chunks())
             timely = pc.fill_null(pc.greater_equal(times, bound), False)
             kept.append(rows.filter(timely))
-            apart.append(rows.filter(pc.invert(timely)))
+            apart[number] = rows.filter(pc.invert(timely))
         if not apart:
-            return kept, None
-        late_rows = pa.concat_tables(apart, promote_options="default")
+            return kept, {}
+        late_rows = pa.concat_tables(apart.values(), promote_options="default")
         self.late[operator.name] = late_rows.num_rows
-        return kept, late_rows
+        of_inputs = zip(LATE_OF_INPUT, range(len(inputs)), strict=False)
+        return kept, {LATE: late_rows, **{side: apart[number] for side, number in of_inputs if number in apart}}
 
 
 def _latest(rows: pa.Table, column: str, partition: str) -> int | None:

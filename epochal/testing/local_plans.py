@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from epochal.declarations.keys import key_columns
+from epochal.declarations.sides import LATE_OF_INPUT
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
 from epochal.declarations.windows import GridWindows, SessionWindows
 from epochal.operators import panes
@@ -118,7 +119,8 @@ class _Walk:
         if not node.by_engine:
             operator = next(step for step in self._steps if step.name == owner.name)
             return cast(LocalOperator, operator).sides[node.side]
-        return pa.unify_schemas([self._columns[id] for id in owner.inputs])
+        columns = [self._columns[id] for id in owner.inputs]
+        return columns[LATE_OF_INPUT.index(node.side)] if node.side in LATE_OF_INPUT else pa.unify_schemas(columns)
 
 
 def planned(operator: Operator, rows: Sequence[pa.Schema], reads: tuple[tuple[str, ...], ...]) -> LocalOperator:
