@@ -70,9 +70,17 @@ class IntervalJoinOperator(Operator):
         return max(self.high, -self.low, 0)
 
     @property
+    def at_one_time(self) -> bool:
+        """Whether rows match at equal times alone, in columns of one name: one column of the output, as those of
+        ``on``."""
+        left, right = self.times
+        return (self.low, self.high) == (0, 0) and left.casefold() == right.casefold()
+
+    @property
     def event_time_of_output(self) -> str | None:
         """Of the side of which every row of the output has one; a full join has no such side."""
-        return {"right": self.times[RIGHT], "full": None}.get(self.how, self.times[LEFT])
+        of_full = self.times[LEFT] if self.at_one_time else None
+        return {"right": self.times[RIGHT], "full": of_full}.get(self.how, self.times[LEFT])
 
     def late_before(self, input: int, late: int) -> int | None:
         return late
@@ -83,17 +91,17 @@ class IntervalJoinOperator(Operator):
         columns = joined_columns(self.name, self.on, frames, named_by=RIGHT if self.how == "right" else LEFT)
         columns.check_times(self.times)
         if shown_of_right:
-            columns.check_clash()
+            columns.check_clash(but=self.times if self.at_one_time else ())
         right = columns.beside_key(RIGHT) if shown_of_right else columns.only(RIGHT, self.times[RIGHT])
         left_side = self._side(LEFT, columns.key, columns.beside_key(LEFT), kind.left_alone)
         right_side = self._side(RIGHT, columns.key, right, kind.right_alone, shown=shown_of_right)
         sides = (left_side, right_side)
         tables = tuple(table for side in sides for table in (side.table, side.waiting) if table is not None)
-        fields = [*left_side.table.owner_schema]
+        fields = {field.name: field for field in left_side.table.owner_schema}
         for side in sides:
-            fields += [side.table.value_schema.field(name) for name in side.shown]
+            fields |= {name: side.table.value_schema.field(name) for name in side.shown}
         work = IntervalJoinWork(kind, left_side, right_side)
-        return IntervalJoinPlan(self.name, self.inputs, columns.key, tables, work, pa.schema(fields))
+        return IntervalJoinPlan(self.name, self.inputs, columns.key, tables, work, pa.schema(list(fields.values())))
 
     def details(self) -> dict[str, Any]:
         return {

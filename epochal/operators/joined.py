@@ -54,10 +54,18 @@ class JoinedColumns:
                 f"time.{closest(time, there)} Keep it, or call with_watermark(..) once more."
             )
 
-    def check_clash(self) -> None:
-        """Raises ``PipelineError`` where a column beside the key is of both sides: which one is meant?"""
-        of_left = {column.name.casefold() for column in self.others[0]}
-        clashing = [column.name for column in self.others[1] if column.name.casefold() in of_left]
+    def check_clash(self, but: Sequence[str] = ()) -> None:
+        """Raises ``PipelineError`` where a column beside the key is of both sides: which one is meant?
+
+        ``but``: columns that have the same values in both, and may be one if both spell them alike.
+        """
+        of_left = {column.name.casefold(): column.name for column in self.others[0]}
+        same = {name.casefold() for name in but}
+        clashing = [
+            column.name
+            for column in self.others[1]
+            if (name := column.name.casefold()) in of_left and not (name in same and column.name == of_left[name])
+        ]
         if clashing:
             raise PipelineError(
                 f"Operator {self.operator!r}: both streams have {listed(map(repr, clashing))}, and the output cannot. "

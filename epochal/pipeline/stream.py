@@ -106,6 +106,8 @@ class Stream(Relation):
         bounds included, how much later the other row is; a negative bound, that it is earlier. Rows wait in state
         tables, ``name.left`` and ``name.right`` (``join.left``, if no name is given), until none can come for them;
         rows without a partner come out then. ``how`` may be right and full as well. Both streams need an event time.
+        Without ``within``, rows of equal windows: ``on=["page", "window_start", "window_end"]``; or of equal event
+        times, where both are in a column of one name that is in ``on``.
 
         With :meth:`latest` of a stream, each row gets the version that held at its event time ``as_of``; ``how`` is
         inner or left. State tables: ``name.rows``, which wait for the watermark, and ``name.versions``. Without

@@ -10,6 +10,7 @@ from epochal.contracts.stream_kind import same_columns
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.intervals import LONGEST, fixed_interval
 from epochal.declarations.names import check_name, listed
+from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
 from epochal.errors import PipelineError
 from epochal.operators.interval_join import IntervalJoinKind, IntervalJoinOperator
 from epochal.operators.latest_join import LatestJoinOperator
@@ -116,11 +117,41 @@ def interval_join(
     """Raises ``PipelineError`` that names the argument, or the stream without event time, with the fix."""
     for kind in get_args(IntervalJoinKind):
         if how == kind:
-            low, high = _bounds(within)
+            if within is not None:
+                _bounds(within)  # what is wrong with it is said before what is missing
             times = (event_time_of(left, "the left stream"), event_time_of(right, "the right stream"))
+            columns, (low, high) = _how_near(on, within, times)
             chosen = check_name("an operator", name or DEFAULT_NAME)
-            return IntervalJoinOperator(chosen, tuple(on), low, high, kind, times, queryable)
+            return IntervalJoinOperator(chosen, columns, low, high, kind, times, queryable)
     raise PipelineError(f"join() of two streams cannot be {how!r}: how is one of {listed(get_args(IntervalJoinKind))}.")
+
+
+def _how_near(on: Sequence[str], within: object, times: tuple[str, str]) -> tuple[tuple[str, ...], tuple[int, int]]:
+    """The columns of the key, and the bounds: 0 where ``on`` says that times, or windows, are equal.
+
+    Raises ``PipelineError``.
+    """
+    (time, of_right), named = (name.casefold() for name in times), {name.casefold() for name in on}
+    if time == of_right and time in named:
+        key = tuple(name for name in on if name.casefold() != time)
+        if not key:
+            raise PipelineError(f"join() is on the event time {times[0]!r} alone. Name a column of a key as well.")
+        if within is not None and _bounds(within) != (0, 0):
+            raise PipelineError(
+                f"join(): within is {within!r}, and the event time {times[0]!r} is in on=, which says that both rows "
+                "have the same. Leave one of the two out."
+            )
+        return key, (0, 0)
+    of_windows = time == of_right == WINDOW_TIME
+    if within is None and of_windows and WINDOW_END in named:
+        return tuple(on), (0, 0)
+    if within is None and of_windows:
+        raise PipelineError(
+            f"join() of what windows gave needs the windows in on=, to join equal ones: "
+            f"on={[*on, *(name for name in (WINDOW_START, WINDOW_END) if name not in named)]}; or within=, two "
+            f"intervals, to join rows whose {WINDOW_TIME} are so far apart."
+        )
+    return tuple(on), _bounds(within)
 
 
 def event_time_of(stream: Stream, which: str) -> str:
