@@ -45,12 +45,15 @@ from epochal.service.api.versions import rescaling
 from epochal.service.api.versions import router as versions
 from epochal.service.catalog.admin_tokens import ensure_admin_token
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.components import FACTORIES
-from epochal.service.composition import compose
-from epochal.service.domain.ports import PortFactories
+from epochal.service.composition import (
+    MakeBuilder,
+    MakeSupervisor,
+    compose,
+    subprocess_builder,
+    threaded_supervisor,
+)
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.folders import prepare_folders
-from epochal.service.runtime.replicas.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +88,18 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
+def create_app(
+    settings: Settings,
+    make_builder: MakeBuilder = subprocess_builder,
+    make_supervisor: MakeSupervisor = threaded_supervisor,
+) -> FastAPI:
     """An app that migrates its catalog, makes the admin token and opens its components when it starts.
 
     Raises ``OptionError`` for settings that would be unsafe or cannot work; starting
     it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``.
     """
     check_binding(settings)
-    control = compose(settings, ports)
+    control = compose(settings, make_builder, make_supervisor)
     app = FastAPI(
         lifespan=_lifespan,
         dependencies=[Depends(gate)],
@@ -116,13 +123,12 @@ def create_app(settings: Settings, ports: PortFactories = FACTORIES) -> FastAPI:
         limit_of=lambda path: _body_limit(path, limits),
         observe=control.metrics.observe,
     )
-    if isinstance(control.replicas, Replicas):
-        app.add_middleware(
-            FastLookups,
-            replicas=control.replicas,
-            authenticator=control.authenticator,
-            observe=control.metrics.observe,
-        )
+    app.add_middleware(
+        FastLookups,
+        replicas=control.replicas,
+        authenticator=control.authenticator,
+        observe=control.metrics.observe,
+    )
     return app
 
 

@@ -1,7 +1,14 @@
-"""Putting a control plane together from its settings and the factories of its components."""
+"""Putting a control plane together from its settings.
+
+Each part gets those that it uses, which are made before it. What runs authors' code and processes can be replaced.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
 from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.bulkhead import Bulkhead
@@ -27,8 +34,8 @@ from epochal.service.commands.savepoints import SavepointService
 from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
-from epochal.service.domain.isolation import isolation_of
-from epochal.service.domain.ports import ControlEvent, EventSink, PortFactories, Surroundings
+from epochal.service.domain.isolation import ProcessUser, isolation_of
+from epochal.service.domain.ports import Builder, Executions, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.audit import AuditService
 from epochal.service.queries.epochs import EpochService
@@ -38,27 +45,34 @@ from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.builder.pool import BoundedBuilder
+from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.runtime.drivers import DriverService
+from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.snapshots.store import SnapshotStore
 
+MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
+"""The user is who runs authors' code; ``None``: the control plane's own user."""
+MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions], Supervisor]
 
-def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
+
+def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: MakeSupervisor) -> ControlPlane:
     """Nothing is opened, no connection made: see ``create_app``."""
     database = Database(settings.database_url)
     store = SnapshotStore(settings.store_url)
     bulkhead = Bulkhead(settings.database_url)
     authenticator = Authenticator(database, bulkhead, settings.authentication)
-    directory = SnapshotDirectory(database)
-    forwarding = _Forwarding()
-    ledger = ExecutionLedger(settings, bulkhead.database, forwarding)
     isolation = isolation_of(settings)
-    surroundings = Surroundings(settings, ledger, directory, isolation.user)
-    events = forwarding.sink = ports.events(surroundings)
+    events = EventHub(settings.data / "events")
+    ledger = ExecutionLedger(settings, bulkhead.database, events)
+    directory = SnapshotDirectory(database)
     limits = settings.limits
-    builder = BoundedBuilder(ports.builder(surroundings), limits.builds, limits.builds_waiting)
-    replicas = ports.replicas(surroundings, events)
-    supervisor = ports.supervisor(surroundings, events)
+    builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
+    replicas = Replicas(settings.replicas_directory, store, directory, events)
+    supervisor = make_supervisor(settings, isolation.user, ledger)
     lifecycle = Lifecycle(database, events, supervisor)
     uploads = Uploads(settings)
     bundles = BundleWork(settings, database, store, uploads, lifecycle).worker(events)
@@ -103,16 +117,15 @@ def compose(settings: Settings, ports: PortFactories) -> ControlPlane:
     )
 
 
-class _Forwarding:
-    """The ledger publishes to the event sink, whose factory may look at the ledger: one has to come first."""
+def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
+    """Builds in subprocesses, as ``user``."""
+    return SubprocessBuilder(user, settings.home_directory)
 
-    sink: EventSink
 
-    def publish(self, event: ControlEvent) -> None:
-        self.sink.publish(event)
-
-    def open(self) -> None:
-        """The sink itself is opened."""
-
-    def close(self) -> None:
-        """The sink itself is closed."""
+def threaded_supervisor(settings: Settings, user: ProcessUser | None, executions: Executions) -> ThreadedSupervisor:
+    """Supervises from a thread, and launches drivers as the settings say, as ``user``."""
+    make: Callable[[Path], Launcher] = find(LAUNCHERS, settings.launcher)
+    launcher = make(settings.logs_directory)
+    if user is not None:
+        launcher.run_as(user, settings.home_directory)
+    return ThreadedSupervisor(settings, executions, launcher)

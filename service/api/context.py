@@ -26,7 +26,7 @@ from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
 from epochal.service.domain.isolation import Isolation
-from epochal.service.domain.ports import Builder, Component, EventSink, Executions, Snapshots, Supervisor
+from epochal.service.domain.ports import Builder, Component, Executions, Snapshots, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.audit import AuditService
 from epochal.service.queries.epochs import EpochService
@@ -36,8 +36,10 @@ from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.drivers import DriverService
+from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker
+from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -55,9 +57,9 @@ class ControlPlane:
 
     ledger: Executions
     snapshots: Snapshots
-    events: EventSink
+    events: EventHub
     builder: Builder
-    replicas: Component
+    replicas: Replicas
     supervisor: Supervisor
 
     artifacts: ArtifactService
@@ -86,7 +88,7 @@ class ControlPlane:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """In the order in which they are opened."""
+        """In the order in which they are opened; they are closed in reverse."""
         return (
             self.events,
             self.builder,
@@ -101,8 +103,7 @@ class ControlPlane:
 
 def control_plane(connection: HTTPConnection) -> ControlPlane:
     """The control plane that answers this request."""
-    control = connection.app.state.control_plane
-    assert isinstance(control, ControlPlane)  # the app factory has put it there
+    control: ControlPlane = connection.app.state.control_plane
     return control
 
 

@@ -40,7 +40,6 @@ async def events(
     plane = control_plane(request)
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
     hub = plane.events
-    assert isinstance(hub, EventHub)
     # Decided before the answer begins: what happens after a client has seen its headers is never missed.
     position = hub.position(last_event_id)
     return StreamingResponse(

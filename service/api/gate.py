@@ -84,8 +84,7 @@ def check_binding(settings: Settings) -> None:
 
 
 def _caller(request: Request) -> Principal:
-    principal = request.state.principal
-    assert isinstance(principal, Principal)  # the gate has put it there
+    principal: Principal = request.state.principal  # the gate has put it there
     return principal
 
 

@@ -12,7 +12,6 @@ from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Key, Reading
 from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.scans import Scans
-from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.wire.bodies import Name
 from epochal.wire.histories import Blame, KeyHistory, Scan
 from epochal.wire.scopes import Scope
@@ -22,7 +21,6 @@ router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"
 
 def _scans(request: Request) -> Scans:
     plane = control_plane(request)
-    assert isinstance(plane.replicas, Replicas)
     return Scans(plane.replicas, plane.snapshots)
 
 

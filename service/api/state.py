@@ -19,7 +19,6 @@ from epochal.service.api.reading import Key, Reading
 from epochal.service.domain.pages import cut
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
-from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.wire.bodies import Name, Page
 from epochal.wire.scopes import Scope
 from epochal.wire.state import BatchLookup, LookupRequest, PointLookup, StateTableView, ValueColumn
@@ -29,7 +28,6 @@ router = APIRouter(tags=["state"])
 
 def _lookups(request: Request) -> Lookups:
     plane = control_plane(request)
-    assert isinstance(plane.replicas, Replicas)
     return Lookups(plane.replicas, plane.snapshots)
 
 

@@ -2,24 +2,23 @@
 
 Resources (applications, operations, ..) write the intended state to the catalog; the components bring it about:
 
-=====================  ===========================================  ==============================================
-border                 implemented by                               called by
-=====================  ===========================================  ==============================================
-:class:`Supervisor`    ``service/supervision``                      resources: "look at the catalog now"
-:class:`Builder`       ``service/builder``                          resources: what does this artifact contain?
-:class:`EventSink`     ``service/events``                           resources: this has changed
-:class:`Component`     ``service/replicas`` and the three above     the app factory: open and close
-:class:`Executions`    ``service/executions`` (``ExecutionLedger``)  the supervisor: what shall run; what became of it
-:class:`Snapshots`     ``service/snapshots``                        look-ups and replicas: which snapshot is meant?
-=====================  ===========================================  ==============================================
+=====================  ======================================  ===================================================
+border                 implemented by                          called by
+=====================  ======================================  ===================================================
+:class:`Supervisor`    ``runtime/supervision``                 commands: "look at the catalog now"
+:class:`Builder`       ``runtime/builder``                     commands: what does this artifact contain?
+:class:`EventSink`     ``runtime/events``                      whatever writes to the catalog: this has changed
+:class:`Component`     what ``runtime`` has running            the app factory: open and close
+:class:`Executions`    ``catalog/ledger.py``                   the supervisor: what shall run; what became of it
+:class:`Snapshots`     ``queries/snapshots.py``                look-ups and replicas: which snapshot is meant?
+=====================  ======================================  ===================================================
 
-The app factory calls the factories of :class:`PortFactories` once, in the order events, builder, replicas, supervisor,
-opens all in that order, and closes them in reverse. All methods may be called from any thread.
+``composition.py`` puts them together. All methods may be called from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,8 +29,6 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.building import RekeyOf, TrialOf
-from epochal.service.domain.isolation import ProcessUser
-from epochal.service.domain.settings import Settings
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.states import AttemptState, ExecutionState
 
@@ -90,9 +87,9 @@ class ControlEvent:
     at: datetime
 
 
-class EventSink(Component, Protocol):
+class EventSink(Protocol):
     def publish(self, event: ControlEvent) -> None:
-        """Take one event, after its transaction. Quick, never blocks, never raises. Replicas listen here, too."""
+        """Take one event, after its transaction. Quick, never blocks, never raises."""
 
 
 # Supervision.
@@ -275,32 +272,3 @@ class Snapshots(Protocol):
 
     def record(self, application: str, epoch: int) -> EpochRecord:
         """One epoch of the application's lineage, in any state. ``NotFound``."""
-
-
-# Composition.
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the factories of the components get."""
-
-    settings: Settings
-    executions: Executions
-    snapshots: Snapshots
-    user: ProcessUser | None = None
-    """Who runs authors' code; ``None``: the control plane's own user."""
-
-
-@dataclass(frozen=True)
-class PortFactories:
-    """How the app factory makes the components. Replicas also get the event sink, to listen to.
-
-    Routers reach them through
-    ``epochal.service.api.context.control_plane(request)``, and mark each endpoint with ``@requires(Scope.READ)`` of
-    ``epochal.service.api.access``: an endpoint without a mark is refused.
-    """
-
-    events: Callable[[Surroundings], EventSink]
-    builder: Callable[[Surroundings], Builder]
-    replicas: Callable[[Surroundings, EventSink], Component]
-    supervisor: Callable[[Surroundings, EventSink], Supervisor]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 
 import uvicorn
 
 from epochal.service.app import create_app
-from epochal.service.components import FACTORIES
 from epochal.service.domain.settings import Settings
 from tests.service.conftest import StandInBuilder, StandInSupervisor
 
@@ -17,10 +15,8 @@ from tests.service.conftest import StandInBuilder, StandInSupervisor
 def main() -> None:
     data, port = sys.argv[1:]
     settings = Settings(data=Path(data), port=int(port))
-    ports = dataclasses.replace(
-        FACTORIES, builder=lambda _: StandInBuilder(), supervisor=lambda _surroundings, _events: StandInSupervisor()
-    )
-    uvicorn.run(create_app(settings, ports), host=settings.host, port=settings.port, log_level="warning")
+    app = create_app(settings, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
+    uvicorn.run(app, host=settings.host, port=settings.port, log_level="warning")
 
 
 if __name__ == "__main__":

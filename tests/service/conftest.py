@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from epochal.contracts.catalog import DriverStatus, EpochCounts, EpochTerms, ManifestReference, RecoveryPoint
@@ -26,8 +26,7 @@ from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
 from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.models import Epoch
-from epochal.service.components import FACTORIES
-from epochal.service.domain.ports import ControlEvent, PortFactories
+from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
@@ -216,20 +215,16 @@ def serving(
     """The control plane of ``settings`` on its port, until the block ends; and its admin token."""
     supervisor = supervisor or StandInSupervisor()
     builder = builder or StandInBuilder()
-    ports = dataclasses.replace(
-        FACTORIES, builder=lambda _surroundings: builder, supervisor=lambda _surroundings, _events: supervisor
-    )
-    with serving_with(ports, settings) as running:
+    with serving_app(create_app(settings, lambda *_: builder, lambda *_: supervisor), settings) as running:
         yield running
 
 
 @contextmanager
-def serving_with(ports: PortFactories, settings: Settings) -> Iterator[tuple[ControlPlane, str]]:
-    """As :func:`serving`, with other ports than the stand-ins."""
+def serving_app(app: FastAPI, settings: Settings) -> Iterator[tuple[ControlPlane, str]]:
+    """As :func:`serving`, with other parts than the stand-ins."""
     catalog = settings.data / "catalog.sqlite"
     if settings.database is None and not catalog.exists():
         new_sqlite_catalog(catalog)
-    app = create_app(settings, ports)
     with listening(app, settings):
         file = settings.admin_token_file
         yield app.state.control_plane, file.read_text().strip() if file.exists() else ""
@@ -257,7 +252,7 @@ def plane(settings: Settings) -> Iterator[Plane]:
     supervisor = StandInSupervisor()
     with serving(settings, supervisor) as (control, token):
         events: list[ControlEvent] = []
-        control.events.listen(events.append)  # type: ignore[attr-defined]
+        control.events.listen(events.append)
         with http_client(settings, token) as client:
             yield Plane(control, client, settings, supervisor, events)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -17,14 +16,14 @@ from typing import Any
 import httpx
 import pytest
 
-from epochal.service.components import FACTORIES
+from epochal.service.app import create_app
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
-from tests.service.conftest import StandInBuilder, http_client, serving_with
+from tests.service.conftest import StandInBuilder, http_client, serving_app
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -38,13 +37,13 @@ RESTART = {"max_restarts": 3, "window_seconds": 600, "backoff_seconds": 0.1, "ba
 def control_plane(settings: Settings, supervision: SupervisionSettings = QUICK) -> Iterator[Supervised]:
     """A control plane that starts scripted drivers. Drivers are left running at the end of the block."""
     launcher = LocalLauncher(settings.logs_directory, (sys.executable, str(SCRIPT)))
-    ports = dataclasses.replace(
-        FACTORIES,
-        builder=lambda _: StandInBuilder(),
-        supervisor=lambda surroundings, _: ThreadedSupervisor(settings, surroundings.executions, launcher, supervision),
+    app = create_app(
+        settings,
+        lambda *_: StandInBuilder(),
+        lambda _settings, _user, executions: ThreadedSupervisor(settings, executions, launcher, supervision),
     )
     with (
-        serving_with(ports, settings) as (_, token),
+        serving_app(app, settings) as (_, token),
         http_client(settings, token) as client,
     ):
         yield Supervised(client, launcher)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Supervisor
 from epochal.service.catalog.supervision import SupervisorHeartbeat
-from epochal.service.components import FACTORIES
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.runtime.launchers.local import LocalLauncher
@@ -69,12 +67,11 @@ def control_plane(data: Path, url: str, supervision: SupervisionSettings) -> Ite
     """A real one, but for the builder; it launches nothing, since nothing is submitted."""
     settings = Settings(data=data, database=url)
     launcher = LocalLauncher(settings.logs_directory)
-    ports = dataclasses.replace(
-        FACTORIES,
-        builder=lambda _: StandInBuilder(),
-        supervisor=lambda surroundings, _: ThreadedSupervisor(settings, surroundings.executions, launcher, supervision),
+    app = create_app(
+        settings,
+        lambda *_: StandInBuilder(),
+        lambda _settings, _user, executions: ThreadedSupervisor(settings, executions, launcher, supervision),
     )
-    app = create_app(settings, ports)
     lifespan = app.router.lifespan_context(app)
     with asyncio.Runner() as runner:
         runner.run(lifespan.__aenter__())  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ OTHER_PROCESSES_SECONDS = 1.0
 
 
 class EventHub:
-    """Implements :class:`epochal.service.domain.ports.EventSink`."""
+    """The :class:`epochal.service.domain.ports.EventSink` of a control plane. Replicas listen to it, too."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from epochal.errors import CatalogUnavailable
-from epochal.service.domain.ports import ApplicationHead, ControlEvent, EventSink, Snapshots
+from epochal.service.domain.ports import ApplicationHead, ControlEvent, Snapshots
 from epochal.service.runtime.events.bell import Bell
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable, Follower
@@ -32,7 +32,7 @@ _CLOSE_AFTER_SECONDS = 10.0
 class Replicas:
     """A component; look-ups read through :meth:`table` and :meth:`application`."""
 
-    def __init__(self, directory: Path, store: SnapshotStore, snapshots: Snapshots, events: EventSink) -> None:
+    def __init__(self, directory: Path, store: SnapshotStore, snapshots: Snapshots, events: EventHub) -> None:
         self.store = store
         self.snapshots = snapshots
         self.overlays = Overlays(store)
@@ -44,8 +44,7 @@ class Replicas:
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
-        if isinstance(events, EventHub):
-            events.listen(self._heard)
+        events.listen(self._heard)
 
     def open(self) -> None:
         _shorten_pauses()
