@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import EpochRecord, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.wire.problems import Problem
 
 
 class Answer(BaseModel):
@@ -93,16 +94,6 @@ class Version(Answer):
     """Puts it in place of the version that runs."""
     created_at: datetime
     created_by: str | None = None
-
-
-class Problem(Answer):
-    """A problem document (RFC 9457) as it stands in a failed operation."""
-
-    type: str = "about:blank"
-    title: str = ""
-    status: int = 500
-    detail: str | None = None
-    errors: tuple[dict[str, Any], ...] | None = None
 
 
 class Operation(Answer):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from epochal.client.models import Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
-from epochal.client.problems import error_of_problem
 from epochal.client.transport import Transport, read
 from epochal.errors import EpochalError
+from epochal.wire.problems import error_of_problem
 
 Progress = Callable[[Operation], None]
 

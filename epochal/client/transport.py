@@ -13,8 +13,8 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from epochal.client.location import Location
-from epochal.client.problems import error_of_response
 from epochal.errors import CatalogUnavailable, EpochalError
+from epochal.wire.problems import error_of_response
 
 Model = TypeVar("Model", bound=BaseModel)
 Query = Mapping[str, Any]

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from epochal.client.problems import error_by_name, problem_in, slug_of
 from epochal.contracts.catalog import (
     AS_THE_EXECUTION,
     Catalog,
@@ -40,6 +39,7 @@ from epochal.wire.driver import (
     ReadDirectives,
     UnknownDirective,
 )
+from epochal.wire.problems import error_by_name, problem_in, slug_of
 
 log = logging.getLogger("epochal.driver")
 

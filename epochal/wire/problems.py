@@ -1,4 +1,4 @@
-"""Errors as ``application/problem+json`` (RFC 9457). One table says which error has which status."""
+"""Errors as ``application/problem+json`` (RFC 9457), and back. One table says which error has which status."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
 from pydantic import BaseModel, ConfigDict
 
 from epochal import errors
@@ -26,13 +27,23 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.EpochAborted: 422,
     errors.Fenced: 409,
     errors.TooManyRequests: 429,
+    errors.CatalogUnavailable: 503,
     errors.OutcomeUnknown: 503,
     errors.NewerFormat: 503,
-    errors.CatalogUnavailable: 503,
     errors.CatalogVersion: 503,
     errors.EnvironmentProblem: 503,
 }
-"""The nearest class on the way to the root counts."""
+"""Of an error, the nearest class on the way to the root counts. A status whose problem has a type that is not known
+stands for the first class that has it."""
+
+# Statuses that are answered on the way to the routes, or by proxies.
+_FURTHER_STATUSES: Mapping[int, type[errors.EpochalError]] = {
+    400: errors.InvalidInput,
+    413: errors.InvalidInput,
+    502: errors.CatalogUnavailable,
+    504: errors.CatalogUnavailable,
+}
+_MEANINGS = {**{status: kind for kind, status in reversed(tuple(STATUSES.items()))}, **_FURTHER_STATUSES}
 
 
 class FieldError(BaseModel):
@@ -82,4 +93,63 @@ def problem_of_failure(failure: Failure) -> Problem:
         status=500,
         detail=f"{failure.type}: {failure.message}",
         failure=failure.model_dump(exclude_none=True),
+    )
+
+
+def error_of_problem(problem: Problem) -> errors.EpochalError:
+    """The exception that a problem document stands for, with its message; validation errors are listed in it.
+
+    A slug that is not known here is taken for what its status means.
+    """
+    return _named(problem) or _MEANINGS.get(problem.status, errors.EpochalError)(_message(problem))
+
+
+def error_of_response(response: httpx.Response) -> errors.EpochalError:
+    """The exception for an answer with an error status. The body must have been read."""
+    problem = problem_in(response)
+    return _foreign(response) if problem is None else error_of_problem(problem)
+
+
+def error_by_name(response: httpx.Response) -> errors.EpochalError:
+    """As :func:`error_of_response`, but guesses nothing from the status: ``EpochalError`` for what is not known here.
+
+    For callers that act on the class: a proxy's 404 does not say that an epoch is not there.
+    """
+    problem = problem_in(response)
+    if problem is None:
+        return errors.EpochalError(_foreign(response).message)
+    return _named(problem) or errors.EpochalError(_message(problem))
+
+
+def problem_in(response: httpx.Response) -> Problem | None:
+    """The problem document in an answer; ``None``: somebody else has answered. All members but ``type`` may be missing,
+    and there may be further ones."""
+    absent = {"title": "", "status": response.status_code, "detail": ""}
+    try:
+        return Problem.model_validate({**absent, **response.json()}, extra="ignore")
+    except (ValueError, TypeError):  # no JSON, no object, no problem document
+        return None
+
+
+def slug_of(problem: Problem) -> str:
+    return problem.type.removeprefix(PREFIX)
+
+
+def _named(problem: Problem) -> errors.EpochalError | None:
+    kind = errors.error_class(slug_of(problem))
+    return None if kind is None else kind(_message(problem))
+
+
+def _message(problem: Problem) -> str:
+    message = problem.detail or problem.title or f"The control plane answered with status {problem.status}."
+    not_in_it = [error for error in problem.errors or () if error.message not in message]
+    fields = "; ".join(f"{error.field}: {error.message}" for error in not_in_it)
+    return f"{message} ({fields})" if fields else message
+
+
+def _foreign(response: httpx.Response) -> errors.EpochalError:
+    kind = _MEANINGS.get(response.status_code, errors.EpochalError)
+    return kind(
+        f"{response.request.url} answered {response.status_code} {response.reason_phrase}, as no control plane of "
+        "Epochal does; check the URL (EPOCHAL_URL)."
     )

@@ -12,10 +12,8 @@ import pytest
 
 from epochal.client.events import parse_events
 from epochal.client.location import home, locate
-from epochal.client.models import Problem
 from epochal.client.paths import key_segment, path
 from epochal.client.polling import poll
-from epochal.client.problems import PREFIX, error_by_name, error_of_problem, error_of_response
 from epochal.errors import (
     CatalogUnavailable,
     Conflict,
@@ -30,7 +28,16 @@ from epochal.errors import (
     SnapshotExpired,
 )
 from epochal.service.domain.settings import default_data_directory
-from epochal.wire.problems import problem_of
+from epochal.wire.problems import (
+    PREFIX,
+    STATUSES,
+    FieldError,
+    Problem,
+    error_by_name,
+    error_of_problem,
+    error_of_response,
+    problem_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -99,8 +106,20 @@ def test_every_error_of_the_root_comes_back_as_itself() -> None:
         return [kind, *(below for child in kind.__subclasses__() for below in all_below(child))]
 
     for kind in all_below(EpochalError):
-        error = error_of_problem(Problem(type=PREFIX + kind.slug, status=500, detail="x"))
+        error = error_of_problem(problem_of(kind("x")))
         assert error.slug == kind.slug
+
+
+def test_a_status_that_is_written_is_read_as_an_error_that_is_written_with_it() -> None:
+    for status in set(STATUSES.values()):
+        error = error_of_problem(Problem(type=PREFIX + "something-newer", title="", status=status, detail="x"))
+        assert STATUSES[type(error)] == status
+
+
+def test_a_problem_of_a_later_version_is_understood() -> None:
+    document = {"type": PREFIX + "invalid-input", "detail": "Bad.", "errors": [{"field": "a", "message": "b", "x": 1}]}
+    error = error_of_response(httpx.Response(422, json={**document, "help": "https://"}))
+    assert (type(error), error.message) == (InvalidInput, "Bad. (a: b)")
 
 
 class OfSomeServer(SinkError):
@@ -125,8 +144,9 @@ def test_a_driver_guesses_nothing_from_a_status() -> None:
 
 
 def test_fields_of_a_validation_error_are_in_the_message() -> None:
-    errors = ({"field": "configuration.parallelism", "message": "must be at least 1"},)
-    error = error_of_problem(Problem(type=PREFIX + "invalid-input", status=422, detail="Not valid.", errors=errors))
+    errors = [FieldError(field="configuration.parallelism", message="must be at least 1")]
+    problem = Problem(type=PREFIX + "invalid-input", title="Invalid", status=422, detail="Not valid.", errors=errors)
+    error = error_of_problem(problem)
     assert error.message == "Not valid. (configuration.parallelism: must be at least 1)"
     assert isinstance(error, InvalidInput)
 
