@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.executions import ENDED, latest_version
-from epochal.service.catalog.lineage import committed_head
-from epochal.service.catalog.models import Application, Attempt, Epoch, Execution, Version
+from epochal.service.catalog.models import Application, Attempt, Execution, Version
 from epochal.service.catalog.records import failure_of, is_drained, key_of
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.supervision.failures import permanent
 from epochal.service.domain.supervision.restarts import next_attempt_at
@@ -24,7 +24,7 @@ from epochal.wire.states import ApplicationState
 def application_answer(session: Session, row: Application) -> ApplicationAnswer:
     repository = ApplicationRepository(session)
     execution = repository.execution(row)
-    version, head = _version(session, row, execution), _head(session, repository, row)
+    version, head = _version(session, row, execution), _head(session, row)
     return ApplicationAnswer(
         name=row.name,
         state=cast(ApplicationState, execution.state if execution else "created"),
@@ -101,12 +101,11 @@ def _ended_by_itself(execution: Execution) -> bool:
     return execution.state == "stopped" and execution.stop_requested_at is None and execution.failure is None
 
 
-def _head(session: Session, repository: ApplicationRepository, row: Application) -> Head | None:
-    key = committed_head(session, repository.branch(row))
-    if key is None:
+def _head(session: Session, row: Application) -> Head | None:
+    epoch = SnapshotRepository(session).head(row)
+    if epoch is None:
         return None
-    epoch = session.get_one(Epoch, (key.branch, key.epoch))
-    return Head(branch=key.branch, epoch=key.epoch, committed_at=epoch.committed_at, drained=is_drained(epoch))
+    return Head(branch=epoch.branch, epoch=epoch.epoch, committed_at=epoch.committed_at, drained=is_drained(epoch))
 
 
 def _parent(repository: ApplicationRepository, row: Application) -> Parent | None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -49,6 +51,9 @@ class ApplicationRepository:
         if self._session.scalar(query) is not None:
             raise NameTaken(f"There is an application {name!r} already; choose another name.")
 
+    def all(self) -> Sequence[Application]:
+        return self._session.scalars(select(Application).where(Application.deleted_at.is_(None))).all()
+
     def page(self, page: PageRequest) -> Part:
         """By name."""
         query = select(Application).where(Application.deleted_at.is_(None))
@@ -64,8 +69,11 @@ class ApplicationRepository:
         self._session.add(row)
         self._session.flush()
         add_branch(self._session, row, origin, by)
-        self._session.flush()
         return row
+
+    def delete(self, application: Application) -> None:
+        """Its name is free again; its rows stay, for what stands on them."""
+        application.deleted_at = application.updated_at = now()
 
     def branch(self, application: Application) -> Branch:
         """The current one."""

@@ -24,6 +24,8 @@ from epochal.errors import (
 from epochal.service.catalog.turns import turns_of
 from epochal.service.catalog.writes import Write
 
+__all__ = ["CONNECTIONS", "Database", "Session", "make_engine"]
+
 _BUSY_SECONDS = 15.0
 CONNECTIONS = 50
 """At most so many at a time, unless the maker of a :class:`Database` says otherwise."""

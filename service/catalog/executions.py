@@ -61,6 +61,7 @@ def add_branch(
     application.branch = branch.id
     application.updated_at = now()
     session.add(branch)
+    session.flush()
     return branch
 
 

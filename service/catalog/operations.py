@@ -85,6 +85,18 @@ class OperationRepository:
         self._session.flush()
         return row
 
+    def add_done(self, kind: OperationKind, application: Application, result: dict[str, Any], by: str) -> Operation:
+        """One that is over at once, as nothing runs that would have to take part."""
+        row = self.add(kind, application, None, result, by)
+        row.state, row.result, row.finished_at = "succeeded", result, now()
+        return row
+
+    def ask_to_stop(self, execution: Execution, operation: Operation) -> None:
+        """The execution ends when its driver has finished what is under way; that ends the operation."""
+        execution.state = "stopping"
+        execution.stop_requested_at = now()
+        self.direct(execution, operation, "stop", {})
+
     def direct(self, execution: Execution, operation: Operation, kind: str, arguments: dict[str, Any]) -> Directive:
         """Tell the driver with its next heartbeat; its answer ends the operation."""
         row = Directive(

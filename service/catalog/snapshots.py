@@ -49,13 +49,25 @@ class SnapshotRepository:
             )
         if savepoint is not None:
             key = SavepointRepository(self._session).get(application, savepoint).key
-            return self.readable(application, self._session.get_one(Epoch, (key.branch, key.epoch)), held=True)
+            return self.readable(application, self.row(key), held=True)
         if tag is not None:
             return self.readable(application, self._tagged(application, tag))
         if at is not None:
             return self.readable(application, self._committed_by(application, at))
         assert epoch is not None  # it is the one that was given
         return self.readable(application, self.epoch(application, epoch))
+
+    def head(self, application: Application) -> Epoch | None:
+        """The latest committed snapshot of the lineage."""
+        key = committed_head(self._session, self._branch(application))
+        return None if key is None else self.row(key)
+
+    def row(self, key: EpochKey) -> Epoch:
+        """Of an epoch that is known to be there."""
+        return self._session.get_one(Epoch, (key.branch, key.epoch))
+
+    def find(self, key: EpochKey) -> Epoch | None:
+        return self._session.get(Epoch, (key.branch, key.epoch))
 
     def epoch(self, application: Application, epoch: int) -> Epoch:
         """Of the lineage, or of a branch that was left by a rollback, in any state. ``NotFound``."""
@@ -83,7 +95,7 @@ class SnapshotRepository:
         return reference
 
     def _latest(self, application: Application) -> str:
-        head = committed_head(self._session, self._branch(application))
+        head = self.head(application)
         return ": it has committed none yet" if head is None else f"; the latest that is committed is {head.epoch}"
 
     def _left_behind(self, application: Application, epoch: int) -> Epoch | None:
@@ -133,14 +145,13 @@ class SnapshotRepository:
                 break
         return cut(rows, page, lambda row: [row.epoch])
 
-    def prepared(self, application: Application) -> Sequence[ManifestReference]:
+    def prepared(self, application: Application) -> Sequence[Epoch]:
         """Of the current branch, prepared and not committed, oldest first."""
         query = select(Epoch).where(Epoch.branch == application.branch, Epoch.state == State.PREPARED.value)
-        rows = self._session.scalars(query.order_by(Epoch.epoch)).all()
-        return [reference for row in rows if (reference := manifest_of(row)) is not None]
+        return self._session.scalars(query.order_by(Epoch.epoch)).all()
 
     def reference(self, key: EpochKey) -> ManifestReference:
-        row = self._session.get(Epoch, (key.branch, key.epoch))
+        row = self.find(key)
         reference = None if row is None else manifest_of(row)
         if reference is None:
             raise NotFound(f"There is no snapshot {key}.")

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 from epochal.errors import ArtifactError, NotFound
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.executions import latest_version
-from epochal.service.catalog.models import Application, Artifact, Version
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
@@ -25,6 +25,14 @@ class VersionRepository:
         if row is None:
             raise NotFound(f"Application {application.name!r} has no version {number}.")
         return row
+
+    def maker(self, application: Application, epoch: Epoch) -> Version:
+        """The version that ran an epoch; the application's latest, where that is not known."""
+        owner = self._session.get(Branch, epoch.branch)
+        version = None
+        if owner is not None and epoch.version is not None:
+            version = self._session.get(Version, (owner.application, epoch.version))
+        return self.latest(application) if version is None or version.graph is None else version
 
     def artifact(self, sha256: str) -> Artifact:
         """Raises ``ArtifactError``: the artifact is named in a request's body."""

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import NameTaken, NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.holding import hold
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.snapshots import SNAPSHOTS, SnapshotRepository

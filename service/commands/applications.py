@@ -9,7 +9,6 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin
 from epochal.service.catalog.places import check_places
-from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
 from epochal.service.domain.artifact_files import artifact_path
@@ -69,4 +68,4 @@ class ApplicationService:
             execution = repository.execution(row)
             if execution is not None and execution.state not in ENDED:
                 raise Conflict(f"Application {name!r} is {execution.state}; stop it before deleting it.")
-            row.deleted_at = row.updated_at = now()
+            repository.delete(row)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription, names_place
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.application_views import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, check_one_of
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application, Version
 from epochal.service.catalog.places import SharedTargets, check_places

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
-
 from epochal.contracts.identity import EpochKey
-from epochal.engine.epoch import State
 from epochal.errors import Conflict
 from epochal.pipeline.description import names_place
 from epochal.service.catalog.announcements import execution_changed, operation_changed
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
-from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation
+from epochal.service.catalog.models import Application, Execution, Operation
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.records import head_of
 from epochal.service.catalog.savepoints import SavepointRepository
-from epochal.service.catalog.types import now
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.ports import ControlEvent, EventSink, Supervisor
 from epochal.wire.operations import OperationAnswer
@@ -64,7 +60,7 @@ class Lifecycle:
                 SavepointRepository(session).check_free(application, savepoint)
             operations = OperationRepository(session)
             operation = operations.add("stop", application, execution, {"savepoint": savepoint}, by, "stopping")
-            ask_to_stop(operations, execution, operation)
+            operations.ask_to_stop(execution, operation)
             return operation
 
         return self._carry_out(name, wish)
@@ -87,7 +83,7 @@ class Lifecycle:
                 return operations.add("restart", application, successor, {"successor": True}, by, "starting")
             execution = _running(session, application)
             operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
-            ask_to_stop(operations, execution, operation)
+            operations.ask_to_stop(execution, operation)
             return operation
 
         return self._carry_out(name, wish)
@@ -96,7 +92,6 @@ class Lifecycle:
         with self._database.writing() as session:
             application = ApplicationRepository(session).locked(name)
             operation = wish(session, application)
-            session.flush()
             events = [operation_changed(name, operation), *changes(session, application)]
             answer = operation_answer(operation, name)
             execution = operation.execution
@@ -126,18 +121,15 @@ def changes(session: Session, application: Application) -> list[ControlEvent]:
 
 def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:
     """Go on from an older snapshot, on a branch of its own; nothing is done when it is the head."""
-    branch = session.get_one(Branch, application.branch)
-    if head_of(branch) == key:
+    if head_of(ApplicationRepository(session).branch(application)) == key:
         return
-    uncommitted = select(func.count()).where(Epoch.branch == branch.id, Epoch.state == State.PREPARED.value)
-    if session.scalar(uncommitted):
+    if SnapshotRepository(session).prepared(application):
         raise Conflict(
             f"Application {application.name!r} has prepared epochs whose sinks are not committed yet; start it once "
             "without a savepoint, and stop it, so that they are."
         )
     _check_sinks_stay(session, application, key)
     add_branch(session, application, BranchOrigin("start", key), by)
-    session.flush()
 
 
 def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
@@ -169,9 +161,3 @@ def _running(session: Session, application: Application) -> Execution:
     if execution.state not in ("starting", "running"):
         raise Conflict(f"Application {application.name!r} is {execution.state}.")
     return execution
-
-
-def ask_to_stop(operations: OperationRepository, execution: Execution, operation: Operation) -> None:
-    execution.state = "stopping"
-    execution.stop_requested_at = now()
-    operations.direct(execution, operation, "stop", {})

@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Application, Epoch
+from epochal.service.catalog.models import Application
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker, maker
+from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.service.runtime.operations import Progress
 from epochal.wire.configuration import (
     ApplicationConfiguration,
@@ -55,9 +55,9 @@ class Check:
             if at is None:
                 snapshot, version = None, candidate.before
             else:
-                epoch = session.get_one(Epoch, (at.branch, at.epoch))
+                epoch = SnapshotRepository(session).row(at)
                 snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
-                version = maker(session, row, epoch)
+                version = VersionRepository(session).maker(row, epoch)
             producer = None if request.trial is None else self._proposals.producer(session, version)
         progress("the version is built and analysed")
         proposal = self._proposals.proposal(candidate, snapshot, graph_of(version))

@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.trial import TrialReport
 from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
-from epochal.service.catalog.lineage import committed_head
-from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
+from epochal.service.catalog.database import Session
+from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.records import manifest_of
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.artifact_files import artifact_path
 from epochal.service.domain.building import Producer, TrialOf
 from epochal.service.domain.comparison import compared
 from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Settings
-from epochal.snapshots.continuation import continuation
+from epochal.snapshots.continuation import continuation, end_of_input
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import (
     ApplicationConfiguration,
@@ -103,7 +102,7 @@ class Proposals:
         snapshot: ManifestReference | None,
         producer: GraphDescription | None,
     ) -> Proposal:
-        """As :meth:`looked_at`, of a version whose graph is known."""
+        """As :meth:`proposal`, of a version whose graph is known."""
         found = None
         if snapshot is not None and graph.tables is not None:
             found = continuation(self._store, snapshot, graph.tables, candidate.configuration.allow_dropped_state)
@@ -133,21 +132,31 @@ class Proposals:
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
     """The latest committed snapshot, and the version that made it; without one, the latest version."""
-    key = committed_head(session, session.get_one(Branch, application.branch, populate_existing=True))
-    if key is None:
-        return None, VersionRepository(session).latest(application)
-    row = session.get_one(Epoch, (key.branch, key.epoch))
-    return manifest_of(row), maker(session, application, row)
-
-
-def maker(session: Session, application: Application, epoch: Epoch) -> Version:
-    """The version that ran an epoch; the application's latest, where that is not known."""
-    owner = session.get(Branch, epoch.branch)
-    version = None
-    if owner is not None and epoch.version is not None:
-        version = session.get(Version, (owner.application, epoch.version))
-    return VersionRepository(session).latest(application) if version is None or version.graph is None else version
+    versions, head = VersionRepository(session), SnapshotRepository(session).head(application)
+    if head is None:
+        return None, versions.latest(application)
+    return manifest_of(head), versions.maker(application, head)
 
 
 def graph_of(version: Version) -> GraphDescription | None:
     return None if version.graph is None else GraphDescription.model_validate(version.graph)
+
+
+def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestReference) -> None:
+    """Raises ``IncompatibleState`` with everything that stands against it."""
+    manifest = store.read_manifest(snapshot)
+    configuration = ApplicationConfiguration.model_validate(version.configuration)
+    tables = None if version.graph is None else GraphDescription.model_validate(version.graph).tables
+    problems = [] if tables is not None else list(end_of_input(manifest))
+    if manifest.max_parallelism != configuration.max_parallelism:
+        problems.append(
+            f"it has {manifest.max_parallelism} key groups, version {version.number} has "
+            f"{configuration.max_parallelism}; fork it with max_parallelism {manifest.max_parallelism} instead."
+        )
+    if tables is not None:
+        problems += continuation(store, snapshot, tables, configuration.allow_dropped_state).problems
+    if problems:
+        raise IncompatibleState(
+            f"Version {version.number} cannot go on from snapshot {snapshot.key}: {' '.join(problems)} "
+            "Give the application a version that can, or fork the snapshot with one."
+        )

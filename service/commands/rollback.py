@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import cast
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
@@ -17,18 +15,16 @@ from epochal.faults import declare
 from epochal.pipeline.description import names_place
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED
-from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import Application, Epoch, Execution
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.outcomes import succeed
-from epochal.service.catalog.rollback_plans import LeftBehind, RollbackRepository
-from epochal.service.catalog.rollbacks import check_committed, roll_back
+from epochal.service.catalog.rollbacks import LeftBehind, RollbackRepository, check_committed, roll_back
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.continuing import check_goes_on
-from epochal.service.commands.lifecycle import Lifecycle, ask_to_stop, changes
+from epochal.service.commands.lifecycle import Lifecycle, changes
+from epochal.service.commands.proposals import check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
@@ -64,8 +60,7 @@ class RollbackService:
             repository = RollbackRepository(session)
             left = repository.left_behind(branch, _key(target))
             execution = ApplicationRepository(session).execution(application)
-            head = committed_head(session, branch)
-            now = None if head is None else session.get_one(Epoch, (head.branch, head.epoch))
+            now = SnapshotRepository(session).head(application)
             plan = RollbackPlan(
                 application=name,
                 state=cast(ApplicationState, execution.state if execution else "created"),
@@ -118,7 +113,7 @@ class RollbackService:
                 events = [succeed(application, operation, roll_back(session, application, operation))]
             else:
                 _check_can_stop(application, execution)
-                ask_to_stop(operations, execution, operation)
+                operations.ask_to_stop(execution, operation)
                 events = [operation_changed(name, operation), *changes(session, application)]
             answer, waiting = operation_answer(operation, name), operation.execution
         if answer.state == "running":
@@ -130,8 +125,9 @@ class RollbackService:
 def _target(session: Session, application: Application, request: RollBack) -> Epoch:
     """Any snapshot that is retained, also of a branch that an earlier rollback left."""
     repository = SnapshotRepository(session)
-    key = repository.resolve(application, request.epoch, request.savepoint, request.tag, request.at).key
-    return session.get_one(Epoch, (key.branch, key.epoch))
+    return repository.row(
+        repository.resolve(application, request.epoch, request.savepoint, request.tag, request.at).key
+    )
 
 
 def _sinks(manifests: Iterable[Manifest], move_aside: bool) -> list[SinkPlan]:

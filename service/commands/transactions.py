@@ -13,7 +13,7 @@ from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Epoch, Execution
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.records import manifest_of
-from epochal.service.catalog.transactions import TransactionRepository
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.commands.lifecycle import Lifecycle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
@@ -31,7 +31,7 @@ class TransactionService:
         with self._database.reading() as session:
             applications = ApplicationRepository(session)
             row = applications.named(application)
-            epochs = list(TransactionRepository(session).prepared(row.branch))
+            epochs = list(SnapshotRepository(session).prepared(row))
             status = _status(applications.execution(row))
         if status is not None:
             return TransactionsAnswer(items=list(_reported(status, epochs)))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
+from typing import Any
 
 from epochal.contracts.catalog import VersionOrder
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.places import check_places
 from epochal.service.catalog.records import failure_of
-from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, ask_to_stop, changes
+from epochal.service.commands.lifecycle import Lifecycle, changes
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.service.domain.pages import PageRequest
 from epochal.wire.bodies import Page
@@ -101,7 +100,6 @@ class VersionService:
                 message,
             )
             operation = _begin(session, row, kind, version, candidate, by)
-            session.flush()
             events = [operation_changed(application, operation), *changes(session, row)]
             answer = version_answer(version), operation_answer(operation, application)
             execution = operation.execution
@@ -114,16 +112,14 @@ def _begin(
 ) -> Operation:
     operations = OperationRepository(session)
     execution = ApplicationRepository(session).execution(application)
-    arguments: dict[str, object] = {"version": version.number}
+    arguments: dict[str, Any] = {"version": version.number}
     if execution is None or execution.state in ENDED:
-        operation = operations.add(kind, application, None, arguments, by)
-        operation.state, operation.result, operation.finished_at = "succeeded", arguments, now()
-        return operation
+        return operations.add_done(kind, application, arguments, by)
     if execution.state == "stopping":
         raise Conflict(f"Application {application.name!r} is stopping; give it the version when it has stopped.")
     if needs_restart(_configuration(session, application, execution), candidate.configuration):
         operation = operations.add(kind, application, execution, {**arguments, "successor": False}, by, "stopping")
-        ask_to_stop(operations, execution, operation)
+        operations.ask_to_stop(execution, operation)
         return operation
     operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
     operations.direct(execution, operation, "reconfigure", _order(version, candidate).model_dump(mode="json"))

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import EpochRecord, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.lineage import committed_head
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.makings import read_makings
-from epochal.service.catalog.models import Application, Branch, Epoch
-from epochal.service.catalog.records import epoch_record
+from epochal.service.catalog.models import Application
+from epochal.service.catalog.records import epoch_record, manifest_of
 from epochal.service.catalog.snapshot_names import named_snapshot
 from epochal.service.catalog.snapshots import SNAPSHOTS, SnapshotRepository
 from epochal.service.domain.expiry import expiring
@@ -36,8 +32,7 @@ class SnapshotDirectory:
 
     def heads(self) -> Sequence[ApplicationHead]:
         with self._database.reading() as session:
-            rows = session.scalars(select(Application).where(Application.deleted_at.is_(None))).all()
-            return [_head(session, row) for row in rows]
+            return [_head(session, row) for row in ApplicationRepository(session).all()]
 
     def head(self, application: str) -> ApplicationHead:
         with self._database.reading() as session:
@@ -58,7 +53,7 @@ class SnapshotDirectory:
 
     def expired(self, key: EpochKey) -> datetime | None:
         with self._database.reading() as session:
-            row = session.get(Epoch, (key.branch, key.epoch))
+            row = SnapshotRepository(session).find(key)
             return None if row is None else row.collected_at
 
     def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
@@ -101,10 +96,11 @@ class SnapshotService:
 
 def _head(session: Session, row: Application) -> ApplicationHead:
     repository = SnapshotRepository(session)
-    key = committed_head(session, session.get_one(Branch, row.branch, populate_existing=True))
+    head = repository.head(row)
+    prepared = (manifest_of(epoch) for epoch in repository.prepared(row))
     return ApplicationHead(
         application=row.name,
         branch=row.branch,
-        committed=None if key is None else repository.reference(key),
-        prepared=tuple(repository.prepared(row)),
+        committed=None if head is None else repository.reference(EpochKey(head.branch, head.epoch)),
+        prepared=tuple(reference for reference in prepared if reference is not None),
     )
