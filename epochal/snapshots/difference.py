@@ -39,7 +39,8 @@ class TableDifference:
 
     ``compared``: the value columns that both have; rows that differ in others alone are not among them.
     ``before`` and ``after`` are ``None`` where the table is not declared; there it counts as empty. ``expired``: of the
-    rows that are there no more, those that nobody deleted.
+    rows that are there no more, those whose time has come at the second snapshot; one of these that was deleted before
+    that is among them, as only its history knows.
     """
 
     before: StateTable | None

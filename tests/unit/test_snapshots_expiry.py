@@ -213,6 +213,33 @@ def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: 
     assert expired
 
 
+def test_a_difference_goes_by_the_clocks_of_its_two_snapshots(store: SnapshotStore) -> None:
+    """Rows with a time to live: one that expires, one that is refreshed, one that was deleted before its time."""
+    branch = timed(store)
+    places = [("N1", "A"), ("N1", "B"), ("N2", "A")]
+    branch.epoch(*((SESSIONS, place, {"late": 1, "_touched": 0}) for place in places))
+    branch.clock = StateClock(event=BEGINNING, processing=2)
+    refreshed = {"late": 1, "_touched": 2}
+    branch.epoch((SESSIONS, places[1], refreshed), (SESSIONS, places[2], None))
+    branch.clock = StateClock(event=BEGINNING, processing=5)
+    branch.epoch()
+
+    def kinds(one: int, other: int) -> dict[Key, tuple[bool, bool, bool]]:
+        """By key whether there was a row, whether there is one, and whether it counts as expired."""
+        left, right = branch.epochs[one], branch.epochs[other]
+        found = table_difference(
+            SnapshotReader(store, left), SnapshotReader(store, right), find_route(store, left, right), SESSIONS.id
+        )
+        keys = [tuple(row.values()) for row in KeyCodec(SESSIONS.address_schema).decode(found.keys).to_pylist()]
+        return dict(zip(keys, zip(found.had, found.has, found.expired, strict=True), strict=True))
+
+    deleted, expired, added = (True, False, False), (True, False, True), (False, True, False)
+    assert kinds(0, 1) == {places[2]: deleted}
+    assert kinds(1, 2) == {places[0]: expired}
+    assert kinds(0, 2) == {places[0]: expired, places[2]: expired}  # its time has come as well
+    assert kinds(2, 0) == {places[0]: added, places[2]: added}  # backwards nothing expires
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_exported_shows_the_same_rows(store: SnapshotStore, seed: int, tmp_path: Path) -> None:
     branches, chance = tree(store, seed)
