@@ -152,7 +152,7 @@ class Life:
                 parallelism=self.parallelism, max_parallelism=MAX_PARALLELISM, state_backend=self.state_backend
             ),
             store=self._store.url,
-            cache_directory=str(Path(self._caches.name) / str(number)),
+            cache_directory=str(Path(self._caches.name) / f"{self._catalog.branch}-{number}"),
         )
         make_state = find(STATE_BACKENDS, self.state_backend)
         participants = Participants(
@@ -166,6 +166,11 @@ class Life:
         )
         program = local_program(orders, self._local, participants)
         self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
+
+    def go_on_from(self, epoch: int, branch: str) -> None:
+        """On a branch of its own from an older snapshot, as a fork and a rollback do. What came after is read again."""
+        self._catalog = MemoryCatalogState(branch=branch, forked_from=self._catalog.epochs[epoch].manifest)
+        self.restart()
 
     @property
     def _running(self) -> LocalAttempt:
