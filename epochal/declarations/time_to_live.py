@@ -36,6 +36,12 @@ def time_to_live(
     return None
 
 
+def refuse_time_to_live(what: str, ttl: object, instead: str) -> None:
+    """Of a verb whose state does not go by itself. Raises ``PipelineError`` that says what to do ``instead``."""
+    if ttl is not None:
+        raise PipelineError(f"{what} takes no ttl. {instead}")
+
+
 def check_clock_of_ttl(what: str, expires: Expiry | None, event_time: str | None) -> None:
     """Is there a watermark that rows can expire by? ``event_time``: the column of the operator's input.
 

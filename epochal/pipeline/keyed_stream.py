@@ -18,7 +18,7 @@ from epochal.declarations.keyed import (
     with_settings,
 )
 from epochal.declarations.names import check_name
-from epochal.declarations.time_to_live import TtlOn, check_clock_of_ttl
+from epochal.declarations.time_to_live import TtlOn, check_clock_of_ttl, refuse_time_to_live
 from epochal.declarations.timers import checked_hold
 from epochal.declarations.windowing import Emit
 from epochal.declarations.windows import Windows
@@ -103,8 +103,16 @@ class KeyedStream:
         time = event_time_verbs.column_of(self._builder, self._node)
         return windowed_stream(self._operator, self._keys, time, windows, allowed_lateness, emit)
 
-    def distinct(self, name: str, queryable: bool = True) -> Stream:
-        """The key columns of each key once, in the epoch in which the key first comes. State table: ``name``."""
+    def distinct(self, name: str, queryable: bool = True, ttl: None = None) -> Stream:
+        """The key columns of each key once, in the epoch in which the key first comes. State table: ``name``.
+
+        Keys are kept for ever, so that ``ttl`` is refused: :meth:`drop_duplicates` forgets them by event time.
+        """
+        instead = (
+            "A key comes out once, however long ago it came first. To forget keys and give them again: "
+            "with_watermark(..).key_by(..).drop_duplicates(within='7 days')."
+        )
+        refuse_time_to_live(f"Operator {name!r}: distinct()", ttl, instead)
         return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable))
 
     def drop_duplicates(

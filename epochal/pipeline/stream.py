@@ -16,6 +16,7 @@ from epochal.declarations.keyed import (
     with_settings,
 )
 from epochal.declarations.names import check_name, closest, listed, name_of_class
+from epochal.declarations.time_to_live import refuse_time_to_live
 from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
 from epochal.declarations.windows import Windows
 from epochal.errors import PipelineError, SchemaError
@@ -130,14 +131,22 @@ class Stream(Relation):
         self._check_same_pipeline(stream, "join")
         return operator_stream(self._builder, (self._node, stream._node), operator)
 
-    def latest(self, *keys: str, order_by: str, deleted: str | Expression | None = None) -> LatestVersions:
+    def latest(
+        self, *keys: str, order_by: str, deleted: str | Expression | None = None, ttl: None = None
+    ) -> LatestVersions:
         """The rows of this stream as versions of their keys, to :meth:`join` with::
 
             orders.join(rates.latest("currency", order_by="at"), on="currency", as_of="ordered_at")
 
         Of a key that version holds which is newest by ``order_by``. A version for which ``deleted``, a condition, is
-        true says that from there on there is none. ``order_by`` itself is not in the output of the join.
+        true says that from there on there is none. ``order_by`` itself is not in the output of the join. The newest
+        version of each key is kept, so that ``ttl`` is refused.
         """
+        instead = (
+            "A version holds until the next one of its key, however late that comes. To end one, give a version for "
+            "which deleted= is true."
+        )
+        refuse_time_to_live("latest()", ttl, instead)
         return stream_joins.latest(self, keys, order_by, deleted)
 
     def key_by(self, *columns: str) -> KeyedStream:

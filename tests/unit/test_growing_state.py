@@ -10,6 +10,7 @@ import pytest
 
 from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, UnkeyedProcess, ValueState, tumbling
 from epochal.connectors import console, generator
+from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.stream import Stream
 
@@ -100,3 +101,15 @@ def test_an_aggregate_over_changes_ends_with_what_it_reads() -> None:
         )
     )
     assert [note.split(" keeps ")[0] for note in found.notes] == ["Operator 'a'"]
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda rows: rows.key_by("n").distinct("d", ttl="1 day"), r"'d': distinct\(\) takes no ttl.*drop_duplicates"),
+        (lambda rows: rows.latest("n", order_by="at", ttl="1 day"), r"latest\(\) takes no ttl.*deleted="),
+    ],
+)
+def test_what_is_kept_for_ever_refuses_a_time_to_live(build: Callable[[Stream], Any], said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        described(build)
