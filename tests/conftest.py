@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 from epochal import faults
+from epochal.engine import worker_daemon
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.service.catalog.migration import migrate
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
@@ -44,6 +45,9 @@ SPARK_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # As drivers have it: workers that are forked with their imports done, and no call stack kept of every Column.
+    "spark.python.daemon.module": worker_daemon.MODULE,
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
