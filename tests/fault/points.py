@@ -5,11 +5,14 @@ Most are met here, where drivers and tasks are killed at them with real servers;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules, walk_packages
 from types import ModuleType
+from typing import Any
+
+import pytest
 
 from epochal.faults import FaultPoint, declared
 
@@ -56,6 +59,18 @@ def points_of(*packages: ModuleType) -> list[str]:
             values = vars(import_module(module.name)).values()
             found |= {value.name for value in values if isinstance(value, FaultPoint)}
     return sorted(name for name in found if where(name) is None)
+
+
+def in_every_run(usual: Collection[object], every: Iterable[object]) -> list[Any]:
+    """The parameters ``every``, of which those that are not ``usual`` are ``long``.
+
+    ``usual``: one of each class of effect, and what nothing else crashes at. At the others the simulations crash in
+    every run, and the sinks by themselves (``tests/contract/test_sinks_crash.py`` and what that names); the run of all
+    tests kills a real process there.
+    """
+    parameters = list(every)
+    assert set(usual) <= set(parameters), "what every run tests is not there"
+    return [pytest.param(each, marks=() if each in usual else pytest.mark.long, id=str(each)) for each in parameters]
 
 
 def where(name: str) -> str | None:

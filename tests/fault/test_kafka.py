@@ -1,5 +1,7 @@
 """Kafka as a sink under fault: drivers and tasks killed at every step, zombies, a broker that dies.
 
+In every run a driver is killed at a step of each kind; the sink by itself crashes at each (test_sinks_crash.py).
+
 One application writes in each epoch to two topics. A read_committed reader reads all the time: what it has once seen,
 in the order in which it saw it, must be what is there in the end; an epoch's rows one after the other, each once.
 """
@@ -22,7 +24,7 @@ from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
 from tests.fault.faulty_application import Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
-from tests.fault.points import OF_THE_LOG, points_of
+from tests.fault.points import OF_THE_LOG, in_every_run, points_of
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
@@ -33,6 +35,8 @@ AHEAD = 3
 
 POINTS = sorted([*points_of(epochal.backends.kafka), *OF_THE_LOG])
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
+OF_EACH_CLASS = ("R1.kafka.taken-over", "E5.kafka.marked", "E5.kafka.committed")
+"""The one before is fenced; a transaction is open; the epoch is visible, and nobody knows it."""
 
 
 class KafkaApplication(FaultyApplication):
@@ -114,7 +118,7 @@ def goes_on(application: KafkaApplication) -> None:
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", DRIVER_POINTS)
+@pytest.mark.parametrize("point", in_every_run(OF_EACH_CLASS, DRIVER_POINTS))
 def test_the_driver_is_killed(application: KafkaApplication, point: str) -> None:
     dies_at(application, point)
     goes_on(application)
@@ -136,7 +140,7 @@ def test_a_task_is_killed(application: KafkaApplication) -> None:
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", ["E5.kafka.produced", pytest.param("E5.kafka.committed", marks=pytest.mark.long)])
+@pytest.mark.parametrize("point", in_every_run(["E5.kafka.produced"], ["E5.kafka.produced", "E5.kafka.committed"]))
 def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
     """Killed while a transaction is open, or as it was answered, and started again."""
     stop = application.fault(point, "stop", application.next_epoch + 1)
@@ -150,7 +154,7 @@ def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: s
     assert application.violations() == []
 
 
-@pytest.mark.parametrize("point", ["E5.kafka.marked", "E5.kafka.fenced"])
+@pytest.mark.parametrize("point", in_every_run(["E5.kafka.marked"], ["E5.kafka.marked", "E5.kafka.fenced"]))
 def test_a_zombie_is_fenced(application: KafkaApplication, own_jvm: SparkJvm | None, point: str) -> None:
     """Stopped within its transaction, or as it took over, and continued past its successor's end."""
     check_that_a_zombie_changes_nothing(

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,15 +96,28 @@ def fill(ballast: Path) -> None:
             return
 
 
+DAMAGES = (
+    ("manifest", "corrupt", "heap"),
+    ("manifest", "missing", "lmdb"),
+    ("delta", "corrupt", "lmdb"),
+    ("delta", "missing", "heap"),
+    ("base", "corrupt", "heap"),
+    ("base", "missing", "lmdb"),
+)
+"""What, how, and one of the backends, which read through the same store."""
 DAMAGED = {"compact_after_epochs": 3, "tolerable_failed_epochs": 0}
 
 
 class TestADamagedSnapshot:
     """The attempt ends, naming the file; once the file is back, everything goes on."""
 
-    @pytest.mark.parametrize("backend", ["heap", "lmdb"])
-    @pytest.mark.parametrize("damage", ["corrupt", "missing"])
-    @pytest.mark.parametrize("what", ["manifest", "delta", "base"])
+    @pytest.mark.parametrize(
+        ("what", "damage", "backend"),
+        [
+            pytest.param(*each, marks=() if each in DAMAGES else pytest.mark.long)
+            for each in product(("manifest", "delta", "base"), ("corrupt", "missing"), ("heap", "lmdb"))
+        ],
+    )
     def test_is_named(self, new_either: NewApplication, what: str, damage: str, backend: str) -> None:
         check_that_damage_is_named(new_either(**DAMAGED, state_backend=backend), what, damage)
 
