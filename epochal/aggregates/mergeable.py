@@ -35,6 +35,11 @@ class Partial:
     sent: Expression | None = None
     """What Spark computes in its place, where the task makes the partial of something else."""
 
+    @property
+    def computed(self) -> Expression:
+        """What Spark computes over the rows of a slice."""
+        return self.expression if self.sent is None else self.sent
+
 
 class MergeableAggregate(ABC):
     """An aggregate kept as one or more partial columns. Must be serialisable: executors merge.

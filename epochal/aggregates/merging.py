@@ -35,6 +35,18 @@ def merge_columns(kind: Merge, old: AnyArray, new: AnyArray) -> AnyArray:
     return _MERGES[kind](old, new)
 
 
+def add_wider(old: AnyArray, new: AnyArray) -> AnyArray:
+    """As :func:`merge_columns` by ``SUM``; ``new`` may be a decimal wider than ``old``, of whose type the result is."""
+    if new.type == old.type:
+        return _sum(old, new)
+    wide = pa.decimal256(new.type.precision + 1, new.type.scale)
+    total = _or_either(pc.add(old.cast(wide), new.cast(wide)), old.cast(wide), new.cast(wide))
+    try:
+        return total.cast(old.type)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"the sum does not fit into {old.type}") from error
+
+
 def greater(left: AnyArray, right: AnyArray) -> AnyArray:
     """``left > right`` as Spark orders: NaN is above every number; null where either is null."""
     if not pa.types.is_floating(left.type):

@@ -40,7 +40,7 @@ def located(
         )
     for aggregation in aggregations:
         its_partials = [
-            to_column(kept.expression).alias(name)
+            to_column(kept.computed).alias(name)
             for part in plan.parts
             if part.column == aggregation.name
             for kept, name in zip(part.partials, part.state_columns, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class AggregationPlan:
     def partial_columns(self) -> list[SparkColumn]:
         """Aggregate columns over the input, one per value column of the state table, named and typed like it."""
         return [
-            to_column(kept.expression if kept.sent is None else kept.sent).alias(name)
+            to_column(kept.computed).alias(name)
             for part in self.parts
             for kept, name in zip(part.partials, part.state_columns, strict=True)
         ]
@@ -116,11 +116,13 @@ class AggregationPlan:
     def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
         """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
 
-        ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Raises
-        ``EpochAborted`` naming operator and column when a value leaves its type.
+        ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Columns
+        of ``new`` that are sent for their partials have types of their own. Raises ``EpochAborted`` naming operator
+        and column when a value leaves its type.
         """
         schema = self.table.value_schema
-        old, new = old.select(schema.names).cast(schema), new.select(schema.names).cast(schema)
+        old, new = old.select(schema.names).cast(schema), new.select(schema.names)
+        new = new.cast(pa.schema([new.schema.field(f.name) if f.name in self._sent else f for f in schema]))
         if not found.any() and not any(part.aggregate.always_merged for part in self.parts):
             return new
         merged = [column for part in self.parts for column in self._merge_part(part, old, new).columns]
@@ -143,6 +145,12 @@ class AggregationPlan:
                     for own, column in zip(part.aggregate.computed(), part.computed, strict=True)
                 ]
         return columns
+
+    @cached_property
+    def _sent(self) -> frozenset[str]:
+        """The columns in whose place Spark computes something else. The aggregates of these are always merged."""
+        columns = (zip(part.partials, part.state_columns, strict=True) for part in self.parts)
+        return frozenset(name for of_part in columns for kept, name in of_part if kept.sent is not None)
 
     def _merge_part(self, part: Part, old: pa.Table, new: pa.Table) -> pa.Table:
         with self._within_types(part):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from epochal.aggregates.built_in import as_column
 from epochal.aggregates.mergeable import Average, MergeableAggregate, Partial, Simple, TypeOf
-from epochal.aggregates.merging import Merge, merge_columns
+from epochal.aggregates.merging import Merge, add_wider, merge_columns
 from epochal.contracts.stream_kind import CHANGE
 from epochal.declarations.expressions import Expression, call, column
 from epochal.errors import PipelineError
@@ -187,17 +187,16 @@ def _exact(function: str, type: str) -> str:
 
 def _sum_and_count(argument: Expression, type: str, integers: str) -> tuple[Partial, ...]:
     """``integers``: the type of the sum of integers."""
-    if type == "bigint":
-        # The greatest sum may be reached by way of greater ones, and the least bigint has no opposite.
-        total = call("sum", _signed(argument.cast("decimal(20,0)"))).cast(integers)
-    elif type in INTEGER_BITS:
-        total = call("sum", _signed(argument.cast("bigint"))).cast(integers)
-    else:
-        total = call("sum", _signed(argument))
-    return (Partial("sum", total), Partial("count", _counted([argument])))
+    count = Partial("count", _counted([argument]))
+    if type not in INTEGER_BITS:
+        return (Partial("sum", call("sum", _signed(argument))), count)
+    # The sum of all may be reached by way of greater ones, and the least bigint has no opposite. What an epoch takes
+    # back and what it adds may come to more than either: only the sum of all has to fit.
+    exact = call("sum", _signed(argument.cast("decimal(20,0)" if type == "bigint" else "bigint")))
+    return (Partial("sum", exact.cast(integers), sent=exact if type == integers else None), count)
 
 
 def _merged(old: pa.Table, new: pa.Table) -> pa.Table:
     count = _sum("count", old, new)
-    total = _sum("sum", old, new)
+    total = add_wider(old["sum"], new["sum"])
     return pa.table({"sum": pc.if_else(pc.equal(count, 0), pa.scalar(None, total.type), total), "count": count})

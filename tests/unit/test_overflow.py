@@ -60,6 +60,19 @@ def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSessio
     assert "ansi" not in message
 
 
+def test_a_sum_over_changes_may_leave_its_type_within_an_epoch(spark: SparkSession) -> None:
+    """What was is taken back, and what is there now is added: each fits, and so does what they leave."""
+    pipeline = Pipeline("p")
+    rows = pipeline.read("rows", generator.source({"k": "'a'", "big": "id", "n": "CAST(id AS int)"}))
+    newest = rows.key_by("k").aggregate("newest", changes=True, big="max_by(big, n)").with_column("of_all", "1")
+    totals = newest.key_by("of_all").aggregate("totals", total="sum(big)", mean="avg(big)")
+    totals.write("totals", console.sink())
+    with Harness(pipeline, spark) as test:
+        test.epoch(rows=[("a", -(2**63), 1)])
+        found = test.epoch(rows=[("a", 2**63 - 1, 2)])["totals"].to_pylist()
+    assert [(row["total"], row["mean"]) for row in found] == [(2**63 - 1, float(2**63))]
+
+
 def test_a_configuration_cannot_switch_ansi_off() -> None:
     with pytest.raises(ValidationError, match=r"spark\.sql\.ansi\.enabled is always true"):
         Configuration(spark={"spark.sql.ansi.enabled": "False"})

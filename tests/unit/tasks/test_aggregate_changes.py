@@ -65,6 +65,7 @@ class Driven:
         sent = pa.schema([("key", pa.string()), *((each.name, arrow_type(each.type)) for each in value)])
         for name in ("least", "most"):
             sent = sent.set(sent.get_field_index(name), pa.field(name, times))
+        sent = sent.set(sent.get_field_index("total_sum"), pa.field("total_sum", pa.decimal128(30, 0)))
         self.operator = make_operator(
             AggregateChangesWork(plan, rows, multisets), KEY, sent, rows.schema, tables=self.tables, kind=kind
         )
@@ -177,3 +178,11 @@ def test_a_sum_that_leaves_its_type_names_operator_and_column(make_operator: Any
     with pytest.raises(EpochAborted) as raised:
         driven.operator.attempt([row])
     assert "Operator 'operator', column 'total'" in failure_of(raised.value).message
+
+
+def test_a_sum_may_be_reached_by_way_of_one_that_leaves_its_type(make_operator: Any) -> None:
+    driven = Driven(make_operator, "bigint")
+    row = partial("k", [("k", 1)], [])
+    driven.operator.run([row | {"total_sum": -(2**63)}])
+    (found,) = driven.operator.run([row | {"total_sum": 2**64 - 1}])
+    assert found["total_sum"] == 2**63 - 1
