@@ -14,7 +14,6 @@ from epochal.declarations.keys import check_input_names
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.declarations.unkeyed import UnkeyedProcess
-from epochal.errors import SchemaError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import author_object, check_order, declared_output, declared_tables, side_outputs
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
@@ -94,7 +93,7 @@ class ProcessAnyWork:
         output = OutputRows(subtask.operator, subtask.output, subtask.sides)
         named = self._named(rows)
         where = f"Operator {subtask.operator!r}"
-        with AuthorCall(lambda: f"{where}, subtask {subtask.subtask}", SchemaError), read_only(author, where):
+        with AuthorCall(lambda: f"{where}, subtask {subtask.subtask}"), read_only(author, where):
             for part in self._parts(author.process(named, context)):
                 output.add(part)
                 yield from output.take()

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from epochal.declarations.keyed import KeyedProcess
-from epochal.errors import InvalidInput
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.state.expiry import microseconds
 from epochal.tasks.chunks import CHUNK_ROWS, Chunk
@@ -53,7 +52,7 @@ class TimedCalls(KeyedCalls):
             if self._touches_by is not None:
                 self._cursor.times = self._latest_times(due.rows, due.ends)
             self._timers.begin_chunk()
-            with AuthorCall(lambda keys=due.keys: self._where(keys), InvalidInput):  # type: ignore[misc]
+            with AuthorCall(lambda keys=due.keys: self._where(keys)):  # type: ignore[misc]
                 for _ in self._calls(due):
                     if len(self._output) >= target:
                         yield from self._output.take()

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.declarations.expressions import Expression
 from epochal.declarations.keyed import KeyedProcess, check_process, has_timers, with_settings
-from epochal.declarations.names import check_name, listed, name_of_class
+from epochal.declarations.names import check_name, listed
 from epochal.declarations.state import declared_states
 from epochal.declarations.windowing import WINDOW_COLUMNS, Windowing, windowing
 from epochal.declarations.windows import SessionWindows
-from epochal.errors import PipelineError, SchemaError
+from epochal.errors import PipelineError
 from epochal.operators.contract import Operator
 from epochal.operators.window_aggregate import SessionAggregateOperator, WindowAggregateOperator
 from epochal.operators.window_process import WindowProcessOperator
 from epochal.pipeline import row_verbs
 from epochal.pipeline.aggregations import declared_aggregations
-
-if TYPE_CHECKING:
-    from epochal.pipeline.stream import Stream
+from epochal.pipeline.stream import Stream, of_operator, operator_name
 
 _FIX = 'Say first when a row happened: stream.with_watermark("ts", "10 seconds").key_by(..).window(..)'
 
@@ -101,13 +99,11 @@ class WindowedStream:
         ``order_by`` rows come in the order of event time. They are kept in state until then (state table
         ``name.rows``): where an aggregate will do, it keeps a number instead. ``settings`` replace class attributes.
         """
-        operator = check_name("an operator", name or name_of_class(getattr(process, "__name__", "operator")))
+        operator = operator_name(name, process)
         where = f"Operator {operator!r}"
-        try:
+        with of_operator(operator):
             check_process(process)
             configured = with_settings(process, settings)
-        except (PipelineError, SchemaError) as error:
-            raise type(error)(f"{where}: {error.message}") from None
         if declared_states(process):
             raise PipelineError(
                 f"{where}: window(..).process() calls a function with all rows of a window, and keeps no other state: "

@@ -28,7 +28,7 @@ class AuthorMap:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
-        with Reporting(self.verb, step="T2"), AuthorCall(lambda: self.verb, SchemaError):
+        with Reporting(self.verb, step="T2"), AuthorCall(lambda: self.verb):
             output = self.function(map(_frame, batches) if self.pandas else iter(batches))
             if not isinstance(output, (Iterator, list)):
                 raise SchemaError(f"its function must yield {self._what}, any number; it returned {shortened(output)}.")

@@ -56,13 +56,12 @@ def author_error(where: str, error: BaseException) -> AuthorError:
 class AuthorCall:
     """A ``with`` block around calls of an author's code: what leaves it says where, and shows the author's lines.
 
-    Raises ``AuthorError`` for what the code raises itself, and Epochal's own errors as they are; those of the type
-    ``explained``, which the code has caused by what it gave, get place and traceback.
+    Raises ``AuthorError`` for what the code raises itself, and Epochal's own errors as they are; an ``InvalidInput``,
+    which the code has caused by what it gave or asked for, gets place and traceback.
     """
 
     where: Callable[[], str]
     """``Operator 'delays', key (origin='JFK')``; asked only after a failure."""
-    explained: type[EpochalError] = InvalidInput
 
     def __enter__(self) -> None:
         pass
@@ -70,10 +69,18 @@ class AuthorCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, self.explained):
-            raise type(error)(f"{self.where()}: {error.message}\n{author_traceback(error)}") from error
+        if isinstance(error, InvalidInput):
+            trace = author_traceback(error)
+            lines = f"\n{trace}" if TRACEBACK_TITLE in trace else ""  # none where the code had returned before
+            raise type(error)(f"{_at(self.where(), error.message)}{lines}") from error
         if isinstance(error, (Exception, SystemExit)) and not isinstance(error, EpochalError):
             raise author_error(self.where(), error) from error
+
+
+def _at(where: str, message: str) -> str:
+    """``message``, which may name its operator itself, with all of the place."""
+    operator, _, _ = where.partition(", ")
+    return f"{where}: {message.removeprefix(f'{operator}: ')}"
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from epochal.contracts.catalog import Failure
 from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.engine.failures import failure_of
-from epochal.errors import AuthorError, SchemaError
+from epochal.errors import AuthorError, PipelineError, SchemaError
 from epochal.operators.process import ProcessWork
 from epochal.state.table import Column
 
@@ -75,6 +76,18 @@ def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
     assert "making Broken" in found.message and "no such file" in found.message
 
 
+def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key(operator: Any) -> None:
+    class Wrong(KeyedProcess):
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
+
+    found = failure(operator(Wrong), rows(a=[1]), PipelineError)
+    assert found.message.startswith("Operator 'operator', key (plane='a'): ctx.timer() is only where there are timers")
+    assert found.traceback is not None and 'getattr(ctx, "timer")' in found.traceback
+
+
 GIVEN = {
     "arity": ([("a", 1, 2)], "a row of 3 values"),
     "type": ([("a", "x")], "'x' (str) for output column 'total'"),
@@ -102,7 +115,7 @@ def test_output_that_does_not_fit_is_refused_with_the_declared_schema(
     found = failure(operator(Wrong), rows(a=[1]), SchemaError)
     assert found.type == "invalid-schema"
     assert complaint in found.message
-    assert "operator" in found.message
+    assert found.message.count("Operator 'operator'") == 1
     if "must yield" not in complaint:
         assert "Its output is declared as: plane string, total int64." in found.message
 
@@ -134,6 +147,7 @@ def test_state_that_does_not_fit_is_refused_by_name(
     found = failure(operator(Wrong), rows(a=[1]), SchemaError)
     assert complaint in found.message
     assert "operator." in found.message
+    assert found.message.count("Operator 'operator'") == 1
 
 
 def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:

@@ -323,7 +323,7 @@ def test_what_an_author_does_wrong_is_said_with_its_key(
     with pytest.raises(error, match=says) as raised:
         operator.attempt([ask("e5a")])
     failure = failure_of(raised.value)
-    assert "key (plane='a')" in failure.message
+    assert "key (plane='a')" in failure.message and failure.message.count("Operator 'operator'") == 1
     assert failure.traceback is not None and "test_process_timers.py" in failure.traceback
 
 
