@@ -125,16 +125,18 @@ def nullable(columns: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, nullable_within(field.type)) for field in columns])
 
 
-def spelled(frame: DataFrame, names: Sequence[str]) -> tuple[str, ...]:
-    """Those columns of a frame that ``names`` are, as the frame spells them."""
-    own = {name.casefold(): name for name in frame.columns}
+def spelled(columns: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``columns`` that Spark finds by ``names``, as they are spelled there."""
+    own = {name.casefold(): name for name in columns}
     return tuple(own[name.casefold()] for name in names if name.casefold() in own)
 
 
-def check_order(operator: str, columns: Sequence[str], frame: DataFrame) -> None:
-    """Are the columns of ``order_by`` there, and can they be sorted by? Raises ``PipelineError``."""
+def check_order(operator: str, columns: Sequence[str], frame: DataFrame, nested: bool = True) -> None:
+    """Are the columns of ``order_by`` there, and can they be sorted by? ``nested``: as Spark does, arrays and structs
+    too. Raises ``PipelineError``."""
+    unordered = ("map", "variant") if nested else ("map", "variant", "array", "struct")
     with at(f"Operator {operator!r}, order_by"):
         require_columns(tuple(columns), frame.columns)
         for name in columns:
-            if frame.select(quoted(name)).dtypes[0][1].startswith(("map", "variant")):
+            if frame.select(quoted(name)).dtypes[0][1].startswith(unordered):
                 raise PipelineError(f"column {name!r} cannot be sorted by. Order by another, or by a field of it.")

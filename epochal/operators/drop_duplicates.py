@@ -75,7 +75,8 @@ class DropDuplicatesOperator(Operator):
             queryable=self.queryable,
         )
         output = nullable(carried_schema(frames[0].schema))
-        keys, time = spelled(frames[0], self.keys), spelled(frames[0], (self.event_time or "",))
+        columns = frames[0].columns
+        keys, time = spelled(columns, self.keys), spelled(columns, (self.event_time or "",))
         work = DropDuplicatesWork(table, keys, time[0] if time else None, self.within)
         return OperatorPlan(self.name, self.inputs, key, (table,), work, output)
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import declared_states
-from epochal.errors import SchemaError
-from epochal.operators.declared import author_object
+from epochal.operators.declared import author_object, spelled
 from epochal.state.expiry import microseconds
 from epochal.state.table import StateKind, StateTable
 from epochal.tasks.calls import KEY_GROUP
@@ -42,12 +41,16 @@ REFRESHED_STATES: dict[StateKind, type[KeyedAccess]] = {
 
 
 class KeyedCalls:
-    """The author's object in one subtask, with its keyed states at the current key. To be bound by whoever makes it."""
+    """The author's object in one subtask, with its keyed states at the current key. To be bound by whoever makes it.
+
+    ``columns``: the names of a row's columns, as its input spells them.
+    """
 
     def __init__(
         self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask, event_time: str | None = None
     ) -> None:
         self._columns = columns
+        self._key_in_rows = spelled(columns, subtask.key_names)
         self._subtask = subtask
         self._context = context_of(subtask)
         self._cursor = Cursor()
@@ -85,7 +88,7 @@ class KeyedCalls:
         rows = named_rows("Row", chunk.rows, self._columns)
         process, add, cursor, context = self.author.process, self._output.add, self._cursor, self._context
         start = 0
-        with AuthorCall(lambda: self._where(keys), SchemaError):
+        with AuthorCall(lambda: self._where(keys)):
             for position, (key, end) in enumerate(zip(keys.names, chunk.ends, strict=True)):
                 cursor.position = position
                 add(process(key, rows[start:end], context))
@@ -106,7 +109,8 @@ class KeyedCalls:
         first = chunk.rows.take(pa.array(chunk.starts))
         groups = column_of(first, KEY_GROUP).to_numpy()
         schema = pa.schema([column.to_arrow() for column in self._subtask.key])
-        return KeyChunk(self._subtask.key, first.select(schema.names).cast(schema), groups)
+        keys = first.select(self._key_in_rows).rename_columns(schema.names)
+        return KeyChunk(self._subtask.key, keys.cast(schema), groups)
 
     def _where(self, keys: KeyChunk) -> str:
         return f"Operator {self._subtask.operator!r}, key {keys.shown(self._cursor.position)}"

@@ -24,6 +24,7 @@ from epochal.operators.declared import (
     named,
     output_names,
     side_outputs,
+    spelled,
 )
 from epochal.operators.distribution import Distribution, Input, Subtasks, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
@@ -110,7 +111,7 @@ class ProcessPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """``columns`` are the names of a row's columns, in the author's order.
+    """``columns`` are the names of a row's columns, in the author's order, the key's as the input spells them.
 
     Raises ``AuthorError`` for what the author's code raises, with the key; ``SchemaError`` for what it gives that does
     not fit the output or a state.
@@ -128,7 +129,7 @@ class ProcessWork:
         return has_timers(self.process)
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
-        chunks = whole_keys(rows, subtask.key_names, self.chunk_rows)
+        chunks = whole_keys(rows, spelled(self.columns, subtask.key_names), self.chunk_rows)
         if self.has_timers:
             yield from self._run_with_timers(subtask, chunks)
             return

@@ -20,7 +20,14 @@ from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.declared import check_order, declared_output, declared_tables, growing_states, side_outputs
+from epochal.operators.declared import (
+    check_order,
+    declared_output,
+    declared_tables,
+    growing_states,
+    side_outputs,
+    spelled,
+)
 from epochal.operators.distribution import Distribution, Input, Subtasks, in_every_column, sorted_by_subtask
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.state.type_names import quoted
@@ -153,7 +160,8 @@ class ProcessBroadcastWork:
             yield from output
         bind(calls.author, calls.states)
         with read_only(calls.author, where):
-            for chunk in whole_keys(self._data(data, runs), subtask.key_names, self.chunk_rows):
+            key = spelled(self.data.names, subtask.key_names)
+            for chunk in whole_keys(self._data(data, runs), key, self.chunk_rows):
                 yield from calls.process(chunk)
 
     def _data(

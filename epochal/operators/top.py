@@ -57,7 +57,7 @@ class TopOperator(Operator):
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
         value = row_columns(self.name, frame, self.keys, (RANK.name,))
-        by, keys = ordered_by(self.name, self.by, self.keys, value), spelled(frame, self.keys)
+        by, keys = ordered_by(self.name, self.by, self.keys, value), spelled(frame.columns, self.keys)
         table = StateTable(
             id=self.name,
             operator=self.name,

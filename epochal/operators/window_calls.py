@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.windowing import WINDOW_COLUMNS
+from epochal.operators.declared import spelled
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.operators.panes import WINDOW
 from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.chunks import Chunk
 from epochal.tasks.keys import KeyChunk
 from epochal.tasks.operator import Subtask
 from epochal.tasks.output import OutputRows
@@ -43,6 +45,8 @@ class WindowCalls(KeyedCalls):
         each = replace(subtask, key=(*subtask.key, *WINDOW), output=declared, tables=())
         super().__init__(process, columns, each)
         self._whole = subtask
+        own = dict(zip(subtask.key_names, spelled(columns, subtask.key_names), strict=True))
+        self._renamed = {name: given for name, given in own.items() if name != given}
         self._counted = CountedRows(subtask.operator, declared, subtask.sides)
         self._output = self._counted
 
@@ -54,10 +58,17 @@ class WindowCalls(KeyedCalls):
             keys = keys.append_column(field.name, timestamps(times))
         groups = column_of(first, KEY_GROUP).to_numpy()
         self._counted.begin()
-        self._call_each(KeyChunk(self._subtask.key, keys, groups), closed.chunk)
+        self._call_each(KeyChunk(self._subtask.key, keys, groups), self._as_given(closed.chunk))
         bounds = [timestamps(np.repeat(times, self._counted.counts)) for times in (closed.starts, closed.ends)]
         for batch in self._output.take():
             if isinstance(batch, SideRows):
                 yield batch
             else:
                 yield pa.RecordBatch.from_arrays([*batch.columns, *bounds], schema=self._whole.output)
+
+    def _as_given(self, chunk: Chunk) -> Chunk:
+        """Rows with their key columns as the input spells them."""
+        if not self._renamed:
+            return chunk
+        names = [self._renamed.get(name, name) for name in chunk.rows.column_names]
+        return Chunk(chunk.rows.rename_columns(names), chunk.starts)

@@ -60,6 +60,7 @@ class WindowProcessOperator(WindowedOperator):
     def plan(self, frames: Sequence[DataFrame]) -> WindowProcessPlan:
         (frame,) = frames
         key = key_columns(self.name, self.keys, frame.schema)
+        self.check(frames)
         tables, rows, time = self._state(key, self._columns(key, frame))
         for table in tables:
             check_names(self.name, table)
@@ -73,7 +74,7 @@ class WindowProcessOperator(WindowedOperator):
         own = {column.name.casefold(): column.name for column in key}
         columns = {name.casefold(): own.get(name.casefold(), name) for name in frame.columns}
         order_by = tuple(columns[name.casefold()] for name in self.process.order_columns() or (self.event_time,))
-        work = WindowProcessWork(self.process, tuple(columns.values()), rows, order_by)
+        work = WindowProcessWork(self.process, tuple(frame.columns), rows, order_by)
         output = pa.schema([*declared, *(column.to_arrow() for column in WINDOW)])
         sides = side_outputs(self.name, self.process)
         return WindowProcessPlan(
@@ -127,7 +128,7 @@ class WindowProcessOperator(WindowedOperator):
         return {**super().details(), "class": self.process.__name__, **said}
 
     def check(self, frames: Sequence[DataFrame]) -> None:
-        check_order(self.name, self.process.order_columns(), frames[0])
+        check_order(self.name, self.process.order_columns(), frames[0], nested=False)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class WindowProcessPlan(WindowedRowsPlan):
 class WindowProcessWork:
     """Output: what the author's function gives, with ``window_start`` and ``window_end``.
 
-    ``columns`` are the names of a row's columns, in the author's order. Raises as ``ProcessWork`` does.
+    ``columns`` are the names of a row's columns, in the author's order, as the input spells them. Raises as
+    ``ProcessWork`` does.
     """
 
     process: type[KeyedProcess]

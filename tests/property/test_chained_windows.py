@@ -173,3 +173,23 @@ def test_top_rows_of_windows_say_what_is_wrong(spark: SparkSession, columns: Any
     with pytest.raises(PipelineError, match="Operator 'top'") as refused:
         Harness(built, spark).__enter__()
     assert said in refused.value.message
+
+
+class LastOfMany(KeyedProcess):
+    output = "n int"
+    order_by = "many"
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]: ...
+
+
+@pytest.mark.parametrize(
+    ("many", "said"), [("array(number)", "column 'many' cannot be sorted by"), (None, "there is no column 'many'")]
+)
+def test_what_rows_of_windows_are_not_ordered_by(spark: SparkSession, many: str | None, said: str) -> None:
+    built = Pipeline("order")
+    rows = built.read("rows", generator.source(COLUMNS)).with_watermark("at", "20 minutes")
+    rows = rows if many is None else rows.with_column("many", many)
+    rows.key_by("key").window(tumbling("1 hour")).process(LastOfMany).write("out", console.sink())
+    with pytest.raises(PipelineError, match="Operator 'last_of_many', order_by") as refused:
+        Harness(built, spark).__enter__()
+    assert said in refused.value.message
