@@ -17,8 +17,9 @@ SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
-LONGEST: Final = 2**62
-"""Microseconds: so long an interval can be added to any time that Spark has without leaving 64 bits."""
+LONGEST: Final = 2**59
+"""Microseconds, 18 thousand years. An event time and some such lengths, a delay, a window, an allowed lateness, come to
+a time of 64 bits."""
 
 _MONTHS: Final = {"year": 12, "month": 1}
 _DAYS: Final = {"week": 7, "day": 1}
@@ -61,7 +62,7 @@ def parsed_interval(what: str, text: object) -> Interval:
     if position == 0:
         raise _no_interval(what, text)
     if abs(total.fixed) > LONGEST or max(abs(total.months), abs(total.days)) >= 2**31:
-        raise PipelineError(f"{what} is {text!r}, which is longer than any time that Spark has. Give a shorter one.")
+        raise PipelineError(f"{what} is {text!r}, which is longer than 18,000 years. Give a shorter one.")
     return total
 
 

@@ -16,7 +16,7 @@ from math import gcd
 from typing import Any, Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from epochal.declarations.intervals import DAY, Interval, fixed_interval, parsed_interval, written_interval
+from epochal.declarations.intervals import DAY, LONGEST, Interval, fixed_interval, parsed_interval, written_interval
 from epochal.declarations.names import closest
 from epochal.errors import PipelineError
 
@@ -232,7 +232,7 @@ def _offset(kind: str, offset: str | None, period: Interval) -> int:
     if offset is None:
         return 0
     what = f"{kind}(): offset"
-    shift = fixed_interval(what, offset, least=-(2**62))
+    shift = fixed_interval(what, offset, least=-LONGEST)
     shortest = period.fixed + period.months * _SHORTEST_MONTH * DAY
     if abs(shift) >= shortest:
         raise PipelineError(

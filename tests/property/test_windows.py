@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from epochal.contracts.conditions import BEGINNING, EARLIEST, END, LATEST
 from epochal.declarations import event_time
 from epochal.declarations.expressions import to_column
-from epochal.declarations.intervals import DAY, HOUR, MINUTE, fixed_interval
+from epochal.declarations.intervals import DAY, HOUR, LONGEST, MINUTE, fixed_interval, written_interval
 from epochal.declarations.windows import FixedGrid, GridWindows, cumulative, session, sliding, tumbling
+from epochal.state.watermarks import behind
+from epochal.tasks import sessions
 from epochal.tasks.windows import (
     assigned,
     boundaries,
@@ -282,6 +285,22 @@ def test_rejected_and_late_rows_are_filters(spark: SparkSession) -> None:
     bounds = event_time.session_bounds(session("5 minutes"), "ts")
     row = frame.where("ts = timestamp_micros(7)").select(*(F.unix_micros(to_column(one)) for one in bounds)).first()
     assert row == (7, 7 + 5 * MINUTE)
+
+
+def test_the_longest_lengths_that_are_declared_come_to_times_of_64_bits() -> None:
+    length = written_interval(LONGEST)
+    watermarks = [behind(time, LONGEST) for time in (EARLIEST, LATEST)]
+    for windows in (tumbling(length), sliding(length, written_interval(LONGEST // 8)), cumulative(length, length)):
+        for watermark in watermarks:
+            assert (
+                BEGINNING < late_before(windows, watermark, LONGEST) <= closed_until(windows, watermark, LONGEST) < END
+            )
+        times = np.array([EARLIEST, LATEST])
+        ends = last_ends(windows, pane_starts(windows, times)) + LONGEST
+        assert (ends > times).all() and ends.dtype == np.int64
+    for watermark in watermarks:
+        assert BEGINNING < sessions.late_before(LONGEST, watermark, LONGEST) < END
+    assert sessions.closes_at(np.array([LATEST + LONGEST]), LONGEST) > LATEST + LONGEST
 
 
 INTERVALS = [
