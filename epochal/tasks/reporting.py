@@ -70,8 +70,8 @@ class AuthorCall:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, InvalidInput):
-            trace = author_traceback(error)
-            lines = f"\n{trace}" if TRACEBACK_TITLE in trace else ""  # none where the code had returned before
+            shown = author_traceback(error)
+            lines = f"\n{shown}" if TRACEBACK_TITLE in shown else ""  # none where the code had returned before
             raise type(error)(f"{_at(self.where(), error.message)}{lines}") from error
         if isinstance(error, (Exception, SystemExit)) and not isinstance(error, EpochalError):
             raise author_error(self.where(), error) from error
