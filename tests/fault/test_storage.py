@@ -118,12 +118,13 @@ class TestADamagedSnapshot:
             for each in product(("manifest", "delta", "base"), ("corrupt", "missing"), ("heap", "lmdb"))
         ],
     )
-    def test_is_named(self, new_either: NewApplication, what: str, damage: str, backend: str) -> None:
-        check_that_damage_is_named(new_either(**DAMAGED, state_backend=backend), what, damage)
+    def test_is_named(self, new_local: NewApplication, what: str, damage: str, backend: str) -> None:
+        check_that_damage_is_named(new_local(**DAMAGED, state_backend=backend), what, damage)
 
     @pytest.mark.long
-    def test_is_named_with_spark(self, new_application: NewApplication) -> None:
-        check_that_damage_is_named(new_application(**DAMAGED, state_backend="heap"), "delta", "corrupt")
+    @pytest.mark.parametrize(("what", "damage"), [("manifest", "missing"), ("delta", "corrupt"), ("base", "missing")])
+    def test_is_named_with_spark(self, new_application: NewApplication, what: str, damage: str) -> None:
+        check_that_damage_is_named(new_application(**DAMAGED, state_backend="heap"), what, damage)
 
 
 def check_that_damage_is_named(application: FaultyApplication, what: str, damage: str) -> None:
