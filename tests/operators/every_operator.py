@@ -51,6 +51,15 @@ class Case:
     """Its state tables that the cuts into epochs may leave otherwise, although what comes out is the same."""
     ended: str | None = None
 
+    @property
+    def kind(self) -> str:
+        """The module of the operator, with which the name begins."""
+        return self.name.partition(" ")[0]
+
+    @property
+    def is_variant(self) -> bool:
+        return self.kind != self.name
+
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("every-operator")
         self.build(pipeline.read("rows", generator.source(COLUMNS))).write("out", console.sink())

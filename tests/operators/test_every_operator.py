@@ -1,5 +1,9 @@
 """What every operator promises: an epoch that is tried again, an attempt that begins again, another parallelism and
-other cuts into epochs all give the same state and the same output."""
+other cuts into epochs all give the same state and the same output.
+
+On Spark, for each kind of operator in every run. Its variants are long: without Spark they go through attempts, cuts
+and parallelisms in tests/property and tests/unit/tasks.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,9 @@ SUPPORT = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.long if case.is_variant else (), id=case.name) for case in CASES]
+)
 def test_retry_restart_rescale_and_cuts_give_the_same(
     case: Case, spark: SparkSession, run_seed: int, tmp_path: Path
 ) -> None:
@@ -55,7 +61,7 @@ def test_retry_restart_rescale_and_cuts_give_the_same(
 
 def test_every_kind_of_operator_is_tested() -> None:
     modules = {name.removesuffix(".py") for name in os.listdir(OPERATORS) if name.endswith(".py")}
-    assert {case.name.partition(" ")[0] for case in CASES} == modules - SUPPORT
+    assert {case.kind for case in CASES} == {case.name for case in CASES if not case.is_variant} == modules - SUPPORT
 
 
 def test_the_page_on_adding_an_operator_shows_the_operator() -> None:
