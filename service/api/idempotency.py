@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from epochal.errors import Conflict, EpochalError, InvalidInput, Unauthenticated
+from epochal.errors import EpochalError, InvalidInput, Unauthenticated
 from epochal.service.api.access import changes_something, endpoint_of
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import IdempotencyKey
-from epochal.service.catalog.types import now
+from epochal.service.catalog.idempotency import IdempotencyKeys, StoredAnswer
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.problems import problem_of
 
@@ -31,30 +28,6 @@ STORED_ANSWER = "idempotency_stored_answer"
 
 _METHODS = ("POST", "PUT", "PATCH", "DELETE")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_ABANDONED_AFTER = timedelta(minutes=5)
-"""A call whose answer was never stored (the process ended) may then be made again."""
-
-
-class IdempotencyKeyReused(InvalidInput):
-    """The Idempotency-Key was used for another request; use a new one."""
-
-    slug = "idempotency-key-reused"
-
-
-@dataclass(frozen=True)
-class StoredAnswer:
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-
-    def messages(self, replayed: bool) -> list[Message]:
-        headers = [(name.encode(), value.encode()) for name, value in self.headers]
-        if replayed:
-            headers.append((b"idempotency-replayed", b"true"))
-        return [
-            {"type": "http.response.start", "status": self.status, "headers": headers},
-            {"type": "http.response.body", "body": self.body},
-        ]
 
 
 class Idempotency:
@@ -62,7 +35,7 @@ class Idempotency:
 
     def __init__(self, app: ASGIApp, database: Database, authenticator: Authenticator, hours: float) -> None:
         self._app = app
-        self._store = _Store(database, timedelta(hours=hours))
+        self._keys = IdempotencyKeys(database, timedelta(hours=hours))
         self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,7 +53,7 @@ class Idempotency:
             principal = await self._authenticator.user(headers.get("authorization"))
             body = await _read(receive)
             request = _digest(scope, body)
-            stored = await run_in_threadpool(self._store.claim, principal.id, key, request)
+            stored = await run_in_threadpool(self._keys.claim, principal.id, key, request)
         except Unauthenticated:
             await self._app(scope, receive, send)  # the gate says it as for every other call
             return
@@ -89,7 +62,7 @@ class Idempotency:
             await problem_answer(problem)(scope, receive, send)
             return
         if stored is not None:
-            await _send(send, stored.messages(replayed=True))
+            await _send(send, _messages(stored, replayed=True))
             return
         await self._first_time(scope, body, receive, send, principal.id, key)
 
@@ -98,53 +71,16 @@ class Idempotency:
         try:
             await self._app(scope, _Replay(body, receive), capture)
         except BaseException:
-            await run_in_threadpool(self._store.release, token, key)
+            await run_in_threadpool(self._keys.release, token, key)
             raise
         answer = capture.answer()
         if answer.status >= 500 or answer.status in (401, 403, 429):  # it has done nothing, and may be made again
-            await run_in_threadpool(self._store.release, token, key)
+            await run_in_threadpool(self._keys.release, token, key)
         else:
             instead = scope["state"].get(STORED_ANSWER)
             kept = answer if instead is None else StoredAnswer(answer.status, _sized(answer.headers, instead), instead)
-            await run_in_threadpool(self._store.keep, token, key, kept)
-        await _send(send, answer.messages(replayed=False))
-
-
-class _Store:
-    def __init__(self, database: Database, kept_for: timedelta) -> None:
-        self._database = database
-        self._kept_for = kept_for
-
-    def claim(self, token: str, key: str, request: str) -> StoredAnswer | None:
-        """The stored answer, or ``None``: then the key is claimed for this call."""
-        with self._database.writing() as session:
-            session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now() - self._kept_for))
-            row = session.get(IdempotencyKey, (token, key), with_for_update=True)
-            if row is not None and row.status is None and row.created_at < now() - _ABANDONED_AFTER:
-                session.delete(row)
-                session.flush()
-                row = None
-            if row is None:
-                session.add(IdempotencyKey(token=token, key=key, request_sha256=request, created_at=now()))
-                return None
-            if row.request_sha256 != request:
-                raise IdempotencyKeyReused
-            if row.status is None or row.headers is None or row.body is None:
-                raise Conflict(
-                    "The first call with this Idempotency-Key is still being worked on; wait for its answer."
-                )
-            return StoredAnswer(row.status, [(name, value) for name, value in row.headers["items"]], row.body)
-
-    def keep(self, token: str, key: str, answer: StoredAnswer) -> None:
-        with self._database.writing() as session:
-            row = session.get_one(IdempotencyKey, (token, key))
-            row.status = answer.status
-            row.headers = {"items": [list(item) for item in answer.headers]}
-            row.body = answer.body
-
-    def release(self, token: str, key: str) -> None:
-        with self._database.writing() as session:
-            session.execute(delete(IdempotencyKey).where(IdempotencyKey.token == token, IdempotencyKey.key == key))
+            await run_in_threadpool(self._keys.keep, token, key, kept)
+        await _send(send, _messages(answer, replayed=False))
 
 
 class _Replay:
@@ -185,6 +121,16 @@ async def _read(receive: Receive) -> bytes:
         body += message.get("body", b"")
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def _messages(answer: StoredAnswer, replayed: bool) -> list[Message]:
+    headers = [(name.encode(), value.encode()) for name, value in answer.headers]
+    if replayed:
+        headers.append((b"idempotency-replayed", b"true"))
+    return [
+        {"type": "http.response.start", "status": answer.status, "headers": headers},
+        {"type": "http.response.body", "body": answer.body},
+    ]
 
 
 async def _send(send: Send, messages: list[Message]) -> None:

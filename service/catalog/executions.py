@@ -1,7 +1,8 @@
-"""How executions and attempts begin and end. The functions run inside a write transaction of the caller."""
+"""Executions and their attempts. The functions with which they begin and end run inside a write transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,14 +15,63 @@ from epochal.engine.epoch import State
 from epochal.errors import Conflict, IncompatibleState, NotFound
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.holding import stand_on
-from epochal.service.catalog.models import Application, Attempt, Branch, Epoch, Execution, Version
+from epochal.service.catalog.models import Application, Artifact, Attempt, Branch, Epoch, Execution, Version
+from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import head_of, is_drained, json_of
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_branch_id, new_id
+from epochal.service.domain.pages import PageRequest, Part
 from epochal.snapshots.continuation import drained
 
 ENDED = ("stopped", "failed")
 GOING_ON = ("starting", "running", "stopping")
+
+
+class ExecutionRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get(self, id: str) -> Execution:
+        row = self._session.get(Execution, id)
+        if row is None:
+            raise NotFound(f"There is no execution {id!r}.")
+        return row
+
+    def of(self, application: Application, id: str) -> Execution:
+        """Raises ``NotFound`` also for executions of others."""
+        row = self._session.get(Execution, id)
+        if row is None or row.application != application.id:
+            raise NotFound(f"Application {application.name!r} has no execution {id!r}.")
+        return row
+
+    def page(self, application: Application, page: PageRequest) -> Part:
+        """Newest first."""
+        query = select(Execution).where(Execution.application == application.id)
+        return paginate(self._session, query, page, [Execution.id], descending=True)
+
+    def not_over(self) -> Sequence[Execution]:
+        query = select(Execution).where(Execution.state.in_(GOING_ON)).order_by(Execution.id)
+        return self._session.scalars(query).all()
+
+    def attempts(self, execution: Execution, latest: int | None = None) -> Sequence[Attempt]:
+        """Oldest first; all, or the ``latest`` so many."""
+        query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number.desc()).limit(latest)
+        return self._session.scalars(query.execution_options(populate_existing=True)).all()[::-1]
+
+    def attempt(self, execution: Execution, number: int) -> Attempt:
+        row = self._session.get(Attempt, (execution.id, number))
+        if row is None:
+            raise NotFound(f"Execution {execution.id} has no attempt {number}.")
+        return row
+
+    def application(self, execution: Execution) -> Application:
+        return self._session.get_one(Application, execution.application)
+
+    def version(self, execution: Execution) -> Version:
+        return self._session.get_one(Version, (execution.application, execution.version))
+
+    def artifact(self, version: Version) -> Artifact:
+        return self._session.get_one(Artifact, version.artifact)
 
 
 @dataclass(frozen=True)

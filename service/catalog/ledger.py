@@ -11,8 +11,7 @@ from epochal.contracts.catalog import Failure
 from epochal.service.catalog.announcements import execution_changed
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.execution_lists import ExecutionRepository
-from epochal.service.catalog.executions import begin_attempt, end_attempt
+from epochal.service.catalog.executions import ExecutionRepository, begin_attempt, end_attempt
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of

@@ -1,16 +1,42 @@
-"""Lines of snapshots: a branch, what it was forked from, and so on to the root."""
+"""Lines of snapshots: a branch, what it was forked from, and so on to the root; and the tree that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import cast
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import Change, EpochState
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
-from epochal.service.catalog.models import Branch, Epoch
+from epochal.service.catalog.models import (
+    Application,
+    Artifact,
+    Branch,
+    Epoch,
+    Execution,
+    Operation,
+    Savepoint,
+    SnapshotMessage,
+    SnapshotPin,
+    SnapshotTag,
+    Version,
+)
+from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.records import changes_of, key_of
+from epochal.service.domain.pages import PageRequest, Part
+from epochal.service.domain.ports import Making
+from epochal.service.domain.runs import Noted, Run, RunSummary
+
+SNAPSHOTS = (State.PREPARED, State.COMMITTED)
+_STATES = [state.value for state in SNAPSHOTS]
+_AT_ONCE = 400
+"""Keys in one query: databases bound the number of its parameters."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +78,151 @@ def committed_head(session: Session, branch: Branch) -> EpochKey | None:
         if epoch is not None:
             return EpochKey(segment.branch.id, epoch)
     return None
+
+
+class LineageRepository:
+    """The tree of branches that an application belongs to: what it came from, and what came from that."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def tree(self, application: Application) -> Mapping[str, Branch]:
+        """All branches that are connected to the application's, by id."""
+        found: dict[str, Branch] = {}
+        looking = list(self._session.scalars(select(Branch).where(Branch.application == application.id)))
+        while looking:
+            found.update({branch.id: branch for branch in looking})
+            parents = {branch.parent_branch for branch in looking if branch.parent_branch} - found.keys()
+            ids = [branch.id for branch in looking]
+            near = select(Branch).where(Branch.id.in_(parents) | Branch.parent_branch.in_(ids))
+            looking = [branch for branch in self._session.scalars(near) if branch.id not in found]
+        return found
+
+    def page(self, branches: Iterable[str], page: PageRequest) -> Part:
+        """Snapshots of these branches, newest first."""
+        query = select(Epoch).where(Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
+        return paginate(self._session, query, page, [Epoch.prepared_at, Epoch.branch, Epoch.epoch], descending=True)
+
+    def noted(self, branches: Mapping[str, Branch]) -> Sequence[Noted]:
+        """The snapshots of which there is more to say than that they are epochs, and the ends of each branch."""
+        of_tree = (Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
+        remarkable = or_(Epoch.changes.is_not(None), Epoch.state != "committed")
+        keys = self._keys(select(Epoch.branch, Epoch.epoch).where(*of_tree, remarkable))
+        ends = select(Epoch.branch, func.min(Epoch.epoch), func.max(Epoch.epoch)).where(*of_tree).group_by(Epoch.branch)
+        for branch, first, last in self._session.execute(ends):
+            keys |= {(branch, first), (branch, last)}
+        keys |= self._first_of_versions(of_tree)
+        for annotated in (Savepoint, SnapshotTag, SnapshotPin, SnapshotMessage):
+            keys |= self._keys(select(annotated.branch, annotated.epoch).where(annotated.branch.in_(branches)))
+        parents = (key_of(branch.parent_branch, branch.parent_epoch) for branch in branches.values())
+        keys |= {(parent.branch, parent.epoch) for parent in parents if parent is not None}
+        keys |= {(key.branch, key.epoch) for key in self.transactions()}
+        return self._with_times(keys)
+
+    def summary(self, run: Run) -> RunSummary | None:
+        """What there is between two noted snapshots; ``None`` when there is nothing."""
+        counted = (Epoch.rows_in, Epoch.rows_out, Epoch.state_rows, Epoch.state_bytes)
+        query = select(
+            func.count(), func.min(Epoch.epoch), func.max(Epoch.epoch), *(func.sum(column) for column in counted)
+        ).where(*self._inside(run))
+        number, first, last, *sums = self._session.execute(query).one()
+        return None if not number else RunSummary(number, first, last, *(int(value or 0) for value in sums))
+
+    def epochs_of(self, run: Run) -> Sequence[Epoch]:
+        """Newest first."""
+        query = select(Epoch).where(*self._inside(run)).order_by(Epoch.epoch.desc())
+        return self._session.scalars(query).all()
+
+    def rows(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, Epoch]:
+        pairs = [(key.branch, key.epoch) for key in keys]
+        query = select(Epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs))
+        return {EpochKey(row.branch, row.epoch): row for row in self._session.scalars(query)}
+
+    def savepoints(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, list[str]]:
+        pairs = [(key.branch, key.epoch) for key in keys]
+        query = select(Savepoint).where(tuple_(Savepoint.branch, Savepoint.epoch).in_(pairs)).order_by(Savepoint.name)
+        names: dict[EpochKey, list[str]] = defaultdict(list)
+        for savepoint in self._session.scalars(query):
+            names[EpochKey(savepoint.branch, savepoint.epoch)].append(savepoint.name)
+        return names
+
+    def transactions(self) -> Mapping[EpochKey, list[Change]]:
+        """What administrators decided about single sinks' parts of epochs. There are few, in all of a catalog."""
+        query = select(Operation).where(Operation.kind == "transaction", Operation.state == "succeeded")
+        found: dict[EpochKey, list[Change]] = defaultdict(list)
+        for operation in self._session.scalars(query.order_by(Operation.id)):
+            detail = dict(operation.arguments)
+            key = EpochKey(detail.pop("branch"), detail.pop("epoch"))
+            if detail["action"] != "retry":
+                found[key].append(Change(kind="transaction", detail=detail))
+        return found
+
+    def versions(self, branches: Mapping[str, Branch]) -> Mapping[tuple[str, int], Version]:
+        """All versions of the applications of the tree, by application (its id) and number."""
+        applications = {branch.application for branch in branches.values()}
+        query = select(Version).where(Version.application.in_(applications))
+        return {(version.application, version.number): version for version in self._session.scalars(query)}
+
+    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+        """When snapshots were made, by which version of which application, with what changes; by key. Those that the
+        catalog does not know are left out."""
+        found: dict[EpochKey, Making] = {}
+        for pairs in _batches((key.branch, key.epoch) for key in keys):
+            query = (
+                select(Epoch, Application.name, Version, Artifact.filename)
+                .join(Execution, Execution.id == Epoch.execution)
+                .join(Application, Application.id == Execution.application)
+                .join(
+                    Version,
+                    (Version.application == Execution.application)
+                    & (Version.number == func.coalesce(Epoch.version, Execution.version)),
+                )
+                .join(Artifact, Artifact.sha256 == Version.artifact)
+                .where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs))
+            )
+            for row, application, version, filename in self._session.execute(query):
+                found[EpochKey(row.branch, row.epoch)] = Making(
+                    application=application,
+                    state=cast(EpochState, row.state),
+                    committed_at=row.committed_at,
+                    version=version.number,
+                    artifact=version.artifact,
+                    filename=filename,
+                    parameters=version.parameters,
+                    changes=changes_of(row),
+                )
+        return found
+
+    def _first_of_versions(self, of_tree: tuple[ColumnElement[bool], ...]) -> set[tuple[str, int]]:
+        version = func.coalesce(Epoch.version, Execution.version)
+        query = (
+            select(Epoch.branch, func.min(Epoch.epoch))
+            .join(Execution, Execution.id == Epoch.execution)
+            .where(*of_tree)
+            .group_by(Epoch.branch, version)
+        )
+        return self._keys(query)
+
+    def _keys(self, query: Select[str, int]) -> set[tuple[str, int]]:
+        return {(branch, epoch) for branch, epoch in self._session.execute(query)}
+
+    def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[Noted]:
+        """Newest first. Those that are no snapshots are left out."""
+        found: list[Noted] = []
+        for pairs in _batches(keys):
+            query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(
+                tuple_(Epoch.branch, Epoch.epoch).in_(pairs), Epoch.state.in_(_STATES)
+            )
+            found += [Noted(at, epoch, branch) for branch, epoch, at in self._session.execute(query) if at is not None]
+        return sorted(found, reverse=True)
+
+    @staticmethod
+    def _inside(run: Run) -> tuple[ColumnElement[bool], ...]:
+        between = (Epoch.epoch > run.after, Epoch.epoch < run.before.epoch)
+        return (Epoch.branch == run.before.branch, *between, Epoch.state.in_(_STATES))
+
+
+def _batches(keys: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    remaining = iter(keys)
+    while some := list(islice(remaining, _AT_ONCE)):
+        yield some

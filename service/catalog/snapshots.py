@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -11,16 +12,20 @@ from epochal.contracts.identity import EpochKey
 from epochal.declarations.names import alternatives
 from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.holding import check_not_collected
 from epochal.service.catalog.lineage import Segment, committed_head, segment_of, segments
-from epochal.service.catalog.models import Application, Branch, Epoch, SnapshotTag
+from epochal.service.catalog.models import Application, Branch, Epoch, Savepoint, SnapshotTag
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.retention import horizon_of, is_held
 from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part, cut
 
-SNAPSHOTS = (State.PREPARED, State.COMMITTED)
+HEAD = "head"
+_NAME = re.compile(
+    r"(?:(?P<application>[a-z][-a-z0-9]{0,62}):)?(?:(?P<epoch>[0-9]{1,18})|(?P<name>[a-z][-a-z0-9]{0,62}))"
+)
 _MEANINGS = ("epoch", "savepoint", "tag", "at")
 
 
@@ -56,6 +61,35 @@ class SnapshotRepository:
             return self.readable(application, self._committed_by(application, at))
         assert epoch is not None  # it is the one that was given
         return self.readable(application, self.epoch(application, epoch))
+
+    def named(self, application: str, text: str) -> ManifestReference:
+        """The committed snapshot of ``application``, or of the one that the text names: ``12``, ``monday`` (a savepoint
+        or tag), ``head``; of another application ``again:12``.
+
+        A savepoint goes before a tag, and both before ``head``, the latest committed epoch. Raises ``InvalidInput``,
+        ``NotFound``, ``SnapshotExpired``.
+        """
+        match = _NAME.fullmatch(text)
+        if match is None:
+            raise InvalidInput(
+                f"{text[:80]!r} names no snapshot: give an epoch, a savepoint, a tag or {HEAD!r}, of another "
+                "application as NAME:EPOCH."
+            )
+        row = ApplicationRepository(self._session).named(match["application"] or application)
+        if match["epoch"] is not None:
+            return self.resolve(row, int(match["epoch"]), None)
+        name = match["name"]
+        if self._session.get(Savepoint, (row.id, name)) is not None:
+            return self.resolve(row, None, name)
+        if self._session.get(SnapshotTag, (row.id, name)) is not None:
+            return self.resolve(row, None, None, tag=name)
+        if name == HEAD:
+            return self._head(row)
+        known = [
+            *self._session.scalars(select(Savepoint.name).where(Savepoint.application == row.id)),
+            *self._session.scalars(select(SnapshotTag.name).where(SnapshotTag.application == row.id)),
+        ]
+        raise NotFound(f"Application {row.name!r} has no savepoint and no tag {name!r}.{alternatives(name, known)}")
 
     def head(self, application: Application) -> Epoch | None:
         """The latest committed snapshot of the lineage."""
@@ -93,6 +127,12 @@ class SnapshotRepository:
         if not held:
             self.check_retained(application, reference.key)
         return reference
+
+    def _head(self, application: Application) -> ManifestReference:
+        row = self.head(application)
+        if row is None:
+            raise NotFound(f"Application {application.name!r} has not committed an epoch yet.")
+        return self.reference(EpochKey(row.branch, row.epoch))
 
     def _latest(self, application: Application) -> str:
         head = self.head(application)

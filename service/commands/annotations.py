@@ -7,8 +7,9 @@ from epochal.service.catalog.annotations import AnnotationRepository, message_an
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.holding import hold
+from epochal.service.catalog.lineage import SNAPSHOTS
 from epochal.service.catalog.models import Application
-from epochal.service.catalog.snapshots import SNAPSHOTS, SnapshotRepository
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.pages import PageRequest
 from epochal.wire.annotations import (
     CreatePin,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import InvalidInput, NotFound, SchemaError
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.snapshot_names import named_snapshot
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest, encode
 from epochal.service.domain.ports import Making, Snapshots
@@ -61,7 +61,7 @@ class DiffService:
         self._store = store
 
     def summary(self, application: str, left: str, right: str) -> SnapshotDiff:
-        """Names as :func:`epochal.service.catalog.snapshot_names.named_snapshot` takes them."""
+        """Names as :meth:`epochal.service.catalog.snapshots.SnapshotRepository.named` takes them."""
         with self._pair(application, left, right) as pair:
             manifests = pair.left.manifest, pair.right.manifest
             makings = self._snapshots.makings([manifest.key for manifest in manifests])
@@ -99,7 +99,7 @@ class DiffService:
     @contextmanager
     def _pair(self, application: str, left: str, right: str) -> Iterator[_Pair]:
         with self._database.reading() as session:
-            ours, theirs = (named_snapshot(session, application, name) for name in (left, right))
+            ours, theirs = (SnapshotRepository(session).named(application, name) for name in (left, right))
         with expiring(self._snapshots, ours.key, theirs.key):
             yield self._paired(ours, theirs)
 

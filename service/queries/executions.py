@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import DriverStatus
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.execution_lists import ExecutionRepository
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.executions import ExecutionRepository
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.records import failure_of
 from epochal.service.domain.pages import PageRequest

@@ -10,11 +10,10 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
-from epochal.service.catalog.makings import read_makings
+from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.records import epoch_record, manifest_of
-from epochal.service.catalog.snapshot_names import named_snapshot
-from epochal.service.catalog.snapshots import SNAPSHOTS, SnapshotRepository
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import ApplicationHead, Making
@@ -58,7 +57,7 @@ class SnapshotDirectory:
 
     def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
         with self._database.reading() as session:
-            return read_makings(session, keys)
+            return LineageRepository(session).makings(keys)
 
     def reference(self, key: EpochKey) -> ManifestReference:
         with self._database.reading() as session:
@@ -87,7 +86,7 @@ class SnapshotService:
     def get(self, application: str, name: str) -> SnapshotAnswer:
         """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
         with self._database.reading() as session:
-            reference = named_snapshot(session, application, name)
+            reference = SnapshotRepository(session).named(application, name)
             annotations = AnnotationRepository(session).of([reference.key]).get(reference.key, Annotations())
         with expiring(self._directory, reference.key):
             manifest = self._store.read_manifest(reference)

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast, get_args
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import Change, EpochCounts, EpochState, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
-from epochal.service.catalog.lineage_graph import LineageRepository
-from epochal.service.catalog.makings import read_makings
+from epochal.service.catalog.database import Session
+from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Branch, Epoch, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.domain.ports import Making
@@ -59,7 +57,7 @@ class Assembly:
         parents = {parent for entry in entries if (parent := entry.parent) is not None}
         self._entries = entries
         self._branches = branches
-        self._makings = read_makings(session, {*keys, *parents})
+        self._makings = repository.makings({*keys, *parents})
         self._versions = repository.versions(branches)
         self._savepoints = repository.savepoints(keys)
         self._annotations = AnnotationRepository(session).of(keys)

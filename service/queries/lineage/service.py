@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.lineage_graph import LineageRepository
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.records import head_of
 from epochal.service.domain.pages import PageRequest, encode

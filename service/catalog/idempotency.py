@@ -1,0 +1,68 @@
+"""Calls that were made with an Idempotency-Key, and their answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete
+
+from epochal.errors import Conflict, InvalidInput
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import IdempotencyKey
+from epochal.service.catalog.types import now
+
+_ABANDONED_AFTER = timedelta(minutes=5)
+"""A call whose answer was never stored (the process ended) may then be made again."""
+
+
+class IdempotencyKeyReused(InvalidInput):
+    """The Idempotency-Key was used for another request; use a new one."""
+
+    slug = "idempotency-key-reused"
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class IdempotencyKeys:
+    """Which keys were used, by token; ``kept_for``: for how long they are remembered."""
+
+    def __init__(self, database: Database, kept_for: timedelta) -> None:
+        self._database = database
+        self._kept_for = kept_for
+
+    def claim(self, token: str, key: str, request: str) -> StoredAnswer | None:
+        """The stored answer, or ``None``: then the key is claimed for this call."""
+        with self._database.writing() as session:
+            session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now() - self._kept_for))
+            row = session.get(IdempotencyKey, (token, key), with_for_update=True)
+            if row is not None and row.status is None and row.created_at < now() - _ABANDONED_AFTER:
+                session.delete(row)
+                session.flush()
+                row = None
+            if row is None:
+                session.add(IdempotencyKey(token=token, key=key, request_sha256=request, created_at=now()))
+                return None
+            if row.request_sha256 != request:
+                raise IdempotencyKeyReused
+            if row.status is None or row.headers is None or row.body is None:
+                raise Conflict(
+                    "The first call with this Idempotency-Key is still being worked on; wait for its answer."
+                )
+            return StoredAnswer(row.status, [(name, value) for name, value in row.headers["items"]], row.body)
+
+    def keep(self, token: str, key: str, answer: StoredAnswer) -> None:
+        with self._database.writing() as session:
+            row = session.get_one(IdempotencyKey, (token, key))
+            row.status = answer.status
+            row.headers = {"items": [list(item) for item in answer.headers]}
+            row.body = answer.body
+
+    def release(self, token: str, key: str) -> None:
+        with self._database.writing() as session:
+            session.execute(delete(IdempotencyKey).where(IdempotencyKey.token == token, IdempotencyKey.key == key))
