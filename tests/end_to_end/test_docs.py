@@ -59,8 +59,8 @@ def test_operators(reader_folder: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_joins_of_streams(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs the page's joins, with its assertions."""
+def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs all of the page's Python, with its assertions."""
     execute(blocks_of("docs/time.md", "python"), {"__name__": "time"})
 
 
