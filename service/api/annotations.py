@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from epochal.errors import NameTaken
 from epochal.service.api.access import requires
+from epochal.service.api.answers import SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
@@ -22,6 +24,7 @@ router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
 
 @router.get("/pins")
 @requires(Scope.READ)
+@answers(*SNAPSHOT)
 def list_pins(name: str, page: Paging, control: Control) -> Page[PinAnswer]:
     """By branch and epoch."""
     return control.annotations.pins(name, page)
@@ -29,6 +32,7 @@ def list_pins(name: str, page: Paging, control: Control) -> Page[PinAnswer]:
 
 @router.get("/tags")
 @requires(Scope.READ)
+@answers(*SNAPSHOT)
 def list_tags(name: str, page: Paging, control: Control) -> Page[TagAnswer]:
     """By name."""
     return control.annotations.tags(name, page)
@@ -36,6 +40,7 @@ def list_tags(name: str, page: Paging, control: Control) -> Page[TagAnswer]:
 
 @router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT, NameTaken)
 def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller) -> PinAnswer:
     """Keep the snapshot until it is unpinned."""
     return control.annotations.pin(name, epoch, request, caller.name)
@@ -43,6 +48,7 @@ def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Con
 
 @router.get("/snapshots/{epoch}/pin")
 @requires(Scope.READ)
+@answers(*SNAPSHOT)
 def get_pin(name: str, epoch: EpochNumber, control: Control) -> PinAnswer:
     """Who pinned it, when, and why."""
     return control.annotations.pinned(name, epoch)
@@ -50,6 +56,7 @@ def get_pin(name: str, epoch: EpochNumber, control: Control) -> PinAnswer:
 
 @router.delete("/snapshots/{epoch}/pin", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT)
 def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
     """The snapshot then lives as long as any other of its age."""
     control.annotations.unpin(name, epoch)
@@ -57,6 +64,7 @@ def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
 
 @router.post("/snapshots/{epoch}/tags", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT, NameTaken)
 def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller) -> TagAnswer:
     """Give the snapshot a further name, which does not keep it."""
     return control.annotations.tag(name, epoch, request, caller.name)
@@ -64,6 +72,7 @@ def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Con
 
 @router.get("/snapshots/{epoch}/tags")
 @requires(Scope.READ)
+@answers(*SNAPSHOT)
 def get_tags(name: str, epoch: EpochNumber, control: Control) -> Page[TagAnswer]:
     """The snapshot's tags, by name; all of them in one page."""
     return Page(items=control.annotations.tags_of(name, epoch), next_cursor=None)
@@ -71,12 +80,14 @@ def get_tags(name: str, epoch: EpochNumber, control: Control) -> Page[TagAnswer]
 
 @router.delete("/snapshots/{epoch}/tags/{tag}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT)
 def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) -> None:
     control.annotations.untag(name, epoch, tag)
 
 
 @router.post("/snapshots/{epoch}/message", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT, NameTaken)
 def write_message(
     name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
 ) -> MessageAnswer:
@@ -86,11 +97,13 @@ def write_message(
 
 @router.get("/snapshots/{epoch}/message")
 @requires(Scope.READ)
+@answers(*SNAPSHOT)
 def get_message(name: str, epoch: EpochNumber, control: Control) -> MessageAnswer:
     return control.annotations.written(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/message", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT)
 def erase_message(name: str, epoch: EpochNumber, control: Control) -> None:
     control.annotations.erase(name, epoch)

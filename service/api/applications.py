@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Body, status
 
+from epochal.errors import IncompatibleState, NameTaken, NotFound
 from epochal.service.api.access import requires
+from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
+from epochal.service.catalog.places import SharedTargets
 from epochal.wire.applications import (
     ApplicationAnswer,
     CreateApplication,
@@ -23,6 +26,7 @@ router = APIRouter(prefix="/v1/applications", tags=["applications"])
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(*BUILDING, NotFound, NameTaken, SharedTargets)
 def create_application(request: CreateApplication, control: Control, caller: Caller) -> ApplicationAnswer:
     """Build and analyse the artifact, in a subprocess, and register it under a name; start it unless told otherwise."""
     return control.applications.create(request, caller.name)
@@ -50,6 +54,7 @@ def delete_application(name: str, control: Control) -> None:
 
 @router.post("/{name}/start", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT, IncompatibleState, NameTaken)
 def start_application(
     name: str, control: Control, caller: Caller, request: StartApplication = Body(default=StartApplication())
 ) -> OperationAnswer:
@@ -65,6 +70,7 @@ def start_application(
 
 @router.post("/{name}/stop", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(NameTaken)
 def stop_application(
     name: str, control: Control, caller: Caller, request: StopApplication = Body(default=StopApplication())
 ) -> OperationAnswer:
@@ -83,6 +89,7 @@ def restart_application(
 
 @router.post("/{name}/fork", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, SharedTargets, IncompatibleState)
 def fork_application(name: str, request: ForkApplication, control: Control, caller: Caller) -> ApplicationAnswer:
     """A new application on a snapshot of this one, by default its latest. No state is copied."""
     return control.forks.fork(name, request, caller.name)

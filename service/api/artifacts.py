@@ -5,7 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 
+from epochal.errors import ArtifactError, EnvironmentProblem
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
@@ -30,6 +32,7 @@ Filename = Annotated[
     "", status_code=status.HTTP_201_CREATED, responses={200: {"model": ArtifactAnswer}}, openapi_extra=BINARY_BODY
 )
 @requires(Scope.OPERATE)
+@answers(ArtifactError, EnvironmentProblem)
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller
 ) -> ArtifactAnswer:

@@ -6,10 +6,16 @@ from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
+from epochal.errors import NameTaken, SnapshotExpired, StorageFull
 from epochal.service.api.access import requires
+from epochal.service.api.answers import BUILDING, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
+from epochal.service.catalog.places import SharedTargets
+from epochal.service.commands.bundles.mapping import MappingNeeded
+from epochal.service.commands.bundles.uploads import BundleTooLarge
+from epochal.snapshots.bundle_format import BundleError
 from epochal.wire.bodies import Page
 from epochal.wire.bundles import CreateExport, CreateImport, ImportAnswer, ImportApplication, ImportPlan
 from epochal.wire.operations import OperationAnswer
@@ -23,6 +29,7 @@ imports = APIRouter(prefix="/v1/imports", tags=["imports"])
 
 @exports.post("/export", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT)
 def export_application(name: str, request: CreateExport, control: Control, caller: Caller) -> OperationAnswer:
     """Build a bundle of a snapshot. The operation's result says its size and sha256, and how long it can be fetched."""
     return control.exports.export(name, request, caller.name)
@@ -30,6 +37,7 @@ def export_application(name: str, request: CreateExport, control: Control, calle
 
 @exports.get("/exports/{id}", response_class=FileResponse)
 @requires(Scope.OPERATE)
+@answers(SnapshotExpired)
 def fetch_export(name: str, id: str, control: Control) -> FileResponse:
     """The bundle of an export operation; `Range` is taken, so that a download can be gone on with. It holds all of the
     state, the code and the parameters: so it needs more than the scope `read`."""
@@ -40,6 +48,7 @@ def fetch_export(name: str, id: str, control: Control) -> FileResponse:
 
 @imports.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(BundleTooLarge, StorageFull)
 def create_import(request: CreateImport, control: Control, caller: Caller) -> ImportAnswer:
     """Announce a bundle. Announced again by the same token, an upload that was begun is gone on with."""
     return control.imports.create(request, caller.name)
@@ -60,6 +69,7 @@ def get_import(id: str, control: Control) -> ImportAnswer:
 
 @imports.put("/{id}/content", openapi_extra=BINARY_BODY)
 @requires(Scope.OPERATE)
+@answers(BundleTooLarge, BundleError, StorageFull)
 async def upload_import(
     id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control
 ) -> ImportAnswer:
@@ -76,6 +86,7 @@ def delete_import(id: str, control: Control) -> None:
 
 @imports.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
 @requires(Scope.OPERATE)
+@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, StorageFull)
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller
 ) -> OperationAnswer | ImportPlan:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
+from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
+from epochal.service.api.answers import FILES, SNAPSHOT, answers
 from epochal.service.api.context import control_plane
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
@@ -37,6 +39,7 @@ To = Annotated[
 
 @router.get("", summary="What is different in another snapshot")
 @requires(Scope.READ)
+@answers(*SNAPSHOT, *FILES, NotYetCommitted)
 def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
     """Code, parameters, what was read between, and how many keys of each state table are different; also across forks
     and rollbacks."""
@@ -45,6 +48,7 @@ def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
 
 @router.get("/{table}", summary="The rows of a state table that are different")
 @requires(Scope.READ)
+@answers(*SNAPSHOT, *FILES, NotYetCommitted)
 def diff_rows(name: Name, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
     """In key order, with the values in both snapshots."""
     return diffs.rows(name, snapshot, to, table, page)

@@ -5,7 +5,9 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from epochal.errors import CatalogUnavailable, CatalogVersion
 from epochal.service.api.access import public, requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.catalog.migration import check_current
 from epochal.wire.bodies import Answer
@@ -27,6 +29,7 @@ async def healthz() -> HealthAnswer:
 
 @router.get("/readyz")
 @public
+@answers(CatalogUnavailable, CatalogVersion)
 def readyz(control: Control) -> HealthAnswer:
     """The catalog is reachable, and has this version's tables. 503 otherwise."""
     check_current(control.database)

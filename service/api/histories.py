@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
 from epochal.service.api.paging import Paging
-from epochal.service.api.reading import Key, Reading
+from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.scans import Scans
 from epochal.wire.bodies import Name
@@ -43,6 +44,7 @@ Prefix = Annotated[
 
 @router.get("/scan", summary="Rows in key order")
 @requires(Scope.READ)
+@answers(*LOOKUP)
 async def scan(name: Name, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = "") -> Scan:
     """All pages are of one epoch: that of the first, which the other parameters choose."""
     return await scans.scan(name, table, prefix, read, page)
@@ -50,6 +52,7 @@ async def scan(name: Name, table: str, scans: Scanning, read: Reading, page: Pag
 
 @router.get("/history", summary="Every change of a key, newest first")
 @requires(Scope.READ)
+@answers(*LOOKUP)
 def history(name: Name, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
     """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
     row as it was is no change."""
@@ -58,6 +61,7 @@ def history(name: Name, table: str, histories: LookingBack, read: Reading, page:
 
 @router.get("/blame", summary="The epoch that last changed a key")
 @requires(Scope.READ)
+@answers(*LOOKUP)
 def blame(name: Name, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
     """With what it read (files, offsets), its code version and parameters, and when it was committed."""
     return histories.blame(name, table, key, read)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from epochal.service.api.access import requires
+from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
 from epochal.service.queries.lineage.dot import as_dot
@@ -21,6 +22,7 @@ _DRAWN: dict[str, Any] = {"content": {"application/json": {}, "text/vnd.graphviz
 
 @router.get("", response_model=LineageAnswer, responses={200: _DRAWN})
 @requires(Scope.READ)
+@answers(*FILES)
 def get_lineage(
     name: str,
     page: Paging,

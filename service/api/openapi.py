@@ -9,8 +9,9 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
 
 from epochal.service.api.access import access_of, changes_something
+from epochal.service.api.answers import problem_responses
 from epochal.service.domain.permissions import Access
-from epochal.wire.problems import MEDIA_TYPE, Problem
+from epochal.wire.problems import Problem
 
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
@@ -60,12 +61,8 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
 
 def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
     access = access_of(endpoint)
-    responses = operation["responses"]
-    responses.pop("422", None)
-    responses["default"] = {
-        "description": "A problem.",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
+    operation["responses"].pop("422", None)
+    operation["responses"] |= problem_responses(endpoint, method, operation)
     if access is not None and access is not Access.PUBLIC:
         operation["security"] = [{"token": []}]
         operation["x-scope"] = access.value

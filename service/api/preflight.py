@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response, status
 
+from epochal.errors import Conflict, IncompatibleState, NotFound
 from epochal.service.api.access import requires
+from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
+from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer
 from epochal.wire.scopes import Scope
@@ -24,6 +27,7 @@ router = APIRouter(prefix="/v1/preflight", tags=["versions"])
     },
 )
 @requires(Scope.OPERATE)
+@answers(*BUILDING, *SNAPSHOT, *FILES, NotFound, Conflict, IncompatibleState, SharedTargets)
 def check_version(
     request: Preflight, control: Control, caller: Caller, response: Response
 ) -> PreflightAnswer | OperationAnswer:

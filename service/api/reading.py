@@ -6,7 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query
 
+from epochal.errors import InvalidKey, NotYetCommitted
+from epochal.service.api.answers import FILES, SNAPSHOT, Errors
 from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.wire.bodies import EpochNumber, Name, UtcTime
 from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 from epochal.wire.snapshots import LONGEST_NAME
@@ -32,6 +35,9 @@ def _read_from(
 ) -> ReadFrom:
     return ReadFrom(isolation, epoch, savepoint, tag, at, min_epoch, wait_seconds)
 
+
+LOOKUP: Errors = (KeyNotFound, InvalidKey, NotYetCommitted, *SNAPSHOT, *FILES)
+"""What a look-up can answer, besides the state."""
 
 Reading = Annotated[ReadFrom, Depends(_read_from)]
 Key = Annotated[

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from epochal.errors import IncompatibleState, NameTaken
 from epochal.service.api.access import requires
+from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
+from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.rekey import Rekey
 from epochal.wire.scopes import Scope
@@ -14,6 +17,7 @@ router = APIRouter(prefix="/v1/applications/{name}/rekey", tags=["versions"])
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, IncompatibleState, SharedTargets)
 def rekey_application(name: str, request: Rekey, control: Control, caller: Caller) -> OperationAnswer:
     """Write the state of a stopped application anew, with another `max_parallelism`, by an offline Spark job.
 

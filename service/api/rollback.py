@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response, status
 
+from epochal.errors import IncompatibleState
 from epochal.service.api.access import requires
+from epochal.service.api.answers import FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
+from epochal.service.commands.rollback import NotConfirmed
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.rollback import RollBack, RollbackPlan
 from epochal.wire.scopes import Scope
@@ -14,6 +17,7 @@ router = APIRouter(prefix="/v1/applications/{name}/rollback", tags=["rollback"])
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": RollbackPlan}})
 @requires(Scope.OPERATE)
+@answers(*SNAPSHOT, *FILES, NotConfirmed, IncompatibleState)
 def roll_back(
     name: str, request: RollBack, response: Response, control: Control, caller: Caller
 ) -> OperationAnswer | RollbackPlan:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from epochal.errors import NameTaken
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
@@ -16,6 +18,7 @@ router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoint
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(NameTaken)
 def create_savepoint(name: str, request: CreateSavepoint, control: Control, caller: Caller) -> OperationAnswer:
     """Of the next epoch boundary; of the last committed epoch when the application does not run."""
     return control.savepoints.create(name, request, caller.name)

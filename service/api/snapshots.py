@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from epochal.contracts.catalog import EpochRecord
 from epochal.service.api.access import requires
+from epochal.service.api.answers import FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
@@ -23,6 +24,7 @@ def list_snapshots(name: str, page: Paging, control: Control) -> Page[EpochRecor
 
 @router.get("/{snapshot}")
 @requires(Scope.READ)
+@answers(*SNAPSHOT, *FILES)
 def get_snapshot(name: str, snapshot: Named, control: Control) -> SnapshotAnswer:
     """The manifest: what the epoch read, changed and wrote, and the files that hold it."""
     return control.manifests.get(name, snapshot)

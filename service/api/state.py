@@ -10,12 +10,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
 from epochal.service.api.fast_lookups import ROUTE as POINT_ROUTE
 from epochal.service.api.lookup_bodies import JSON, batch_body, matches, point_body, point_headers
 from epochal.service.api.paging import Paging
-from epochal.service.api.reading import Key, Reading
+from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.domain.pages import cut
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
@@ -36,6 +38,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
 @requires(Scope.READ)
+@answers(NotYetCommitted)
 async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableView]:
     after = page.after(str)
     statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
@@ -51,6 +54,7 @@ async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableV
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Scope.READ)
+@answers(*LOOKUP)
 async def point(
     request: Request,
     name: Name,
@@ -78,6 +82,7 @@ async def point(
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Scope.READ)
+@answers(*LOOKUP)
 async def point_by_query(
     name: Name,
     table: str,
@@ -112,6 +117,7 @@ async def _point(
     },
 )
 @requires(Scope.READ)
+@answers(*LOOKUP)
 async def batch(request: Request, name: Name, table: str, lookups: Looking) -> Response:
     # Ten thousand keys take milliseconds to parse: not here, where other look-ups would wait for it.
     body = await asyncio.to_thread(_parsed, await request.body())

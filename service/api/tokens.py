@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, status
 
+from epochal.errors import NameTaken
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.idempotency import STORED_ANSWER
@@ -16,6 +18,7 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.ADMIN)
+@answers(NameTaken)
 def create_token(body: CreateToken, request: Request, control: Control, caller: Caller) -> NewTokenAnswer:
     """The token is in this answer, and never again."""
     answer = control.tokens.create(body, caller.name)
@@ -25,6 +28,7 @@ def create_token(body: CreateToken, request: Request, control: Control, caller: 
 
 @router.post("/{id}/rotate", status_code=status.HTTP_201_CREATED)
 @requires(Scope.ADMIN)
+@answers(NameTaken)
 def rotate_token(id: str, body: RotateToken, request: Request, control: Control, caller: Caller) -> RotatedTokenAnswer:
     """Replace a token by a new one of the same name and scope; the old one is revoked. The new one is in this answer,
     and never again. The token in the control plane's admin token file is replaced there, too."""

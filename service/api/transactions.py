@@ -4,6 +4,7 @@ from fastapi import APIRouter, status
 
 from epochal.contracts.catalog import TransactionAction
 from epochal.service.api.access import requires
+from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.wire.bodies import EpochNumber
@@ -16,6 +17,7 @@ router = APIRouter(prefix="/v1/applications/{name}/transactions", tags=["transac
 
 @router.get("")
 @requires(Scope.READ)
+@answers(*FILES)
 def list_transactions(name: str, control: Control) -> TransactionsAnswer:
     """What is prepared and not yet committed, for each sink, and why it waits."""
     return control.transactions.open(name)
@@ -23,6 +25,7 @@ def list_transactions(name: str, control: Control) -> TransactionsAnswer:
 
 @router.post("/{sink}/{epoch}/{action}", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.ADMIN)
+@answers(*FILES)
 def decide_transaction(
     name: str,
     sink: str,

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from epochal.errors import IncompatibleState
 from epochal.service.api.access import requires
+from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
+from epochal.service.catalog.places import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.scopes import Scope
@@ -24,6 +27,7 @@ def list_versions(name: str, page: Paging, control: Control) -> Page[VersionAnsw
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets)
 def create_version(name: str, request: CreateVersion, control: Control, caller: Caller) -> VersionAnswer:
     """Other code, parameters or configuration. It is compared with the state first. A running application goes on with
     it at an epoch boundary, without a restart (`operation` says when that is done, and goes back to the version before
@@ -33,6 +37,7 @@ def create_version(name: str, request: CreateVersion, control: Control, caller: 
 
 @rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets)
 def rescale_application(name: str, request: Rescale, control: Control, caller: Caller) -> OperationAnswer:
     """Change the parallelism: of a running application at an epoch boundary, without a restart."""
     return control.versions.rescale(name, request, caller.name)

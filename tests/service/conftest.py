@@ -33,6 +33,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from tests.catalogs import new_sqlite_catalog
 from tests.manifests import plain_manifest
+from tests.service.listed_problems import ListedProblems
 from tests.service.listening import listening
 
 
@@ -225,9 +226,12 @@ def serving_app(app: FastAPI, settings: Settings) -> Iterator[tuple[ControlPlane
     catalog = settings.data / "catalog.sqlite"
     if settings.database is None and not catalog.exists():
         new_sqlite_catalog(catalog)
+    unlisted: set[str] = set()
+    app.add_middleware(ListedProblems, document=app, unlisted=unlisted)
     with listening(app, settings):
         file = settings.admin_token_file
         yield app.state.control_plane, file.read_text().strip() if file.exists() else ""
+    assert not unlisted, f"add them with @answers: {sorted(unlisted)}"
 
 
 def free_port() -> int:

@@ -1,0 +1,112 @@
+"""Which problems an operation can answer: said beside each endpoint by :func:`answers`, shown in the OpenAPI document.
+
+What follows from an operation's shape is not said again: a token that is needed, names in the path, a body, a page's
+cursor, a catalog.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from epochal import errors
+from epochal.service.api.access import access_of, changes_something
+from epochal.service.api.idempotency import IdempotencyKeyReused
+from epochal.service.domain.permissions import Access
+from epochal.wire.problems import MEDIA_TYPE, PREFIX, status_of
+
+Errors = tuple[type[errors.EpochalError], ...]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+BUILDING: Errors = (
+    errors.InvalidInput,
+    errors.PipelineError,
+    errors.ParameterError,
+    errors.ArtifactError,
+    errors.SchemaError,
+    errors.OptionError,
+    errors.InvalidKey,
+    errors.AuthorError,
+    errors.TooManyRequests,
+    errors.EnvironmentProblem,
+)
+"""Of calls that build an author's pipeline."""
+
+SNAPSHOT: Errors = (errors.InvalidInput, errors.SnapshotExpired)
+"""Of calls that name a snapshot."""
+
+FILES: Errors = (
+    errors.SnapshotError,
+    errors.FileCorrupt,
+    errors.FileMissing,
+    errors.NewerFormat,
+    errors.SchemaError,
+)
+"""Of calls that read a snapshot's files."""
+
+_ATTRIBUTE = "__epochal_answers__"
+_INTERNAL = (500, "internal", "Something unforeseen; the control plane's log has it under the request's id.")
+_INVALID_REQUEST = (422, "invalid-request", "A parameter or a field of the body is not valid; `errors` names them.")
+_NO_SUCH_PATH = (404, "no-such-path", "A name in the path has a character that no name has.")
+_BODY = (
+    (400, "bad-request", "The body cannot be decoded."),
+    (400, "body-incomplete", "The connection ended within the body."),
+    (413, "body-too-large", "The body is larger than what is taken here."),
+)
+
+
+def answers(*problems: type[errors.EpochalError]) -> Callable[[Endpoint], Endpoint]:
+    """The endpoint can answer with these, besides what follows from its shape. Stands below the route decorator."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ATTRIBUTE, problems)
+        return endpoint
+
+    return mark
+
+
+def problem_responses(endpoint: object, method: str, operation: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenAPI responses by status, with the types of the problems of each. ``operation``: as FastAPI describes it."""
+    by_status: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for status, slug, meaning in _problems(endpoint, method, operation):
+        by_status[status].setdefault(slug, meaning)
+    return {str(status): _response(status, slugs) for status, slugs in sorted(by_status.items())}
+
+
+def _problems(endpoint: object, method: str, operation: Mapping[str, Any]) -> Iterable[tuple[int, str, str]]:
+    yield _INTERNAL
+    for error in (*_of_shape(endpoint, method, operation), *getattr(endpoint, _ATTRIBUTE, ())):
+        yield status_of(error()), error.slug, (error.__doc__ or "").strip()
+    parameters = operation.get("parameters", ())
+    if parameters or "requestBody" in operation:
+        yield _INVALID_REQUEST
+    if any(parameter["in"] == "path" for parameter in parameters):
+        yield _NO_SUCH_PATH
+    if "requestBody" in operation:
+        yield from _BODY
+
+
+def _of_shape(endpoint: object, method: str, operation: Mapping[str, Any]) -> Iterable[type[errors.EpochalError]]:
+    access = access_of(endpoint)
+    parameters = operation.get("parameters", ())
+    if access is not Access.PUBLIC:
+        yield errors.Unauthenticated
+        yield errors.Forbidden
+        yield errors.CatalogUnavailable
+    if access is Access.DRIVER:
+        yield from (errors.Fenced, errors.Conflict, errors.OutcomeUnknown)
+    if any(parameter["in"] == "path" for parameter in parameters):
+        yield errors.NotFound
+    if any(parameter["name"] == "cursor" for parameter in parameters):
+        yield errors.InvalidInput
+    if changes_something(endpoint) and method != "GET":
+        yield from (errors.OutcomeUnknown, errors.Conflict, errors.InvalidInput, IdempotencyKeyReused)
+
+
+def _response(status: int, slugs: Mapping[str, str]) -> dict[str, Any]:
+    described = "\n".join(f"- `{slug}`: {meaning}" for slug, meaning in slugs.items())
+    types = {"properties": {"type": {"enum": [PREFIX + slug for slug in slugs]}}}
+    schema = {"allOf": [{"$ref": "#/components/schemas/Problem"}, types]}
+    return {"description": f"{HTTPStatus(status).phrase}.\n\n{described}", "content": {MEDIA_TYPE: {"schema": schema}}}
