@@ -15,6 +15,7 @@ from rich.text import Text
 from epochal import __version__
 from epochal.cli import (
     applications,
+    artifacts,
     check,
     dev,
     export_import,
@@ -78,6 +79,7 @@ for group in (
     migrate,
 ):
     app.add_typer(group.app)
+app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(transactions.app, name="transaction")

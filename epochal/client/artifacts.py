@@ -28,5 +28,9 @@ class Artifacts:
     def get(self, sha256: str) -> Artifact:
         return read(Artifact, self._transport.get(path("artifacts", sha256)))
 
+    def delete(self, sha256: str) -> None:
+        """Delete an artifact that no version of an application is made of. Raises ``Conflict``, which names those."""
+        self._transport.delete(path("artifacts", sha256))
+
     def list(self, limit: int | None = None) -> list[Artifact]:
         return self._transport.pages("/v1/artifacts", Artifact, limit)

@@ -13,7 +13,7 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
 from epochal.service.api.paging import Paging
 from epochal.wire.artifacts import ArtifactAnswer
-from epochal.wire.bodies import Page
+from epochal.wire.bodies import Page, Sha256
 from epochal.wire.scopes import Scope
 
 router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
@@ -49,6 +49,15 @@ async def register_artifact(
 def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
     """Newest first."""
     return control.artifacts.page(page)
+
+
+@router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Scope.OPERATE)
+@answers(EnvironmentProblem)
+def delete_artifact(sha256: Sha256, control: Control) -> None:
+    """With its file; also 204 when it is not there. Refused while a version of an application is made of it, also of
+    one that was deleted: `conflict`, which says of which."""
+    control.artifacts.delete(sha256)
 
 
 @router.get("/{sha256}")

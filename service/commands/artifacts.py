@@ -6,7 +6,7 @@ from epochal.errors import EnvironmentProblem
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Artifact
-from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep
+from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep, remove
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Settings
 from epochal.wire.artifacts import ArtifactAnswer
@@ -37,6 +37,14 @@ class ArtifactService:
             row = repository.find(sha256)
             new = row is None
             return _answer(row or repository.add(sha256, filename, len(content), by)), new
+
+    def delete(self, sha256: str) -> None:
+        """With its file; nothing when it is not there. Raises ``Conflict`` while a version names it."""
+        with self._database.writing() as session:
+            row = ArtifactRepository(session).delete(sha256)
+            if row is not None:
+                # Before the commit: whoever registers the same bytes after it finds no file that is about to go.
+                remove(artifact_path(self._settings.artifacts_directory, row.sha256, row.filename))
 
     def get(self, sha256: str) -> ArtifactAnswer:
         with self._database.reading() as session:

@@ -14,11 +14,11 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
-from epochal.errors import ArtifactError
+from epochal.errors import ArtifactError, EnvironmentProblem
 from epochal.pipeline.unpacking import MOST_FILES
 
 _END_OF_DIRECTORY, _END_BYTES = b"PK\x05\x06", 22
@@ -64,6 +64,16 @@ def keep(path: Path, content: bytes) -> None:
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def remove(path: Path) -> None:
+    """The file, and the folder that is its own. Raises ``EnvironmentProblem``."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EnvironmentProblem(f"The artifact {path} cannot be deleted: {error.strerror}.") from error
+    with suppress(OSError):  # somebody is putting the same artifact there again
+        path.parent.rmdir()
 
 
 @contextmanager

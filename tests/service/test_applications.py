@@ -12,6 +12,7 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.driver.heartbeat import HeartbeatingCatalog
+from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -60,6 +61,31 @@ def test_an_artifact_that_cannot_be_used_is_refused(plane: Plane, filename: str,
     assert answer.status_code == 422
     assert answer.json()["type"] == "urn:epochal:problem:invalid-artifact"
     assert says in answer.json()["detail"]
+
+
+def test_an_artifact_that_nothing_is_made_of_is_deleted_with_its_file(plane: Plane) -> None:
+    sha256 = plane.artifact()
+    folder = plane.settings.artifacts_directory / sha256
+    assert folder.exists()
+
+    for _ in range(2):
+        assert plane.client.delete(f"/v1/artifacts/{sha256}").status_code == 204
+    assert plane.client.get(f"/v1/artifacts/{sha256}").status_code == 404 and not folder.exists()
+    assert plane.artifact() == sha256
+    plane.application()
+
+
+def test_an_artifact_is_kept_while_a_version_is_made_of_it(plane: Plane) -> None:
+    sha256 = plane.application(start=False)["artifact"]
+    reader = plane.as_bearer(plane.token("read"))
+    check_problem(reader.delete(f"/v1/artifacts/{sha256}"), 403, "forbidden")
+    problem = check_problem(plane.client.delete(f"/v1/artifacts/{sha256}"), 409, "conflict")
+    assert "version 1 of 'flights':" in problem["detail"]
+
+    assert plane.client.delete("/v1/applications/flights").status_code == 204
+    problem = check_problem(plane.client.delete(f"/v1/artifacts/{sha256}"), 409, "conflict")
+    assert "version 1 of 'flights' (deleted)" in problem["detail"]
+    assert plane.get(f"/v1/artifacts/{sha256}")["sha256"] == sha256
 
 
 def test_a_zip_is_an_artifact(plane: Plane) -> None:

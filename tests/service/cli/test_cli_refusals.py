@@ -47,6 +47,18 @@ def test_what_is_not_there_is_3(epochal: CommandLine, arguments: list[str]) -> N
     refused(epochal(*arguments), 3, "nobody")
 
 
+def test_code_is_listed_and_deleted(epochal: CommandLine, plane: ControlPlane, tmp_path: Path) -> None:
+    file = tmp_path / "unused.py"
+    file.write_text(f"pipeline = None  # {tmp_path}")
+    with plane.client() as client:
+        sha256 = client.artifacts.upload(file).sha256
+
+    assert sha256[:8] in epochal("artifacts", "list").output
+    assert epochal("artifacts", "delete", sha256[:8], "--json").document == {"deleted": sha256}
+    assert epochal("artifacts", "delete", sha256).code == 0
+    assert epochal("artifacts", "delete", sha256[:8]).code == 3
+
+
 def test_an_error_is_a_document_with_json(epochal: CommandLine) -> None:
     answer = epochal("show", "nobody", "--json")
     refused(answer, 3)
