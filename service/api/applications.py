@@ -80,6 +80,7 @@ def stop_application(
 
 @router.post("/{name}/restart", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
+@answers(IncompatibleState)
 def restart_application(
     name: str, control: Control, caller: Caller, request: RestartApplication = Body(default=RestartApplication())
 ) -> OperationAnswer:
