@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from epochal import errors
 from epochal.service.api.access import access_of, changes_something
-from epochal.service.api.idempotency import IdempotencyKeyReused
+from epochal.service.catalog.idempotency import IdempotencyKeyReused
 from epochal.service.domain.permissions import Access
 from epochal.wire.problems import MEDIA_TYPE, PREFIX, status_of
 
