@@ -176,15 +176,24 @@ class Extreme(MergeableAggregate):
         type = type_of(self.value)
         if not type.startswith(_NESTED):
             return self
-        hashed = call("xxhash64", call("to_json", call("struct", self.value.alias("value"))))
-        return replace(self, tie=hashed, by_hash=not _has_order(arrow_type(type)))
+        return replace(self, tie=_hashed(self.value), by_hash=not _has_order(arrow_type(type)))
 
     def partials(self) -> tuple[Partial, ...]:
+        """All from one aggregate of Spark's, the extreme place: what it aggregates it also sorts and shuffles.
+
+        It holds the value that decides. Only a value without order comes beside it; and only of the row that wins is
+        the hash computed, where the value itself decides.
+        """
         by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
         place = call("struct", self.order.alias("order"), self._decides.alias("tie"))
         ordered = call("when", self.order.isNotNull(), place)
-        kept = (Partial("value", call(by, self.value, ordered)), Partial("order", call(extreme, self.order)))
-        return kept if self.tie is None else (*kept, Partial("tie", call(by, self.tie, ordered)))
+        won = call(extreme, ordered)
+        value = call(by, self.value, ordered) if self.by_hash else won.getField("tie")
+        kept = (Partial("value", value), Partial("order", won.getField("order")))
+        if self.tie is None:
+            return kept
+        tie = won.getField("tie") if self.by_hash else call("when", won.isNotNull(), _hashed(value))
+        return (*kept, Partial("tie", tie))
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
         tie = "tie" if self.by_hash else "value"
@@ -213,6 +222,10 @@ class Extreme(MergeableAggregate):
 
 
 _NESTED = ("array", "map", "struct", "variant")
+
+
+def _hashed(value: Expression) -> Expression:
+    return call("xxhash64", call("to_json", call("struct", value.alias("value"))))
 
 
 def _has_order(type: pa.DataType) -> bool:

@@ -224,3 +224,16 @@ def test_what_does_not_fit_the_input_is_refused_by_name(
         operator_of(**columns).aggregation(spark.createDataFrame([], SCHEMA))
     assert "Operator 'totals'" in caught.value.message
     assert part in caught.value.message
+
+
+@pytest.mark.parametrize("function", ["max", "min"])
+def test_a_value_by_its_order_is_sorted_and_shuffled_once(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], function: str
+) -> None:
+    """Neither a second copy of the value goes with it, nor is its hash computed of rows that do not win."""
+    frame = spark.createDataFrame(rows(1), SCHEMA)
+    plan = operator_of(kept=f"{function}_by(struct(text, price), day)").aggregation(frame)
+    frame.groupBy("k").agg(*plan.partial_columns()).explain()
+    after = capsys.readouterr().out.partition("Exchange")[2]
+    assert after.count(f"partial_{function}(") == 1 and "_by(" not in after and "xxhash64" not in after
+    assert plan.table.value_schema.names == ["kept_value", "kept_order", "kept_tie"]
