@@ -19,7 +19,7 @@ from epochal.declarations import event_time as expressions
 from epochal.engine.answers import ObservedTime
 from epochal.engine.observations import observed
 from epochal.pipeline.event_times import time_graph
-from epochal.pipeline.graph import EventTimeNode, Graph, NodeId, OperatorNode
+from epochal.pipeline.graph import EventTimeNode, Graph, Node, NodeId, OperatorNode, SideNode
 from epochal.pipeline.partitions import NO_PARTITIONS, Partitions, partitions_in
 from epochal.state.watermarks import WHOLE, WITHOUT_TIME, Opening, TimeGraph, latest_accepted
 
@@ -79,12 +79,28 @@ class TimePlan:
 WITHOUT_EVENT_TIME: Final = TimePlan()
 
 
+def read_by_operators(graph: Graph, run: Collection[NodeId]) -> frozenset[NodeId]:
+    """The declarations among the nodes ``run`` whose rows go to operators and nowhere else, but for those rejected."""
+    return frozenset(
+        node.id
+        for node in graph.declarations
+        if node.id in run and _only_operators([graph.node(reader) for reader in graph.consumers(node.id)])
+    )
+
+
+def _only_operators(readers: Sequence[Node]) -> bool:
+    streams = [reader for reader in readers if not isinstance(reader, SideNode)]
+    return bool(streams) and all(isinstance(reader, OperatorNode) for reader in streams)
+
+
 @dataclass
 class TimedFrames:
     """Cuts off rejected and late rows of one epoch, and remembers what has to be read back from Spark afterwards.
 
     ``run``: the nodes whose frames are part of some job; of others nothing will ever be observed. ``read_apart``: those
-    whose rejected or late rows somebody reads, from ``sides``: by input.
+    whose rejected or late rows somebody reads, from ``sides``: by input. ``by_operators``: the declarations of
+    :func:`read_by_operators`. What is observed of these the first operator's input observes together with its late
+    rows: every place where something is observed is a step that all rows take, and Spark generates no code across it.
     """
 
     time: TimePlan
@@ -93,51 +109,72 @@ class TimedFrames:
     slices: Mapping[str, Slice]
     run: Collection[NodeId]
     read_apart: Collection[NodeId] = ()
+    by_operators: Collection[NodeId] = ()
     sides: dict[NodeId, Sequence[DataFrame]] = field(default_factory=dict)
     declared: dict[str, tuple[Observation, tuple[str, ...]]] = field(default_factory=dict)
     late: dict[str, list[Observation]] = field(default_factory=dict)
+    _unobserved: dict[NodeId, tuple[EventTimeNode, DataFrame]] = field(default_factory=dict)
 
     def accepted(self, node: EventTimeNode, frame: DataFrame) -> DataFrame:
         """The rows of a declaration that have a possible event time; the latest of them is observed."""
-        column = node.event_time.column
-        latest = latest_accepted(self.conditions.epoch_time, node.event_time.max_ahead)
-        rejected = str(expressions.rejected(column, latest))
-        time = str(expressions.microseconds(column))
-        if node.id in self.run:
-            partitions = self._partitions(node)
-            observation = Observation(f"event time of {node.name}")
-            self.declared[node.name] = observation, partitions
-            metrics = [F.expr(f"count_if({rejected}) AS rejected")]
-            for number, partition in enumerate(partitions):
-                mine = "" if partition == WHOLE else f" AND {PARTITION} = '{_escaped(partition)}'"
-                metrics.append(F.expr(f"max(IF(NOT {rejected}{mine}, {time}, NULL)) AS latest_{number}"))
-            frame = frame.observe(observation, *metrics)
-        known = node.name in self.time.partitions.partitioned
+        if node.id in self.by_operators:
+            self._unobserved[node.id] = node, frame
+        elif node.id in self.run:
+            frame = self._observing(node, frame)
         if node.id in self.read_apart:
-            apart = frame.where(rejected)
-            self.sides[node.id] = [apart.drop(PARTITION) if known else apart]
-        kept = frame.where(f"NOT {rejected}")
-        return kept.drop(PARTITION) if known else kept
+            apart = frame.where(self._rejected(node))
+            self.sides[node.id] = [apart.drop(PARTITION) if self._knows_partitions(node) else apart]
+        return self._kept(node, frame)
 
     def on_time(self, node: OperatorNode, frames: Sequence[DataFrame]) -> list[DataFrame]:
         """The rows of an operator's inputs that are not late to it."""
         late = self.conditions.watermarks(node.name).late
         kept, apart = [], []
-        for number, (input, frame) in enumerate(zip(node.operator.inputs, frames, strict=True)):
+        for number, (input, above, frame) in enumerate(zip(node.operator.inputs, node.inputs, frames, strict=True)):
             bound = node.operator.late_before(number, late) if input.event_time is not None else None
-            if input.event_time is None or bound is None:
-                kept.append(frame)
-                apart.append(frame)
-                continue
-            is_late = str(expressions.late(input.event_time, bound))
-            observation = Observation(f"late rows of {node.name}, input {number}")
-            self.late.setdefault(node.name, []).append(observation)
-            frame = frame.observe(observation, F.expr(f"count_if({is_late}) AS late"))
-            kept.append(frame.where(f"NOT {is_late}"))
-            apart.append(frame.where(is_late))
+            is_late = None
+            if input.event_time is not None and bound is not None:
+                is_late = str(expressions.late(input.event_time, bound))
+            if above in self._unobserved:
+                declaration, rows = self._unobserved.pop(above)
+                frame = self._kept(declaration, self._observing(declaration, rows, node, is_late))
+            elif is_late is not None:
+                observation = Observation(f"late rows of {node.name}, input {number}")
+                self.late.setdefault(node.name, []).append(observation)
+                frame = frame.observe(observation, F.expr(f"count_if({is_late}) AS late"))
+            kept.append(frame if is_late is None else frame.where(f"NOT {is_late}"))
+            apart.append(frame if is_late is None else frame.where(is_late))
         if node.id in self.read_apart:
             self.sides[node.id] = apart
         return kept
+
+    def _observing(
+        self, node: EventTimeNode, frame: DataFrame, reader: OperatorNode | None = None, is_late: str | None = None
+    ) -> DataFrame:
+        """All rows of a declaration, observed; with those that are late to the operator ``reader``."""
+        rejected, time = self._rejected(node), str(expressions.microseconds(node.event_time.column))
+        partitions = self._partitions(node)
+        observation = Observation(f"event time of {node.name}")
+        self.declared[node.name] = observation, partitions
+        metrics = [F.expr(f"count_if({rejected}) AS rejected")]
+        for number, partition in enumerate(partitions):
+            mine = "" if partition == WHOLE else f" AND {PARTITION} = '{_escaped(partition)}'"
+            metrics.append(F.expr(f"max(IF(NOT {rejected}{mine}, {time}, NULL)) AS latest_{number}"))
+        if reader is not None and is_late is not None:
+            self.late.setdefault(reader.name, []).append(observation)
+            metrics.append(F.expr(f"count_if(NOT {rejected} AND {is_late}) AS late"))
+        return frame.observe(observation, *metrics)
+
+    def _kept(self, node: EventTimeNode, frame: DataFrame) -> DataFrame:
+        kept = frame.where(f"NOT {self._rejected(node)}")
+        return kept.drop(PARTITION) if self._knows_partitions(node) else kept
+
+    def _rejected(self, node: EventTimeNode) -> str:
+        latest = latest_accepted(self.conditions.epoch_time, node.event_time.max_ahead)
+        return str(expressions.rejected(node.event_time.column, latest))
+
+    def _knows_partitions(self, node: EventTimeNode) -> bool:
+        return node.name in self.time.partitions.partitioned
 
     def observed(self) -> ObservedTime:
         """After the jobs. What was not observed is left out, or 0."""

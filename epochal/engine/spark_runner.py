@@ -22,7 +22,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer
-from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan
+from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import EpochFrames, handle_columns
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import job_shape
@@ -105,6 +105,10 @@ class SparkRunner(EpochRunner):
         return frozenset(node.input for node in self.graph.nodes if isinstance(node, SideNode) and node.by_engine)
 
     @cached_property
+    def by_operators(self) -> frozenset[NodeId]:
+        return read_by_operators(self.graph, self.run_nodes)
+
+    @cached_property
     def handle_columns(self) -> list[Column]:
         return handle_columns(self.configuration.parallelism)
 
@@ -184,6 +188,7 @@ class _EpochJob:
                 plan.slices,
                 runner.run_nodes,
                 runner.read_apart,
+                runner.by_operators,
             ),
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)

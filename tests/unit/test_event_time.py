@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,15 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from epochal import Pipeline
 from epochal.connectors import console, generator, nexmark
+from epochal.engine.event_time import TimedFrames
 from epochal.engine.execution import run
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.spark_runner import ALL_ATTEMPTS_OBSERVED
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline.analysis import analyse
+from epochal.pipeline.graph import OperatorNode
 from epochal.pipeline.stream import Stream
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.watermarks import WHOLE
@@ -92,6 +95,33 @@ def test_what_cannot_be_an_event_time_is_cut_off_for_every_reader(test: Harness)
     # The one too far ahead did not move the watermark.
     test.epoch(at=at(1))
     assert test.watermark("ts") == at(3590)
+
+
+def test_what_operators_alone_read_is_observed_once_on_its_way_to_each(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline("observed")
+    events = pipeline.read("events", generator.source(ROWS)).with_watermark("ts", "0 seconds")
+    for name in ("one", "two"):
+        delayed(events, name).write(name, console.sink())
+    on_time = TimedFrames.on_time
+
+    def explained(self: TimedFrames, node: OperatorNode, frames: Sequence[DataFrame]) -> list[DataFrame]:
+        kept = on_time(self, node, frames)
+        for frame in kept:
+            frame.explain()
+        return kept
+
+    monkeypatch.setattr(TimedFrames, "on_time", explained)
+    with Harness(pipeline, spark) as test:
+        for times in ((10.0,), (20.0,), (5.0, None, 30.0, 6.0)):
+            capsys.readouterr()
+            test.epoch(at=NOON, events=rows(*times))
+        observed = re.findall("CollectMetrics (?:event time|late rows)", capsys.readouterr().out)
+        assert len(observed) == 2, observed
+        assert test.counts.rejected_rows == {"ts": 1} and test.counts.late_rows == {"one": 2, "two": 2}
+        test.epoch()
+        assert test.watermark("ts") == at(30)
 
 
 def test_rejected_rows_fail_the_epoch_where_that_is_asked_for(spark: SparkSession) -> None:
