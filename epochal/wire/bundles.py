@@ -58,7 +58,7 @@ class ImportApplication(Body):
     sources: dict[str, SourceMove] = Field(default_factory=dict)
     configuration: dict[str, Any] = Field(default_factory=dict)
     shadow: bool = False
-    start: bool = False
+    start: bool = Field(default=False, description="Start it at once. Refused of a snapshot that is drained.")
     message: Message | None = None
     dry_run: bool = Field(default=False, description="Answer with the plan, and change nothing.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import cast
+from typing import Final, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -19,6 +19,8 @@ from epochal.service.domain.supervision.restarts import next_attempt_at
 from epochal.wire.applications import ApplicationAnswer, Head, Parent, Restarts
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.states import ApplicationState
+
+_DRAINED: Final = "its sources have ended, and everything that waited has come out: it is drained"
 
 
 def application_answer(session: Session, row: Application) -> ApplicationAnswer:
@@ -82,14 +84,14 @@ def _restarts(session: Session, execution: Execution | None, version: Version) -
 def _detail(session: Session, execution: Execution | None, head: Head | None) -> str | None:
     """What the driver says of itself; between two attempts, why the last one ended."""
     if execution is None:
-        return None
+        return _DRAINED if head is not None and head.drained else None
     attempt = session.get(Attempt, (execution.id, execution.attempt))
     if attempt is not None and attempt.state != "running" and execution.state in ("starting", "stopping"):
         failure = failure_of(attempt.failure)
         return None if failure is None else f"attempt {attempt.number} ended: {failure.message.splitlines()[0]}"
     if _ended_by_itself(execution):
         if head is not None and head.drained:
-            return "its sources have ended, and everything that waited has come out: it is drained"
+            return _DRAINED
         return "all that was available is taken" if execution.available_now else "its sources have ended"
     if execution.status is None or execution.state in ("stopped", "failed"):
         return None

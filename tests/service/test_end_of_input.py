@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.service.bundles import exported, imported, refused
+
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
 
@@ -105,3 +107,28 @@ def test_a_restart_keeps_to_no_drain(plane: Plane) -> None:
     plane.post(f"{FLIGHTS}/restart")
     driver.stop()
     assert not plane.control.ledger.plan(plane.get(FLIGHTS)["execution"]).drain
+
+
+def test_an_import_of_it_is_drained_as_well_and_the_epoch_before_goes_on(plane: Plane, other: Plane) -> None:
+    drained(plane)
+    bundle = exported(plane)
+    done = imported(other, bundle)
+    assert done["state"] == "succeeded", done["error"]
+    assert other.get(FLIGHTS)["head"]["drained"] is True
+    assert "it is drained" in other.get(FLIGHTS)["detail"]
+    assert "Roll back to epoch 3" in refusal(other, "start")
+    other.post(f"{FLIGHTS}/fork", 201, name="copy", epoch=3, parameters={"out": "/data/copy"})
+    confirm = other.post(f"{FLIGHTS}/rollback", 200, epoch=3, dry_run=True)["confirm"]
+    other.post(f"{FLIGHTS}/rollback", 202, epoch=3, confirm=confirm)
+    other.post(f"{FLIGHTS}/start")
+    head = other.driver().head
+    assert head is not None and head.epoch == 3
+
+
+def test_an_import_of_it_that_is_to_start_is_refused_and_leaves_nothing(plane: Plane, other: Plane) -> None:
+    drained(plane)
+    status, slug, detail = refused(other, exported(plane), start=True)
+    assert (status, slug) == (422, "incompatible-state")
+    assert "Epoch 4 is drained" in detail and "to go on here, export epoch 3" in detail
+    before = imported(other, exported(plane, epoch=3), start=True)
+    assert before["state"] == "succeeded", before["error"]

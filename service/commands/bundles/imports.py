@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from epochal.errors import Conflict
+from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.collection_operations import check_not_collecting
@@ -26,8 +26,9 @@ from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.operations import OperationWorker
-from epochal.snapshots.bundle_format import BundleError, BundleHeader
+from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
+from epochal.snapshots.continuation import drained
 from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportPlan
 from epochal.wire.configuration import (
     ApplicationConfiguration,
@@ -39,9 +40,10 @@ from epochal.wire.operations import OperationAnswer
 
 @dataclass(frozen=True)
 class Beginning:
-    """A bundle's header, and where its code is, by checksum."""
+    """A bundle's header, what the catalog said of its snapshot, and where its code is, by checksum."""
 
     header: BundleHeader
+    snapshot: BundleEpoch | None
     artifacts: Mapping[str, Path]
 
 
@@ -80,7 +82,8 @@ class ImportService:
         self._uploads.remove(id)
 
     def plan(self, id: str, request: ImportApplication) -> ImportPlan:
-        """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, and what the builder says of the code."""
+        """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, ``IncompatibleState`` where it is to start and is
+        drained, and what the builder says of the code."""
         with self._beginning(id) as beginning:
             return self._look(beginning, request)[0]
 
@@ -129,13 +132,15 @@ class ImportService:
         folder = path.with_suffix(f".{new_id()}")
         with unpacked(path, folder, limits_of(self._settings), code_only=True) as bundle:
             artifacts = {member.sha256: member.file for member in bundle.members()}
-            yield Beginning(bundle.header, artifacts)
+            yield Beginning(bundle.header, bundle.snapshot(), artifacts)
 
     def _look(
         self, beginning: Beginning, request: ImportApplication
     ) -> tuple[ImportPlan, GraphDescription, ApplicationConfiguration]:
         """Who made the bundle, its code, where it wrote."""
         header, artifacts = beginning.header, beginning.artifacts
+        if request.start:
+            _check_not_drained(beginning.snapshot)
         version = header.made_with
         configuration = merged_configuration(version.configuration, request.configuration)
         check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
@@ -170,6 +175,16 @@ class ImportService:
         for operation in operations.running("import"):
             if operation.arguments.get("upload") == id:
                 raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
+
+
+def _check_not_drained(snapshot: BundleEpoch | None) -> None:
+    """Raises ``IncompatibleState`` for a snapshot that nothing can follow."""
+    if snapshot is not None and "drain" in snapshot.opened_for:
+        parent = None if snapshot.parent is None else snapshot.parent.epoch
+        raise IncompatibleState(
+            f"The bundle's snapshot cannot be started from. {drained(snapshot.epoch, parent)} To look at it here, "
+            f"import it without start; to go on here, export epoch {parent}."
+        )
 
 
 def limits_of(settings: Settings) -> BundleLimits:

@@ -64,6 +64,12 @@ class UnpackedBundle:
         with (self._folder / EPOCHS).open("rb") as lines:
             return [BundleEpoch.model_validate_json(line) for line in lines]
 
+    def snapshot(self) -> BundleEpoch | None:
+        """What the catalog said of the epoch that was exported; a bundle that was altered may leave it out."""
+        with (self._folder / EPOCHS).open("rb") as lines:
+            epochs = map(BundleEpoch.model_validate_json, lines)
+            return next((epoch for epoch in epochs if epoch.key == self.header.snapshot.key), None)
+
     def members(self) -> Iterator[Member]:
         with (self._folder / MEMBERS).open("rb") as lines:
             for line in lines:
