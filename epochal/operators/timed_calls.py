@@ -60,7 +60,6 @@ class TimedCalls(KeyedCalls):
             self._stored.stage(due, self._timers.writes)
             yield from self._output.take()
         self._stored.finish()
-        self._subtask.due.dropped_timers += self._timers.dropped
 
     def _calls(self, due: DueKeys) -> Iterator[None]:
         """Call the author for one key after the other; gives the turn to whoever takes the output."""

@@ -125,6 +125,7 @@ class _Domain:
     def stage(self, due: DueKeys, writes: TimerWrites) -> None:
         puts = [(position, timer, at) for (position, timer), at in writes.puts.items() if timer[0] == self.number]
         gone = self._stored(due.keys, [deleted for deleted in writes.deletes if deleted[1][0] == self.number])
+        self._count_dropped(due.keys, [dropped for dropped in writes.dropped if dropped[1][0] == self.number])
         if self.subtask.draining:  # they go with the others that are left
             self._taken_back += len(gone)
             gone = []
@@ -152,6 +153,11 @@ class _Domain:
         earliest = self._access.earliest(self._groups, low)
         if earliest is not None:
             self._wait_for(earliest)
+
+    def _count_dropped(self, keys: KeyChunk, dropped: Sequence[tuple[int, Timer]]) -> None:
+        """Those that are stored and wait are counted with all that is left."""
+        waiting = self._stored(keys, [each for each in dropped if each[1][1] > self.clock])
+        self.subtask.due.dropped_timers += len(dropped) - len(waiting)
 
     def _drop(self) -> None:
         """All that has not fired: there is no time at which it would."""

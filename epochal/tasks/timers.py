@@ -25,23 +25,24 @@ class TimerWrites:
     """What a chunk's calls leave behind, by the position of the key in the chunk.
 
     ``puts``: when the timer is due, which is later than its time for one that was set at or before a timer that had
-    fired. ``deletes``: timers that are not due yet and were deleted, whether or not they are stored.
+    fired. ``deletes``: timers that are not due yet and were deleted, whether or not they are stored. ``dropped``: those
+    that were set where no time comes that they could wait for.
     """
 
     puts: dict[tuple[int, Timer], int] = field(default_factory=dict)
     deletes: set[tuple[int, Timer]] = field(default_factory=set)
+    dropped: set[tuple[int, Timer]] = field(default_factory=set)
 
 
 class Timers:
     """The timers of the current key: :meth:`begin` a key, call the author's function, and fire what :meth:`next` gives.
 
     ``fire``: the operator's fire watermark. ``draining``: no epoch follows. At the end of the input there is no time
-    that a timer could wait for: what is set there while timers fire is dropped and counted, or it might go on for ever.
+    that a timer could wait for: what is set there while timers fire is dropped, or it might go on for ever.
     """
 
     def __init__(self, fire: int, epoch_time: int, draining: bool = False) -> None:
         self.writes = TimerWrites()
-        self.dropped = 0
         self.firing = False
         """Whether it is ``on_timer`` that sets timers now, not ``process``."""
         self.fired: Timer | None = None
@@ -85,7 +86,7 @@ class Timers:
     def set(self, domain: int, time: int, name: str) -> None:
         timer, clock, last = (domain, time, name), self._clocks[domain], self._last[domain]
         if self._is_dropped(domain, clock):
-            self.dropped += 1
+            self._drop(timer)
         elif time > clock:
             self._put(timer, due=time)
         elif last is not None and time <= last[1]:
@@ -98,6 +99,7 @@ class Timers:
         """Without effect where there is no such timer."""
         timer = (domain, time, name)
         self.writes.puts.pop((self._position, timer), None)
+        self.writes.dropped.discard((self._position, timer))
         if time > self._clocks[domain]:
             self.writes.deletes.add((self._position, timer))
         else:
@@ -111,6 +113,11 @@ class Timers:
         if domain == PROCESSING:
             return self._draining
         return clock == END and self.firing
+
+    def _drop(self, timer: Timer) -> None:
+        self.writes.deletes.discard((self._position, timer))
+        if timer in self._deleted or timer not in self._waiting:  # one that is to fire stays what it is
+            self.writes.dropped.add((self._position, timer))
 
     def _put(self, timer: Timer, due: int) -> None:
         self.writes.deletes.discard((self._position, timer))

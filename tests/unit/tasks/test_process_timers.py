@@ -238,13 +238,15 @@ def test_the_last_epoch_drops_and_counts_timers_that_no_epoch_is_left_for(make_o
     operator.draining = True
     operator.at(END, 105)
     # The one at 120 is taken back, and not dropped; one that is set anew, or by a timer, is dropped when it is set.
-    last = [ask("-p120a p104a e50over -p999a")]
+    # That at 130 waits and is set once more, that at 110 is taken back and set again: each is one.
+    asked = "-p120a p104a e50over -p999a p130a p140a -p140a -p110a p110a"
+    last = [ask(asked)]
     first, handles = operator.attempt(last)
     again, handles = operator.attempt(last)
     assert by_plane(again) == by_plane(first)
     operator.commit(handles)
     assert {plane: [what for what, _ in calls] for plane, calls in by_plane(first).items()} == {
-        "a": ["-p120a p104a e50over -p999a", "e12a", "e40beat", "e50over", "p105a"],
+        "a": [asked, "e12a", "e40beat", "e50over", "p105a"],
         "b": ["p88back", "p101a"],
     }
     # p104 and the two of e50over in processing time; p86back; then p110, p130 and p200, which waited.
