@@ -93,17 +93,7 @@ class AggregationPlan:
 
     def by(self, key: tuple[Column, ...]) -> AggregationPlan:
         """The same aggregates over other groups: these columns."""
-        table = self.table
-        grouped = StateTable(
-            id=table.id,
-            operator=table.operator,
-            kind=table.kind,
-            key=key,
-            value=table.value,
-            shown=table.shown,
-            queryable=table.queryable,
-        )
-        return replace(self, table=grouped)
+        return replace(self, table=self.table.model_copy(update={"key": key}))
 
     def partial_columns(self) -> list[SparkColumn]:
         """Aggregate columns over the input, one per value column of the state table, named and typed like it."""

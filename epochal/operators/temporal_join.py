@@ -94,7 +94,7 @@ class TemporalJoinOperator(Operator):
             "joined": {"as_of": self.as_of},
             "expires": Expiry(clock="event", column=TIME, after=gone_after(0)),
         }
-        return side_of(ROWS, self.on, columns.key, kept, self.as_of, StateTable(**{**dict(table), **waiting}), kept)
+        return side_of(ROWS, self.on, columns.key, kept, self.as_of, table.model_copy(update=waiting), kept)
 
     def _versions(self, columns: JoinedColumns, shown: tuple[Column, ...]) -> Side:
         kept = columns.beside_key(VERSIONS)

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
-from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
 from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
+from epochal.tasks.open_windows import OpenWindows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.partials import Merging
 from epochal.tasks.reporting import AuthorCall
@@ -32,10 +32,8 @@ from epochal.tasks.windows import (
     Occupied,
     alone,
     assigned,
-    closed_until,
     expanded,
     last_ends,
-    late_before,
     occupied,
     panes_of,
     times_of,
@@ -106,18 +104,8 @@ class _Epoch:
         self._work = work
         self._subtask = subtask
         self._author = AuthorCall(lambda: f"Operator {subtask.operator!r}, merging")
-        windows, lateness, marks = work.windows, work.allowed_lateness, subtask.watermarks
-        self._after = closed_until(windows, marks.late, lateness)
-        """Windows that end at most there had closed before."""
-        self._until = closed_until(windows, marks.fire, lateness)
-        """Windows that end at most there have closed when the epoch is over."""
-        self._since = late_before(windows, marks.late, lateness)
-        """Where the first window begins that had not closed before."""
-        self._open_from = late_before(windows, marks.fire, lateness)
-        """Where the first window begins that is open when the epoch is over."""
-        ownership, table = subtask.ownership, work.table
-        self._groups = table.scope.groups_read(ownership.subtask, ownership.parallelism, ownership.max_parallelism)
-        self._access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
+        table = work.table
+        self._open = OpenWindows(subtask, table, work.windows, work.allowed_lateness)
         group = pa.field(KEY_GROUP, pa.int32(), nullable=False)
         self._schema = pa.schema([group, *table.key_schema, *work.plan.table.value_schema])
 
@@ -139,7 +127,7 @@ class _Epoch:
 
     def stage(self, new: _Panes) -> None:
         """Write what is open when the epoch is over."""
-        still = new.take(new.starts >= self._open_from)
+        still = new.take(self._open.staying(new.starts))
         if not still.rows.num_rows:
             return
         table = self._work.table
@@ -151,22 +139,16 @@ class _Epoch:
 
     def wait(self, new: _Panes) -> None:
         """Say when the next window closes. Of what is updated none has to: its state expires by itself."""
-        if self._work.emit == "updates" or self._open_from == END:
-            return
-        stored = self._access.earliest(self._groups, self._open_from)
-        still = new.starts[new.starts >= self._open_from]
-        firsts = ([] if stored is None else [stored]) + ([int(still.min())] if len(still) else [])
-        if firsts:
-            ends = assigned(self._work.windows, np.array([min(firsts)])).ends
-            self._subtask.due.add(event=int(ends[ends > self._until].min()) + self._work.allowed_lateness)
+        if self._work.emit == "final":
+            self._open.wait(new.starts)
 
     def closed(self, new: _Panes) -> Iterator[pa.RecordBatch]:
         """The windows that close in this epoch, each once."""
-        if self._until == self._after:
+        if not self._open.close:
             return
-        closing = (new.starts >= self._since) & (new.starts < self._until)
+        closing = self._open.closing(new.starts)
         for panes in self._with_stored(new.take(closing), self._encoded.filter(pa.array(closing & new.stored))):
-            yield from self._combined(panes, self._until)
+            yield from self._combined(panes, self._open.until)
 
     def changed(self, new: _Panes) -> Iterator[pa.RecordBatch]:
         """The windows that have new rows and had not closed before, those that close now as well."""
@@ -183,13 +165,13 @@ class _Epoch:
         """
         if self._work.windows.one_per_row:
             yield new
-            for rows in self._access.due(self._groups, self._since, self._until, self._work.batch_rows):
+            for rows in self._open.due(self._open.groups, self._work.batch_rows):
                 yield new.take(np.zeros(0, np.int64)).and_(self._without(rows.select(self._schema.names), again))
             return
         new_groups = column_of(new.rows, KEY_GROUP).to_numpy(zero_copy_only=False)
-        blocks = KeyBlocks(self._groups, self._work.batch_rows)
+        blocks = KeyBlocks(self._open.groups, self._work.batch_rows)
         for block in blocks:
-            found = list(self._access.due(block, self._since, self._until, self._work.batch_rows))
+            found = list(self._open.due(block, self._work.batch_rows))
             panes = new.take(of_groups(new_groups, block))
             if found:
                 stored = pa.concat_tables(found).select(self._schema.names).combine_chunks()
@@ -206,20 +188,20 @@ class _Epoch:
             yield new
             return
         groups = column_of(new.rows, KEY_GROUP).to_numpy(zero_copy_only=False)
-        for block in np.array_split(np.array(self._groups), min(parts, len(self._groups))):
+        for block in np.array_split(np.array(self._open.groups), min(parts, len(self._open.groups))):
             yield new.take(of_groups(groups, block))
 
     def _without(self, rows: pa.Table, keys: pa.BinaryArray) -> pa.Table:
         if not len(keys):
             return rows
-        return rows.filter(pc.invert(pc.is_in(self._access.encoded(rows), value_set=keys)))
+        return rows.filter(pc.invert(pc.is_in(self._open.access.encoded(rows), value_set=keys)))
 
     def _beside(self, panes: _Panes) -> pa.Table:
         """What is stored of the windows that ``panes`` are in, but for the panes themselves."""
         windows, table = self._work.windows, self._work.table
         distinct, ranks = np.unique(panes.starts, return_inverse=True)
         mine = assigned(windows, distinct)
-        still = mine.ends > self._after
+        still = mine.ends > self._open.after
         of_window, starts = panes_of(windows, mine.starts[still], mine.ends[still])
         # For each distinct pane the panes of its windows; for each row those of its pane.
         pane, times = np.unique(np.stack([mine.rows[still][of_window], starts]), axis=1)
@@ -235,7 +217,7 @@ class _Epoch:
         starts_beside = timestamps(times[time_ranks[others]])
         keys = pa.table([starts_beside, *beside.select(table.owner_schema.names).columns], schema=table.key_schema)
         groups = column_of(beside, KEY_GROUP)
-        found, values = self._access.get(keys, groups.to_numpy(zero_copy_only=False))
+        found, values = self._open.access.get(keys, groups.to_numpy(zero_copy_only=False))
         columns = [groups, *keys.columns, *values.select(self._partials).columns]
         return pa.table(columns, schema=self._schema).filter(pa.array(found))
 
@@ -254,7 +236,7 @@ class _Epoch:
         keys = key_numbers(rows.select(self._work.table.owner_schema.names))
         order = np.lexsort((panes.starts, keys))
         rows = rows.take(pa.array(order)).combine_chunks()
-        found = occupied(windows, keys[order], panes.starts[order], self._after, until)
+        found = occupied(windows, keys[order], panes.starts[order], self._open.after, until)
         if changed is not None:
             before = np.concatenate([[0], np.cumsum(order < changed)])
             found = found.where(before[found.lasts] > before[found.firsts])

@@ -11,24 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.contracts.conditions import END
 from epochal.declarations.windows import GridWindows
 from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import Chunk
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
+from epochal.tasks.open_windows import OpenWindows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.row_digests import row_digests
 from epochal.tasks.slices import delta_rows
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import (
     Integers,
-    assigned,
-    closed_until,
     expanded,
     last_ends,
-    late_before,
     occupied,
     times_of,
     timestamps,
@@ -165,18 +162,14 @@ class _Epoch:
     def __init__(self, kept: GridWindowRows, subtask: Subtask, slice: pa.Table) -> None:
         self._kept = kept
         self._subtask = subtask
-        table, windows, lateness = kept.table, kept.windows, kept.allowed_lateness
-        marks, owned = subtask.watermarks, subtask.ownership
-        self._after, self._until = (closed_until(windows, mark, lateness) for mark in (marks.late, marks.fire))
-        self._since, self._open_from = (late_before(windows, mark, lateness) for mark in (marks.late, marks.fire))
-        self._groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
-        self._access = TableAccess(table, subtask.transaction.view(table.id), owned.max_parallelism)
-        self._new = NewRows.of(table, self._access, slice)
+        table = kept.table
+        self._open = OpenWindows(subtask, table, kept.windows, kept.allowed_lateness)
+        self._new = NewRows.of(table, self._open.access, slice)
         self._starts = self._panes(self._new.rows)
 
     def stage(self) -> None:
         """Write what is open when the epoch is over."""
-        rows, table = self._new.rows.filter(pa.array(self._starts >= self._open_from)), self._kept.table
+        rows, table = self._new.rows.filter(pa.array(self._open.staying(self._starts))), self._kept.table
         if not rows.num_rows:
             return
         _, *columns = rows.columns
@@ -187,26 +180,19 @@ class _Epoch:
 
     def wait(self) -> None:
         """Say when the next window closes."""
-        if self._open_from == END:
-            return
-        stored = self._access.earliest(self._groups, self._open_from)
-        still = self._starts[self._starts >= self._open_from]
-        firsts = ([] if stored is None else [stored]) + ([int(still.min())] if len(still) else [])
-        if firsts:
-            ends = assigned(self._kept.windows, np.array([min(firsts)])).ends
-            self._subtask.due.add(event=int(ends[ends > self._until].min()) + self._kept.allowed_lateness)
+        self._open.wait(self._starts)
 
     def closed(self, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
         """The windows that close in this epoch, of some key groups after the others, in the order of their ends."""
-        if self._until == self._after:
+        if not self._open.close:
             return
-        new = self._new.rows.filter(pa.array((self._starts >= self._since) & (self._starts < self._until)))
+        new = self._new.rows.filter(pa.array(self._open.closing(self._starts)))
         groups = column_of(new, KEY_GROUP).to_numpy(zero_copy_only=False)
-        blocks = KeyBlocks(self._groups, self._kept.batch_rows)
+        blocks = KeyBlocks(self._open.groups, self._kept.batch_rows)
         for block in blocks:
             parts = [new.filter(pa.array(of_groups(groups, block)))]
-            for rows in self._access.due(block, self._since, self._until):
-                parts.append(self._new.without_these(rows, self._access.encoded(rows)))
+            for rows in self._open.due(block, self._kept.batch_rows):
+                parts.append(self._new.without_these(rows, self._open.access.encoded(rows)))
             rows = pa.concat_tables(parts).combine_chunks()
             blocks.held = rows.num_rows
             if rows.num_rows:
@@ -216,7 +202,7 @@ class _Epoch:
         panes = self._panes(rows)
         keys = key_numbers(rows.select(self._kept.table.owner_schema.names))
         order = np.lexsort((panes, keys))
-        found = occupied(self._kept.windows, keys[order], panes[order], self._after, self._until)
+        found = occupied(self._kept.windows, keys[order], panes[order], self._open.after, self._open.until)
         windows, step = expanded(found.lasts - found.firsts)
         yield from in_windows(
             rows, order[found.firsts[windows] + step], windows, found, order_by, self._kept.batch_rows
