@@ -126,6 +126,12 @@ class NameTaken(Conflict):
     slug = "name-taken"
 
 
+class PreconditionFailed(EpochalError):
+    """It has changed since the revision that `If-Match` names."""
+
+    slug = "precondition-failed"
+
+
 class SnapshotExpired(EpochalError):
     """The snapshot has expired: it is past the retention of its application."""
 

@@ -14,7 +14,7 @@ from epochal.cli.application_view import (
     application_table,
     ended,
 )
-from epochal.cli.options import AvailableNow, Drain, Json, Name, Url, Wait
+from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
 from epochal.cli.session import connected
 from epochal.client import Application, Client, Execution
 from epochal.errors import NotFound
@@ -57,13 +57,16 @@ def start(
     savepoint: SavepointName = None,
     available_now: AvailableNow = False,
     drain: Drain = True,
+    if_match: IfMatch = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Start a stopped application, from its head or from a savepoint."""
     with connected(url, as_json) as session:
-        operation = session.client.applications.start(name, savepoint, available_now=available_now, drain=drain)
+        operation = session.client.applications.start(
+            name, savepoint, available_now=available_now, drain=drain, if_match=if_match
+        )
         if wait and available_now:
             application = session.wait_until_taken(name)
             session.output.result(application, Text(f"{name} {ended(application)}."))
@@ -76,11 +79,16 @@ def start(
 
 @app.command()
 def stop(
-    name: Name, savepoint: SavepointName = None, wait: Wait = True, url: Url = None, as_json: Json = False
+    name: Name,
+    savepoint: SavepointName = None,
+    if_match: IfMatch = None,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Stop an application at an epoch boundary; with --savepoint, name the snapshot it stops at."""
     with connected(url, as_json) as session:
-        operation = session.client.applications.stop(name, savepoint)
+        operation = session.client.applications.stop(name, savepoint, if_match=if_match)
         if not wait:
             session.output.result(operation, Text(f"{name} is stopping."))
             return
@@ -93,10 +101,10 @@ def stop(
 
 
 @app.command()
-def restart(name: Name, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
+def restart(name: Name, if_match: IfMatch = None, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
     """Stop and start an application; it goes on where it was."""
     with connected(url, as_json) as session:
-        operation = session.client.applications.restart(name)
+        operation = session.client.applications.restart(name, if_match=if_match)
         if wait:
             operation = session.wait(operation, f"Restarting {name}")
         done = f"{name} is running ({_attempt(operation.result)})" if wait else f"{name} is restarting"
@@ -107,6 +115,7 @@ def restart(name: Name, wait: Wait = True, url: Url = None, as_json: Json = Fals
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    if_match: IfMatch = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -114,7 +123,7 @@ def delete(
     with connected(url, as_json) as session:
         if not yes:
             typer.confirm(f"Delete {name} and its snapshots?", abort=True, err=True)
-        session.client.applications.delete(name)
+        session.client.applications.delete(name, if_match=if_match)
         session.output.result({"deleted": name}, Text(f"{name} is deleted."))
 
 

@@ -13,6 +13,7 @@ from epochal.errors import (
     Fenced,
     Forbidden,
     NotFound,
+    PreconditionFailed,
     SnapshotExpired,
     Unauthenticated,
 )
@@ -32,7 +33,7 @@ class ExitCode(IntEnum):
 
 _CODES: tuple[tuple[tuple[type[EpochalError], ...], ExitCode], ...] = (
     ((NotFound, SnapshotExpired), ExitCode.NOT_FOUND),
-    ((Conflict, Fenced), ExitCode.CONFLICT),
+    ((Conflict, PreconditionFailed, Fenced), ExitCode.CONFLICT),
     ((CatalogUnavailable,), ExitCode.UNREACHABLE),
     ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
 )

@@ -35,6 +35,12 @@ At = Annotated[
         "--at", metavar="TIME", help="As it was then: 2030-01-01T00:00:00+00:00; without an offset, local time."
     ),
 ]
+IfMatch = Annotated[
+    str | None,
+    typer.Option(
+        "--if-match", metavar="REVISION", help="Only if APP is still at this revision (`epochal show APP --json`)."
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
 Wait = Annotated[
     bool,

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from epochal.cli.options import (
+    IfMatch,
     Json,
     LineageNote,
     Name,
@@ -43,6 +44,7 @@ def upgrade(
     setting: Setting = None,
     allow_dropped_state: AllowDropped = None,
     message: LineageNote = None,
+    if_match: IfMatch = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
@@ -54,9 +56,14 @@ def upgrade(
     values, configured = _changes(parameter, parameters_file, setting, allow_dropped_state)
     with connected(url, as_json) as session:
         with session.output.busy(f"Analysing {file.name if file else name}"):
+            # What is not said stays: of the application as it is now, not of what somebody makes of it meanwhile.
+            seen = session.client.applications.get(name).revision if values or configured else None
             artifact = None if file is None else session.client.artifacts.upload(file).sha256
             version = session.client.application(name).versions.create(
-                artifact, **_merged(session.client, name, values, configured), message=message
+                artifact,
+                **_merged(session.client, name, values, configured),
+                message=message,
+                if_match=if_match or seen,
             )
         if version.operation is None:
             text = f"{name} has version {version.number}; its next start uses it."
@@ -75,13 +82,14 @@ def rescale(
     name: Name,
     parallelism: Annotated[int, typer.Argument(min=1, help="Subtasks per operator.")],
     message: LineageNote = None,
+    if_match: IfMatch = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Change the parallelism of APP; a running one is not restarted."""
     with connected(url, as_json) as session:
-        operation = session.client.application(name).versions.rescale(parallelism, message=message)
+        operation = session.client.application(name).versions.rescale(parallelism, message=message, if_match=if_match)
         if wait:
             operation = session.wait(operation, f"Rescaling {name} to {parallelism}")
         since = _since(operation.result)
@@ -97,6 +105,7 @@ def rekey(
     max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
     message: LineageNote = None,
+    if_match: IfMatch = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
@@ -104,7 +113,7 @@ def rekey(
     """Change max_parallelism of a stopped APP: its state is written anew by a Spark job."""
     with connected(url, as_json) as session:
         versions = session.client.application(name).versions
-        operation = versions.rekey(max_parallelism, parallelism=parallelism, message=message)
+        operation = versions.rekey(max_parallelism, parallelism=parallelism, message=message, if_match=if_match)
         if not wait:
             text = f"{name} is re-keyed by operation {operation.id}; until that is over it cannot be started."
             session.output.result(operation, Text(text))

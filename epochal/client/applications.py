@@ -16,7 +16,11 @@ BUILD_SECONDS = 180.0
 
 
 class Applications:
-    """``client.applications``. Calls that take long answer with an operation: give it to ``client.operations.wait``."""
+    """``client.applications``. Calls that take long answer with an operation: give it to ``client.operations.wait``.
+
+    ``if_match``: a revision (:attr:`Application.revision`). The change is made only when the application is still at
+    it; otherwise ``PreconditionFailed`` says what has changed.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -56,12 +60,18 @@ class Applications:
     def list(self, limit: int | None = None) -> list[Application]:
         return self._transport.pages("/v1/applications", Application, limit)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, if_match: str | None = None) -> None:
         """Delete a stopped application. Raises ``Conflict`` when it runs."""
-        self._transport.delete(path("applications", name))
+        self._transport.delete(path("applications", name), if_match)
 
     def start(
-        self, name: str, savepoint: str | None = None, *, available_now: bool = False, drain: bool = True
+        self,
+        name: str,
+        savepoint: str | None = None,
+        *,
+        available_now: bool = False,
+        drain: bool = True,
+        if_match: str | None = None,
     ) -> Operation:
         """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``.
 
@@ -69,14 +79,14 @@ class Applications:
         for :meth:`create`. Raises ``IncompatibleState`` when it is drained.
         """
         body = {"savepoint": savepoint, "available_now": available_now, "drain": drain}
-        return self._operation(name, "start", body)
+        return self._operation(name, "start", body, if_match)
 
-    def stop(self, name: str, savepoint: str | None = None) -> Operation:
+    def stop(self, name: str, savepoint: str | None = None, *, if_match: str | None = None) -> Operation:
         """Stop at an epoch boundary, with a savepoint if one is named. Result: ``{branch, epoch, savepoint}``."""
-        return self._operation(name, "stop", {"savepoint": savepoint})
+        return self._operation(name, "stop", {"savepoint": savepoint}, if_match)
 
-    def restart(self, name: str) -> Operation:
-        return self._operation(name, "restart", {})
+    def restart(self, name: str, *, if_match: str | None = None) -> Operation:
+        return self._operation(name, "restart", {}, if_match)
 
     def fork(
         self,
@@ -156,5 +166,5 @@ class Applications:
             raise EpochalError(f"Application {name} failed: {reason}")
         return seen
 
-    def _operation(self, name: str, verb: str, body: Mapping[str, Any]) -> Operation:
-        return read(Operation, self._transport.post(path("applications", name, verb), body))
+    def _operation(self, name: str, verb: str, body: Mapping[str, Any], if_match: str | None) -> Operation:
+        return read(Operation, self._transport.post(path("applications", name, verb), body, if_match=if_match))

@@ -62,6 +62,8 @@ class Application(Answer):
     """A named streaming program and where it is now. ``detail`` and ``failure`` say why, for people."""
 
     name: str
+    revision: str | None = None
+    """Another one after each change of the application, for ``if_match``."""
     state: ApplicationState
     detail: str | None = None
     branch: str

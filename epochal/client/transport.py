@@ -54,9 +54,13 @@ class Transport:
         """The JSON answer to a GET."""
         return self._document(self._send("GET", path, query, timeout_seconds=timeout_seconds))
 
-    def post(self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None) -> Any:
+    def post(
+        self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None, if_match: str | None = None
+    ) -> Any:
         """The JSON answer to a POST of a JSON object; members that are ``None`` are left out."""
-        return self._document(self._send("POST", path, None, _json(body), "application/json", timeout_seconds))
+        return self._document(
+            self._send("POST", path, None, _json(body), "application/json", timeout_seconds, if_match=if_match)
+        )
 
     def query(self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None) -> Any:
         """As :meth:`post`, where the call changes nothing: without an ``Idempotency-Key``."""
@@ -73,8 +77,8 @@ class Transport:
         """The JSON answer to a PUT of raw bytes."""
         return self._document(self._send("PUT", path, query, content, "application/octet-stream"))
 
-    def delete(self, path: str) -> None:
-        self._send("DELETE", path, None)
+    def delete(self, path: str, if_match: str | None = None) -> None:
+        self._send("DELETE", path, None, if_match=if_match)
 
     def text(self, path: str, query: Query | None = None) -> str:
         """The answer to a GET as text, where it is not JSON."""
@@ -127,8 +131,11 @@ class Transport:
         content_type: str | None = None,
         timeout_seconds: float | None = None,
         changes: bool = True,
+        if_match: str | None = None,
     ) -> httpx.Response:
         headers = {} if content_type is None else {"Content-Type": content_type}
+        if if_match is not None:
+            headers["If-Match"] = f'"{if_match}"'
         if changes and method != "GET":
             headers["Idempotency-Key"] = str(uuid.uuid4())
         request = self._http.build_request(

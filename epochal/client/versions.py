@@ -30,11 +30,13 @@ class Versions:
         parameters: Mapping[str, Any] | None = None,
         configuration: Mapping[str, Any] | None = None,
         message: str | None = None,
+        if_match: str | None = None,
     ) -> Version:
         """An upgrade: of a running application at an epoch boundary (``operation`` tells when), else its next start's.
 
         ``parameters`` and ``configuration`` replace the present ones whole. Raises ``IncompatibleState`` when the state
-        that is there could not be gone on from, ``Conflict`` while another operation is under way.
+        that is there could not be gone on from, ``Conflict`` while another operation is under way,
+        ``PreconditionFailed`` when the application is no longer at the revision ``if_match``.
         """
         body = {
             "artifact": artifact,
@@ -42,21 +44,32 @@ class Versions:
             "configuration": None if configuration is None else dict(configuration),
             "message": message,
         }
-        answer = self._transport.post(path("applications", self._name, "versions"), body, timeout_seconds=BUILD_SECONDS)
+        answer = self._transport.post(
+            path("applications", self._name, "versions"), body, timeout_seconds=BUILD_SECONDS, if_match=if_match
+        )
         return read(Version, answer)
 
-    def rescale(self, parallelism: int, *, message: str | None = None) -> Operation:
+    def rescale(self, parallelism: int, *, message: str | None = None, if_match: str | None = None) -> Operation:
         """Other parallelism, without a restart. Raises ``OptionError`` above ``max_parallelism``, ``Conflict``."""
         body = {"parallelism": parallelism, "message": message}
-        return read(Operation, self._transport.post(path("applications", self._name, "rescale"), body))
+        return read(
+            Operation, self._transport.post(path("applications", self._name, "rescale"), body, if_match=if_match)
+        )
 
-    def rekey(self, max_parallelism: int, *, parallelism: int | None = None, message: str | None = None) -> Operation:
+    def rekey(
+        self,
+        max_parallelism: int,
+        *,
+        parallelism: int | None = None,
+        message: str | None = None,
+        if_match: str | None = None,
+    ) -> Operation:
         """Other key groups, for an application that is stopped: its state is written anew, which takes its time.
 
         The operation's ``result`` has ``version``, ``branch`` and ``epoch``. Raises ``OptionError``, ``Conflict``.
         """
         body = {"max_parallelism": max_parallelism, "parallelism": parallelism, "message": message}
-        return read(Operation, self._transport.post(path("applications", self._name, "rekey"), body))
+        return read(Operation, self._transport.post(path("applications", self._name, "rekey"), body, if_match=if_match))
 
     def preflight(
         self,

@@ -102,6 +102,10 @@ class Restarts(Answer):
 
 class ApplicationAnswer(Answer):
     name: str
+    revision: str = Field(
+        description="Another one after each change: a version, a start, a stop, a rollback, a rekey, an end. It stays "
+        "while epochs are committed. Also the ETag of the application, for `If-Match`."
+    )
     state: ApplicationState
     detail: str | None
     branch: str

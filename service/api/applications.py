@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from fastapi import APIRouter, Body, status
+from fastapi import APIRouter, Body, Response, status
 
-from epochal.errors import IncompatibleState, NameTaken, NotFound
+from epochal.errors import IncompatibleState, NameTaken, NotFound, PreconditionFailed
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
+from epochal.service.api.conditions import IfMatch, etag
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
@@ -27,9 +28,11 @@ router = APIRouter(prefix="/v1/applications", tags=["applications"])
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
 @answers(*BUILDING, NotFound, NameTaken, SharedTargets)
-def create_application(request: CreateApplication, control: Control, caller: Caller) -> ApplicationAnswer:
+def create_application(
+    request: CreateApplication, response: Response, control: Control, caller: Caller
+) -> ApplicationAnswer:
     """Build and analyse the artifact, in a subprocess, and register it under a name; start it unless told otherwise."""
-    return control.applications.create(request, caller.name)
+    return _tagged(response, control.applications.create(request, caller.name))
 
 
 @router.get("")
@@ -41,22 +44,28 @@ def list_applications(page: Paging, control: Control) -> Page[ApplicationAnswer]
 
 @router.get("/{name}")
 @requires(Scope.READ)
-def get_application(name: str, control: Control) -> ApplicationAnswer:
-    return control.applications.get(name)
+def get_application(name: str, response: Response, control: Control) -> ApplicationAnswer:
+    """`ETag`: its revision, for `If-Match` with what changes it."""
+    return _tagged(response, control.applications.get(name))
 
 
 @router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
-def delete_application(name: str, control: Control) -> None:
+@answers(PreconditionFailed)
+def delete_application(name: str, control: Control, revisions: IfMatch) -> None:
     """Only when it does not run. Its snapshots stay, since forks may stand on them."""
-    control.applications.delete(name)
+    control.applications.delete(name, revisions)
 
 
 @router.post("/{name}/start", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
-@answers(*SNAPSHOT, IncompatibleState, NameTaken)
+@answers(*SNAPSHOT, IncompatibleState, NameTaken, PreconditionFailed)
 def start_application(
-    name: str, control: Control, caller: Caller, request: StartApplication = Body(default=StartApplication())
+    name: str,
+    control: Control,
+    caller: Caller,
+    revisions: IfMatch,
+    request: StartApplication = Body(default=StartApplication()),
 ) -> OperationAnswer:
     """Run the latest version. The operation succeeds when the driver reports that it runs.
 
@@ -64,28 +73,41 @@ def start_application(
     ``stopped``, or ``failed``. One that is drained is refused (``incompatible-state``): nothing can follow.
     """
     return control.lifecycle.start(
-        name, request.savepoint, caller.name, available_now=request.available_now, drain=request.drain
+        name,
+        request.savepoint,
+        caller.name,
+        available_now=request.available_now,
+        drain=request.drain,
+        revisions=revisions,
     )
 
 
 @router.post("/{name}/stop", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
-@answers(NameTaken)
+@answers(NameTaken, PreconditionFailed)
 def stop_application(
-    name: str, control: Control, caller: Caller, request: StopApplication = Body(default=StopApplication())
+    name: str,
+    control: Control,
+    caller: Caller,
+    revisions: IfMatch,
+    request: StopApplication = Body(default=StopApplication()),
 ) -> OperationAnswer:
     """Finish and commit the epoch that runs, and end."""
-    return control.lifecycle.stop(name, request.savepoint, caller.name)
+    return control.lifecycle.stop(name, request.savepoint, caller.name, revisions)
 
 
 @router.post("/{name}/restart", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
-@answers(IncompatibleState)
+@answers(IncompatibleState, PreconditionFailed)
 def restart_application(
-    name: str, control: Control, caller: Caller, request: RestartApplication = Body(default=RestartApplication())
+    name: str,
+    control: Control,
+    caller: Caller,
+    revisions: IfMatch,
+    request: RestartApplication = Body(default=RestartApplication()),
 ) -> OperationAnswer:
     """Stop, when it runs, and start."""
-    return control.lifecycle.restart(name, caller.name)
+    return control.lifecycle.restart(name, caller.name, revisions)
 
 
 @router.post("/{name}/fork", status_code=status.HTTP_201_CREATED)
@@ -94,3 +116,8 @@ def restart_application(
 def fork_application(name: str, request: ForkApplication, control: Control, caller: Caller) -> ApplicationAnswer:
     """A new application on a snapshot of this one, by default its latest. No state is copied."""
     return control.forks.fork(name, request, caller.name)
+
+
+def _tagged(response: Response, application: ApplicationAnswer) -> ApplicationAnswer:
+    response.headers["etag"] = etag(application.revision)
+    return application

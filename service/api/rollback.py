@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response, status
 
-from epochal.errors import IncompatibleState
+from epochal.errors import IncompatibleState, PreconditionFailed
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, SNAPSHOT, answers
+from epochal.service.api.conditions import IfMatch
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.commands.rollback import NotConfirmed
@@ -17,9 +18,9 @@ router = APIRouter(prefix="/v1/applications/{name}/rollback", tags=["rollback"])
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": RollbackPlan}})
 @requires(Scope.OPERATE)
-@answers(*SNAPSHOT, *FILES, NotConfirmed, IncompatibleState)
+@answers(*SNAPSHOT, *FILES, NotConfirmed, IncompatibleState, PreconditionFailed)
 def roll_back(
-    name: str, request: RollBack, response: Response, control: Control, caller: Caller
+    name: str, request: RollBack, response: Response, control: Control, caller: Caller, revisions: IfMatch
 ) -> OperationAnswer | RollbackPlan:
     """Put the application back to a snapshot: a new branch begins there, and its sources go on from there.
 
@@ -29,4 +30,4 @@ def roll_back(
     if request.dry_run:
         response.status_code = status.HTTP_200_OK
         return control.rollback.plan(name, request)
-    return control.rollback.roll_back(name, request, caller.name)
+    return control.rollback.roll_back(name, request, caller.name, revisions)

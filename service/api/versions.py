@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
-from epochal.errors import IncompatibleState
+from epochal.errors import IncompatibleState, PreconditionFailed
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
+from epochal.service.api.conditions import IfMatch
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
@@ -27,17 +28,21 @@ def list_versions(name: str, page: Paging, control: Control) -> Page[VersionAnsw
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
-@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets)
-def create_version(name: str, request: CreateVersion, control: Control, caller: Caller) -> VersionAnswer:
+@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed)
+def create_version(
+    name: str, request: CreateVersion, control: Control, caller: Caller, revisions: IfMatch
+) -> VersionAnswer:
     """Other code, parameters or configuration. It is compared with the state first. A running application goes on with
     it at an epoch boundary, without a restart (`operation` says when that is done, and goes back to the version before
     when its first epoch fails); a stopped one with its next start."""
-    return control.versions.create(name, request, caller.name)
+    return control.versions.create(name, request, caller.name, revisions)
 
 
 @rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
-@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets)
-def rescale_application(name: str, request: Rescale, control: Control, caller: Caller) -> OperationAnswer:
+@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed)
+def rescale_application(
+    name: str, request: Rescale, control: Control, caller: Caller, revisions: IfMatch
+) -> OperationAnswer:
     """Change the parallelism: of a running application at an epoch boundary, without a restart."""
-    return control.versions.rescale(name, request, caller.name)
+    return control.versions.rescale(name, request, caller.name, revisions)

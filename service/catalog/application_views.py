@@ -29,6 +29,7 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
     version, head = _version(session, row, execution), _head(session, row)
     return ApplicationAnswer(
         name=row.name,
+        revision=repository.revision(row),
         state=cast(ApplicationState, execution.state if execution else "created"),
         detail=_detail(session, execution, head),
         branch=row.branch,

@@ -6,13 +6,16 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.declarations.names import alternatives
-from epochal.errors import InvalidInput, NameTaken, NotFound
-from epochal.service.catalog.executions import BranchOrigin, add_branch
+from epochal.errors import InvalidInput, NameTaken, NotFound, PreconditionFailed
+from epochal.service.catalog.executions import BranchOrigin, add_branch, latest_version
 from epochal.service.catalog.models import Application, Branch, Execution
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.pages import PageRequest, Part
+
+Revisions = Sequence[str] | None
+"""Of which an application has to be at one, for a change of it to be made; ``None``: it may be at any."""
 
 
 class ApplicationRepository:
@@ -30,10 +33,11 @@ class ApplicationRepository:
             raise NotFound(f"There is no application {name!r}.{alternatives(name, known)}")
         return row
 
-    def locked(self, name: str) -> Application:
+    def locked(self, name: str, revisions: Revisions = None) -> Application:
         """As :meth:`named`; nobody else starts, stops, deletes or drives it until this transaction ends.
 
-        The branch is locked first, as drivers' calls do: two that wait for each other would be a deadlock.
+        The branch is locked first, as drivers' calls do: two that wait for each other would be a deadlock. Raises
+        ``PreconditionFailed`` when it is at none of ``revisions``.
         """
         while True:
             row = self.named(name)
@@ -43,7 +47,51 @@ class ApplicationRepository:
             if row.deleted_at is not None:
                 raise NotFound(f"There is no application {name!r}.")
             if row.branch == branch:
+                self.check_revision(row, revisions)
                 return row
+
+    def revision(self, application: Application) -> str:
+        """What people decide: version, branch, whether it runs. It stays the same while the driver makes progress."""
+        return "/".join(self._revision(application))
+
+    def check_revision(self, application: Application, revisions: Revisions) -> None:
+        """Raises ``PreconditionFailed``, which says what has changed, when it is at none of these."""
+        now = self._revision(application)
+        if revisions is None or "/".join(now) in revisions:
+            return
+        before = next(iter(revisions), "").split("/")
+        changes = self._changes(application, before, now) if len(before) == len(now) else ["that is no revision of it"]
+        raise PreconditionFailed(
+            f"Application {application.name!r} is not at the revision that If-Match names: {'; '.join(changes)}. It is "
+            f"at revision {'/'.join(now)}: look at it, and decide again."
+        )
+
+    def _revision(self, application: Application) -> tuple[str, str, str, str]:
+        execution = self.execution(application)
+        version = latest_version(self._session, application.id)
+        state = "created" if execution is None else execution.state
+        return (
+            str(version.number),
+            application.branch,
+            application.execution or "none",
+            "running" if state == "starting" else state,
+        )
+
+    def _changes(self, application: Application, before: Sequence[str], now: Sequence[str]) -> list[str]:
+        changes = []
+        if before[0] != now[0]:
+            version = latest_version(self._session, application.id)
+            changes.append(
+                f"version {now[0]} was made by {version.created_by!r} at {version.created_at:%Y-%m-%d %H:%M:%S} UTC"
+            )
+        if before[1] != now[1]:
+            branch = self.branch(application)
+            changes.append(f"it went to branch {branch.id!r} ({branch.kind}, by {branch.created_by!r})")
+        if before[2] != now[2]:
+            changes.append("it was started")
+        if before[3] != now[3]:
+            changes.append(f"it is {now[3]}")
+        return changes
 
     def check_free(self, name: str) -> None:
         """Raises ``NameTaken``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from epochal.errors import Conflict
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.application_views import application_answer
-from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin
 from epochal.service.catalog.places import check_places
@@ -60,11 +60,11 @@ class ApplicationService:
             items = [application_answer(session, row) for row in part.rows]
             return Page(items=items, next_cursor=part.next_cursor)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, revisions: Revisions = None) -> None:
         """The name is free again. Snapshots stay: forks may stand on them. Raises ``Conflict`` while it runs."""
         with self._database.writing() as session:
             repository = ApplicationRepository(session)
-            row = repository.locked(name)
+            row = repository.locked(name, revisions)
             execution = repository.execution(row)
             if execution is not None and execution.state not in ENDED:
                 raise Conflict(f"Application {name!r} is {execution.state}; stop it before deleting it.")

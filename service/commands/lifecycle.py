@@ -8,7 +8,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
 from epochal.pipeline.description import names_place
 from epochal.service.catalog.announcements import execution_changed, operation_changed
-from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation
@@ -30,7 +30,14 @@ class Lifecycle:
         self._supervisor = supervisor
 
     def start(
-        self, name: str, savepoint: str | None, by: str, *, available_now: bool = False, drain: bool = True
+        self,
+        name: str,
+        savepoint: str | None,
+        by: str,
+        *,
+        available_now: bool = False,
+        drain: bool = True,
+        revisions: Revisions = None,
     ) -> OperationAnswer:
         """Run the latest version, from where the branch stands, or from ``savepoint``.
 
@@ -49,9 +56,9 @@ class Lifecycle:
             check_not_drained(session, application)
             return start_operation(session, application, by, available_now=available_now, drain=drain)
 
-        return self._carry_out(name, wish)
+        return self._carry_out(name, wish, revisions)
 
-    def stop(self, name: str, savepoint: str | None, by: str) -> OperationAnswer:
+    def stop(self, name: str, savepoint: str | None, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Finish and commit what is running, and end. Raises ``Conflict`` when it does not run, ``NameTaken``."""
 
         def wish(session: Session, application: Application) -> Operation:
@@ -63,9 +70,9 @@ class Lifecycle:
             operations.ask_to_stop(execution, operation)
             return operation
 
-        return self._carry_out(name, wish)
+        return self._carry_out(name, wish, revisions)
 
-    def restart(self, name: str, by: str) -> OperationAnswer:
+    def restart(self, name: str, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Stop, when it runs, and start the latest version."""
 
         def wish(session: Session, application: Application) -> Operation:
@@ -86,11 +93,11 @@ class Lifecycle:
             operations.ask_to_stop(execution, operation)
             return operation
 
-        return self._carry_out(name, wish)
+        return self._carry_out(name, wish, revisions)
 
-    def _carry_out(self, name: str, wish: Wish) -> OperationAnswer:
+    def _carry_out(self, name: str, wish: Wish, revisions: Revisions) -> OperationAnswer:
         with self._database.writing() as session:
-            application = ApplicationRepository(session).locked(name)
+            application = ApplicationRepository(session).locked(name, revisions)
             operation = wish(session, application)
             events = [operation_changed(name, operation), *changes(session, application)]
             answer = operation_answer(operation, name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import check_not_drained
 from epochal.service.catalog.models import Application
@@ -23,14 +23,14 @@ class RekeyService:
     def __init__(self, database: Database, rekeying: Rekeying, events: EventSink) -> None:
         self.worker = OperationWorker("rekeys", database, events, {"rekey": rekeying.run})
 
-    def rekey(self, name: str, request: Rekey, by: str) -> OperationAnswer:
+    def rekey(self, name: str, request: Rekey, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Until it is done, the application cannot be started.
 
         Raises ``Conflict`` unless it is stopped with everything committed, ``OptionError``.
         """
 
         def wish(session: Session) -> tuple[Application, dict[str, Any]]:
-            application = ApplicationRepository(session).locked(name)
+            application = ApplicationRepository(session).locked(name, revisions)
             OperationRepository(session).check_none_running(application)
             check_not_drained(session, application)
             planned(session, application, request, new_branch_id(name))

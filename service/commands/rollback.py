@@ -14,7 +14,7 @@ from epochal.errors import Conflict
 from epochal.faults import declare
 from epochal.pipeline.description import names_place
 from epochal.service.catalog.announcements import operation_changed
-from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Application, Epoch, Execution
@@ -88,10 +88,10 @@ class RollbackService:
         for path in References(self._store).needed(snapshot):
             self._store.size(path, f"snapshot {snapshot.key}")
 
-    def roll_back(self, name: str, request: RollBack, by: str) -> OperationAnswer:
+    def roll_back(self, name: str, request: RollBack, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Raises ``NotConfirmed``, ``Conflict`` when something else is going on, and what :meth:`plan` raises."""
         with self._database.writing() as session:
-            application = ApplicationRepository(session).locked(name)
+            application = ApplicationRepository(session).locked(name, revisions)
             repository, operations = ApplicationRepository(session), OperationRepository(session)
             operations.check_none_running(application)
             target = _target(session, application, request)

@@ -8,7 +8,7 @@ from epochal.contracts.catalog import VersionOrder
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.announcements import operation_changed
-from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation, Version
@@ -41,7 +41,7 @@ class VersionService:
             part = VersionRepository(session).page(row, page)
             return Page(items=[version_answer(version) for version in part.rows], next_cursor=part.next_cursor)
 
-    def create(self, application: str, request: CreateVersion, by: str) -> VersionAnswer:
+    def create(self, application: str, request: CreateVersion, by: str, revisions: Revisions = None) -> VersionAnswer:
         """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
 
         Raises ``Conflict`` while another operation is under way, ``SharedTargets``, and what the builder says of the
@@ -49,6 +49,7 @@ class VersionService:
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
+            ApplicationRepository(session).check_revision(row, revisions)
             OperationRepository(session).check_none_running(row)
             candidate = self._proposals.candidate(
                 session, row, request.artifact, request.parameters, request.configuration
@@ -56,10 +57,12 @@ class VersionService:
             snapshot, producer = head_and_maker(session, row)
         proposal = self._proposals.proposal(candidate, snapshot, graph_of(producer))
         proposal.check()
-        version, operation = self._put_in_place("upgrade", application, candidate, proposal.graph, request.message, by)
+        version, operation = self._put_in_place(
+            "upgrade", application, candidate, proposal.graph, request.message, by, revisions
+        )
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
-    def rescale(self, application: str, request: Rescale, by: str) -> OperationAnswer:
+    def rescale(self, application: str, request: Rescale, by: str, revisions: Revisions = None) -> OperationAnswer:
         """``OptionError`` above ``max_parallelism``, ``Conflict`` while another operation is under way."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
@@ -67,7 +70,7 @@ class VersionService:
             configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
             candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
-        return self._put_in_place("rescale", application, candidate, graph, request.message, by)[1]
+        return self._put_in_place("rescale", application, candidate, graph, request.message, by, revisions)[1]
 
     def _put_in_place(
         self,
@@ -77,11 +80,12 @@ class VersionService:
         graph: GraphDescription | None,
         message: str | None,
         by: str,
+        revisions: Revisions,
     ) -> tuple[VersionAnswer, OperationAnswer]:
         """The version, and the operation that puts it in place: done already when nothing runs."""
         with self._database.writing() as session:
             applications, versions = ApplicationRepository(session), VersionRepository(session)
-            row = applications.locked(application)
+            row = applications.locked(application, revisions)
             OperationRepository(session).check_none_running(row)
             check_not_drained(session, row)
             if graph is not None and not row.shadow:
