@@ -72,7 +72,7 @@ class CommandLine:
         return Answer(code, output.getvalue(), words.getvalue())
 
     def spawn(self, *arguments: str | Path, **environment: str) -> Answer:
-        """As a process, for what starts servers or Spark, or looks at the machine."""
+        """As a process, for what starts servers or Spark."""
         ended = subprocess.run(
             [COMMAND, *map(str, arguments)],
             env=self.environment | {"COLUMNS": "120"} | environment,

@@ -126,16 +126,16 @@ def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command:
 
 def test_a_port_in_use(plane: ControlPlane, alone: CommandLine) -> None:
     port = plane.url.rpartition(":")[2]
-    refused(alone.spawn("up", "--port", port), 1, f"Port {port}", "--port")
+    refused(alone("up", "--port", port), 1, f"Port {port}", "--port")
 
 
 def test_an_address_of_another_machine(alone: CommandLine) -> None:
-    refused(alone.spawn("up", "--host", "192.0.2.1", "--port", "0"), 1, "192.0.2.1", "--host")
+    refused(alone("up", "--host", "192.0.2.1", "--port", "0"), 1, "192.0.2.1", "--host")
 
 
 def test_other_machines_without_authentication(alone: CommandLine) -> None:
     refused(
-        alone.spawn("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1"
+        alone("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_machine_without_java(alone: CommandLine, sensors: Path, tmp_path: Pat
     alone.environment.pop("JAVA_HOME", None)
     given = [str(sensors) if argument == "sensors.py" else argument for argument in command]
     parameters = [] if command[0] == "up" else ["-p", f"output={tmp_path}/out"]
-    refused(alone.spawn(*given, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
+    refused(alone(*given, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
 
 
 def test_a_java_that_is_too_old(alone: CommandLine, tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_a_java_that_is_too_old(alone: CommandLine, tmp_path: Path) -> None:
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     java.chmod(0o755)
-    refused(alone.spawn("up", "--port", "0", JAVA_HOME=str(tmp_path / "jdk")), 1, "Java 11", "17")
+    refused(alone("up", "--port", "0", JAVA_HOME=str(tmp_path / "jdk")), 1, "Java 11", "17")
 
 
 def test_a_broken_database_url(alone: CommandLine) -> None:
-    refused(alone.spawn("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
+    refused(alone("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret@db/epochal", "postgresql://me@db/epochal?password=secret"])
