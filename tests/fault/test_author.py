@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RAISES = -1
 
 
+@pytest.mark.long  # its message, on Spark: unit/tasks/test_failures.py; the attempt: unit/test_engine_loop.py
 def test_an_exception_of_the_author_ends_the_attempt_and_the_next_version_goes_on(
     new_application: NewApplication,
 ) -> None:

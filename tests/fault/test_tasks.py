@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 AFTER_DURABLE = ("T3.delta-written", "T3.files.durable", "T3.pre-committed")
 
 
+@pytest.mark.long  # a life of test_kills_with_spark.py loses tasks at two of the points
 def test_spark_runs_a_task_again_that_had_pre_committed(new_application: NewApplication) -> None:
     application = new_application(master="local[2,4]")
     application.feed(len(AFTER_DURABLE) + 1)

@@ -62,6 +62,7 @@ def pipeline() -> Pipeline:
     return built
 
 
+@pytest.mark.long  # without Spark: test_event_time_chains.py; on Spark: tests/unit/test_end_of_input.py
 def test_what_comes_after_windows_is_what_it_is_over_all_of_their_results(spark: SparkSession, run_seed: int) -> None:
     choose = random.Random(run_seed)
     times = sorted({(choose.choice("abc"), choose.randrange(2 * 24 * 60)) for _ in range(160)})

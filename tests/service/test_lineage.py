@@ -187,6 +187,7 @@ def test_bad_questions(plane: Plane, tree: Driver) -> None:
     assert (refused.status_code, refused.json()["type"]) == (422, "urn:epochal:problem:invalid-input")
 
 
+@pytest.mark.long  # how runs are folded, the tests above say
 def test_a_hundred_thousand_epochs_are_a_few_lines(plane: Plane, tree: Driver) -> None:
     branch, moment = tree.point.branch, now() + timedelta(seconds=1)
     with plane.control.database.writing() as session:

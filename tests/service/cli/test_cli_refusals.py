@@ -134,9 +134,7 @@ def test_an_address_of_another_machine(alone: CommandLine) -> None:
 
 
 def test_other_machines_without_authentication(alone: CommandLine) -> None:
-    refused(
-        alone("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1"
-    )
+    refused(alone("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1")
 
 
 @pytest.mark.parametrize("command", [["up", "--port", "0"], ["check", "sensors.py"], ["run", "sensors.py"]])
