@@ -6,10 +6,10 @@ from epochal.cli.output import Output
 from epochal.cli.store_view import verified_view
 from epochal.client.store_models import Verified
 from epochal.errors import InvalidInput
+from epochal.service.domain.store_answers import verification_answer
 from epochal.snapshots.discovery import discover
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
-from epochal.wire.collections import verification_answer
 
 
 def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool:

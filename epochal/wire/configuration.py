@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from epochal.contracts import registry
-from epochal.engine.settings import Configuration as ApplicationConfiguration
-from epochal.engine.settings import RestartStrategy
+from epochal.contracts.configuration import Configuration as ApplicationConfiguration
+from epochal.contracts.configuration import RestartStrategy
 from epochal.errors import OptionError
 
 __all__ = ["ApplicationConfiguration", "RestartStrategy", "check_configuration", "merged_configuration"]

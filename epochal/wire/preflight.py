@@ -5,10 +5,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from epochal.contracts.identity import EpochKey
-from epochal.engine.trial import TrialReport
-from epochal.pipeline.description import GraphDescription
-from epochal.state.evolution import TableChange
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Sha256
+from epochal.wire.graphs import GraphAnswer
+from epochal.wire.state import Column
 
 
 class Preflight(Body):
@@ -40,15 +39,68 @@ class PartChange(Answer):
     after: str | None
 
 
+class StateChange(Answer):
+    """What becomes of one state table. ``widened``: column -> type before, type now. ``problems`` say why it cannot be,
+    and what to do; ``notes``: what becomes of rows that are there, and is to be known."""
+
+    table: str
+    verdict: Literal["same", "added", "dropped", "evolved"]
+    added: tuple[Column, ...] = ()
+    widened: dict[str, tuple[str, str]] = Field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class Comparison(Answer):
     """``problems`` say why the version cannot go on from the snapshot; none: it can. ``warnings`` are to be known."""
 
     operators: tuple[PartChange, ...]
-    tables: tuple[TableChange, ...]
+    tables: tuple[StateChange, ...]
     sources: tuple[PartChange, ...]
     sinks: tuple[PartChange, ...]
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
+
+
+class TrialTable(Answer):
+    """State after a trial against the state that is there: keys by what differs. ``rows``: those that are the same in
+    both. ``examples``: key, before, after."""
+
+    table: str
+    rows: int
+    only_before: int
+    only_after: int
+    different: int
+    examples: tuple[dict[str, Any], ...]
+
+
+class TrialSink(Answer):
+    """The rows that a sink would get of two versions, from the same input: how often one has a row, less the other.
+
+    ``committed``: how many it really got; null where nothing was written to it. ``examples``: ``row``, ``version``
+    (``before`` or ``after``), ``times``.
+    """
+
+    sink: str
+    committed: int | None
+    before: int
+    after: int
+    only_before: int
+    only_after: int
+    examples: tuple[dict[str, Any], ...] = ()
+
+
+class TrialAnswer(Answer):
+    """The last ``epochs`` epochs run again with another version, in shadow. ``base``: the epoch whose snapshot it began
+    from, null for the beginning; ``same``: no difference."""
+
+    base: int | None
+    epochs: int
+    seconds: float
+    same: bool
+    tables: tuple[TrialTable, ...]
+    sinks: tuple[TrialSink, ...]
 
 
 class PreflightAnswer(Answer):
@@ -60,5 +112,5 @@ class PreflightAnswer(Answer):
     comparison: Comparison
     restarts: bool
     """Whether it would take effect by a restart, because Spark's resources change, not at an epoch boundary."""
-    graph: GraphDescription
-    trial: TrialReport | None = None
+    graph: GraphAnswer
+    trial: TrialAnswer | None = None

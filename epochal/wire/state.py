@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from epochal.state.table import Column, StateKind, StateScope
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, UtcTime
 from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 
 MOST_KEYS = 10_000
+
+
+class StateKind(StrEnum):
+    """How the author sees the state. All kinds are stored alike: full key -> value columns."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    AGGREGATE = "aggregate"
+
+
+class StateScope(StrEnum):
+    """Whose a row is: a key's, one subtask's, or that of all subtasks."""
+
+    KEYED = "keyed"
+    OPERATOR = "operator"
+    UNION = "union"
+    BROADCAST = "broadcast"
+
+
+class Column(Answer):
+    """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``.
+
+    ``default``, where there is one, is what rows from before the column was there have.
+    """
+
+    name: str
+    type: str
+    default: Any = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "default" or value is not None}
 
 
 class ValueColumn(Column):

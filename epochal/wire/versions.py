@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import Field
 
 from epochal.contracts.catalog import Failure
-from epochal.pipeline.description import GraphDescription
 from epochal.wire.bodies import Answer, Body, Message, Sha256
 from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.graphs import GraphAnswer
 
 
 class CreateVersion(Body):
@@ -35,7 +35,7 @@ class VersionAnswer(Answer):
     artifact: str
     parameters: dict[str, Any]
     configuration: ApplicationConfiguration
-    graph: GraphDescription | None
+    graph: GraphAnswer | None
     message: str | None
     failure: Failure | None
     operation: str | None = None

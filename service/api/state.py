@@ -23,7 +23,16 @@ from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
 from epochal.wire.bodies import Name, Page
 from epochal.wire.scopes import Scope
-from epochal.wire.state import BatchLookup, LookupRequest, PointLookup, StateTableView, ValueColumn
+from epochal.wire.state import (
+    BatchLookup,
+    Column,
+    LookupRequest,
+    PointLookup,
+    StateKind,
+    StateScope,
+    StateTableView,
+    ValueColumn,
+)
 
 router = APIRouter(tags=["state"])
 
@@ -151,10 +160,10 @@ def _view(status: TableStatus) -> StateTableView:
     return StateTableView(
         table=table.id,
         operator=table.operator,
-        kind=table.kind,
-        scope=table.scope,
-        key=list(table.key),
-        sub_key=list(table.entry_key),
+        kind=StateKind(table.kind),
+        scope=StateScope(table.scope),
+        key=[Column(**dict(column)) for column in table.key],
+        sub_key=[Column(**dict(column)) for column in table.entry_key],
         value=[
             *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
             *(ValueColumn(name=column.name, type=column.type) for column in table.shown),

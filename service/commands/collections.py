@@ -18,17 +18,11 @@ from epochal.service.catalog.retention import horizon_of
 from epochal.service.catalog.types import now
 from epochal.service.commands.collecting import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
+from epochal.service.domain.store_answers import collection_answer, plan_answer, verification_answer
 from epochal.service.runtime.collection_worker import Report, StoreWorker
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
-from epochal.wire.collections import (
-    Collect,
-    CollectionPlanAnswer,
-    Verify,
-    collection_answer,
-    plan_answer,
-    verification_answer,
-)
+from epochal.wire.collections import Collect, CollectionPlanAnswer, Verify
 from epochal.wire.operations import OperationAnswer
 
 

@@ -17,7 +17,8 @@ from epochal.wire.configuration import (
     merged_configuration,
     needs_restart,
 )
-from epochal.wire.preflight import Preflight, PreflightAnswer
+from epochal.wire.graphs import GraphAnswer
+from epochal.wire.preflight import Preflight, PreflightAnswer, TrialAnswer
 
 
 def snapshot_of(session: Session, application: Application, request: Preflight) -> EpochKey | None:
@@ -74,6 +75,6 @@ class Check:
             restarts=needs_restart(
                 ApplicationConfiguration.model_validate(candidate.before.configuration), candidate.configuration
             ),
-            graph=proposal.graph,
-            trial=trial,
+            graph=GraphAnswer.model_validate(proposal.graph.model_dump(mode="json")),
+            trial=None if trial is None else TrialAnswer.model_validate(trial.model_dump(mode="json")),
         )

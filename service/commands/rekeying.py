@@ -21,7 +21,7 @@ from epochal.service.catalog.rollbacks import check_committed
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands import rekey_points as points
-from epochal.service.commands.versions import version_answer
+from epochal.service.commands.proposals import graph_of
 from epochal.service.domain.artifact_files import artifact_path
 from epochal.service.domain.building import RekeyOf
 from epochal.service.domain.identifiers import new_branch_id
@@ -169,8 +169,9 @@ def _add_version(
 ) -> int:
     versions = VersionRepository(session)
     number = versions.next_number(application)
-    graph = version_answer(latest).graph
-    versions.add(application, number, latest.artifact, dict(latest.parameters), configuration, graph, by, message)
+    versions.add(
+        application, number, latest.artifact, dict(latest.parameters), configuration, graph_of(latest), by, message
+    )
     return number
 
 

@@ -25,6 +25,7 @@ from epochal.wire.configuration import (
     merged_configuration,
     needs_restart,
 )
+from epochal.wire.graphs import GraphAnswer
 from epochal.wire.operations import OperationAnswer, OperationKind
 from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
 
@@ -153,7 +154,7 @@ def version_answer(row: Version) -> VersionAnswer:
         artifact=row.artifact,
         parameters=row.parameters,
         configuration=ApplicationConfiguration.model_validate(row.configuration),
-        graph=None if row.graph is None else GraphDescription.model_validate(row.graph),
+        graph=None if row.graph is None else GraphAnswer.model_validate(row.graph),
         message=row.message,
         failure=failure_of(row.failure),
         created_at=row.created_at,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from epochal.pipeline.description import GraphDescription
 from epochal.snapshots.continuation import Continuation
 from epochal.state.evolution import TableChange
-from epochal.wire.preflight import Comparison, PartChange
+from epochal.wire.preflight import Comparison, PartChange, StateChange
 
 NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "sink")
 """What a node can be beside an operator, whose type is its kind: aggregate, process, .."""
@@ -23,7 +23,7 @@ def compared(before: GraphDescription | None, after: GraphDescription, state: Co
     operators = _parts(_operators(before), _operators(after))
     return Comparison(
         operators=operators,
-        tables=changes,
+        tables=tuple(StateChange.model_validate(change.model_dump(mode="json")) for change in changes),
         sources=sources,
         sinks=sinks,
         problems=() if state is None else state.problems,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -28,6 +29,7 @@ from epochal.errors import (
     SnapshotExpired,
 )
 from epochal.service.domain.settings import default_data_directory
+from epochal.state import table
 from epochal.wire.problems import (
     PREFIX,
     STATUSES,
@@ -38,6 +40,7 @@ from epochal.wire.problems import (
     error_of_response,
     problem_of,
 )
+from epochal.wire.state import StateKind, StateScope
 
 
 @pytest.fixture(autouse=True)
@@ -207,10 +210,21 @@ def test_polling_ends_with_what_was_waited_for_and_shows_each_answer() -> None:
         poll(1, lambda: 1, until=lambda now: False, on_progress=None, timeout_seconds=0, what="four")
 
 
-def test_importing_the_client_brings_no_framework() -> None:
-    import subprocess
-    import sys
+def test_client_and_wire_are_imported_where_only_httpx_and_pydantic_are() -> None:
+    absent = ["fastapi", "starlette", "sqlalchemy", "pyspark", "pyarrow", "numpy", "typer", "rich"]
+    program = f"""
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys({absent}))
+import epochal.client, epochal.wire
+for package in (epochal.client, epochal.wire):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+epochal.Client
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
-    listing = "import epochal, json, sys; epochal.Client; print(json.dumps(sorted(sys.modules)))"
-    found = json.loads(subprocess.run([sys.executable, "-c", listing], capture_output=True, check=True).stdout)
-    assert not {"fastapi", "starlette", "sqlalchemy", "pyspark", "pyarrow", "typer"} & set(found)
+
+def test_what_a_state_table_can_be_is_the_same_in_answers_as_in_the_core() -> None:
+    assert list(StateKind) == list(table.StateKind)
+    assert list(StateScope) == list(table.StateScope)

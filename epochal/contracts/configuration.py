@@ -1,0 +1,76 @@
+"""An application's configuration: what people set, and the engine and the control plane read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class RestartStrategy(BaseModel):
+    """Exponential back-off between attempts, at most ``max_restarts`` within ``window_seconds``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_restarts: int = Field(5, ge=0)
+    window_seconds: float = Field(600.0, gt=0)
+    backoff_seconds: float = Field(1.0, ge=0)
+    backoff_limit_seconds: float = Field(60.0, ge=0)
+
+
+class Configuration(BaseModel):
+    """An application's configuration. Every field has a default; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parallelism: int = Field(2, ge=1, description="Subtasks per operator, at most max_parallelism.")
+    max_parallelism: int = Field(128, ge=1, le=32768, description="Key groups; cannot change once state exists.")
+    state_backend: str = Field("lmdb", description="heap or lmdb: the executors' cache of the state.")
+    epoch_interval_seconds: float = Field(1.0, ge=0, description="At least this long between the starts of two epochs.")
+    max_records_per_epoch: int | None = Field(None, ge=1, description="Upper bound of a slice, per source.")
+    target_epoch_seconds: float | None = Field(None, gt=0, description="Adapt the slices towards this epoch duration.")
+    max_uncommitted_epochs: int = Field(3, ge=1, description="Prepared epochs that may wait for their sinks' commit.")
+    commit: Literal["asynchronous", "synchronous"] = Field(
+        "asynchronous",
+        description="synchronous: an epoch opens when all before are committed, whatever max_uncommitted_epochs says.",
+    )
+    epoch_timeout_seconds: float = Field(600.0, gt=0, description="E1 to E4 of one epoch; then it is aborted.")
+    tolerable_failed_epochs: int = Field(3, ge=0, description="Aborted epochs in a row before the attempt fails.")
+    retained_epochs: int = Field(1000, ge=1, description="Committed snapshots that can be read back.")
+    retained_seconds: float | None = Field(None, gt=0, description="Snapshots older than this expire, too.")
+    compact_after_epochs: int = Field(50, ge=2, description="Length of a chain of deltas before bases are written.")
+    compact_after_share: float = Field(
+        0.5, gt=0, description="Bases are also written when the deltas since are this share of their bytes .."
+    )
+    compact_after_bytes: int = Field(16 << 20, ge=0, description=".. and at least so many bytes.")
+    compact_on_spark_bytes: int = Field(
+        512 << 20, ge=0, description="State of so many bytes is compacted by a Spark job, less in the driver."
+    )
+    allow_dropped_state: tuple[str, ...] = Field(
+        (), description="State tables (streaks.current) and columns (delays.worst) that an upgrade may drop."
+    )
+    guarantee: Literal["exactly_once"] = "exactly_once"
+    master: str = Field("local[2]", description="Spark master.")
+    spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
+    restart: RestartStrategy = RestartStrategy()
+
+    @property
+    def epochs_ahead_of_commits(self) -> int:
+        """How many epochs may be decided and not committed."""
+        return 1 if self.commit == "synchronous" else self.max_uncommitted_epochs
+
+    @field_validator("spark")
+    @classmethod
+    def _ansi(cls, spark: dict[str, str]) -> dict[str, str]:
+        if spark.get("spark.sql.ansi.enabled", "true").strip().lower() != "true":
+            raise ValueError(
+                "spark.sql.ansi.enabled is always true: without it a sum that leaves its type would be a wrong number. "
+                "Leave it out; where null is meant instead of an error, write try_add(..) or try_cast(..)"
+            )
+        return spark
+
+    @model_validator(mode="after")
+    def _parallelism_within_maximum(self) -> Configuration:
+        if self.parallelism > self.max_parallelism:
+            raise ValueError(f"parallelism {self.parallelism} is above max_parallelism {self.max_parallelism}")
+        return self
