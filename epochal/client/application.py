@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from epochal.client.annotations import Annotations
@@ -58,9 +58,9 @@ class ApplicationHandle:
         """Look-ups in one state table."""
         return State(self._transport, self.name, table)
 
-    def events(self, last_event_id: str | None = None) -> Iterator[Event]:
+    def events(self, last_event_id: str | None = None, *, kinds: Sequence[str] | None = None) -> Iterator[Event]:
         """Events as they happen, after ``last_event_id`` if given; reconnects by itself, and never ends."""
-        return follow_events(self._transport, self.name, last_event_id)
+        return follow_events(self._transport, path("applications", self.name, "events"), last_event_id, kind=kinds)
 
     def logs(self, *, tail: int = 200, follow: bool = False, attempt: int | None = None) -> Iterator[str]:
         """Lines of the driver's log: the last ``tail``, and with ``follow`` those that come, until it is closed."""

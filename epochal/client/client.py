@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from epochal.client.application import ApplicationHandle
 from epochal.client.applications import Applications
 from epochal.client.artifacts import Artifacts
 from epochal.client.bundles import Imports
+from epochal.client.events import follow_events
 from epochal.client.location import locate
+from epochal.client.models import Event
 from epochal.client.operations import Operations
 from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
@@ -48,6 +51,19 @@ class Client:
     def application(self, name: str) -> ApplicationHandle:
         """What belongs to one application. Asks nothing by itself; whether it is there shows with the first call."""
         return ApplicationHandle(self._transport, name)
+
+    def events(
+        self,
+        last_event_id: str | None = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        applications: Sequence[str] | None = None,
+    ) -> Iterator[Event]:
+        """What changes, in all applications or these, as it happens; after a lost connection it goes on.
+
+        An id is ``application/number``. Raises ``CatalogUnavailable`` when the control plane stays away.
+        """
+        return follow_events(self._transport, "/v1/events", last_event_id, kind=kinds, application=applications)
 
     def ready(self) -> bool:
         """Does a control plane answer, and is it ready to serve?"""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from epochal.client.models import Event
-from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.errors import CatalogUnavailable
 
@@ -16,8 +15,12 @@ RECONNECT_SECONDS = 1.0
 FRUITLESS_CONNECTIONS = 10
 
 
-def follow_events(transport: Transport, application: str, last_event_id: str | None) -> Iterator[Event]:
-    """Events of one application. After a lost connection it goes on behind the last event that was seen.
+def follow_events(
+    transport: Transport, path: str, last_event_id: str | None, **only: Sequence[str] | None
+) -> Iterator[Event]:
+    """The events at ``path``, ``only`` of these kinds or applications.
+
+    After a lost connection it goes on behind the last event that was seen.
 
     Raises ``CatalogUnavailable`` when the control plane stays away, ``NotFound`` for an unknown application.
     """
@@ -28,7 +31,7 @@ def follow_events(transport: Transport, application: str, last_event_id: str | N
             headers["Last-Event-ID"] = last_event_id
         fruitless += 1
         try:
-            with transport.stream(path("applications", application, "events"), headers=headers) as response:
+            with transport.stream(path, only, headers) as response:
                 for event in parse_events(response.iter_lines()):
                     last_event_id = event.id or last_event_id
                     fruitless = 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from epochal.service.catalog.models import Epoch, Execution, Operation, Savepoint
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.types import now
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.ports import ControlEvent, EventKind
 
 
 def epoch_changed(application: str, row: Epoch) -> ControlEvent:
@@ -29,7 +27,7 @@ def execution_changed(application: str, row: Execution) -> ControlEvent:
     )
 
 
-def operation_changed(application: str, row: Operation) -> ControlEvent:
+def operation_changed(application: str | None, row: Operation) -> ControlEvent:
     return _event(
         "operation",
         application,
@@ -50,7 +48,5 @@ def _savepoint(application: str, row: Savepoint, deleted: bool) -> ControlEvent:
     return _event("savepoint", application, data)
 
 
-def _event(
-    kind: Literal["epoch", "execution", "savepoint", "operation"], application: str, data: dict[str, object]
-) -> ControlEvent:
+def _event(kind: EventKind, application: str | None, data: dict[str, object]) -> ControlEvent:
     return ControlEvent(kind=kind, application=application, data={"application": application, **data}, at=now())

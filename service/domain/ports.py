@@ -77,12 +77,15 @@ class Builder(Component, Protocol):
 # Events.
 
 
+EventKind = Literal["epoch", "execution", "savepoint", "operation"]
+
+
 @dataclass(frozen=True)
 class ControlEvent:
-    """Something has changed. ``data`` is JSON and repeats ``application``."""
+    """Something has changed. ``data`` is JSON and repeats ``application``, ``None`` where none is concerned (yet)."""
 
-    kind: Literal["epoch", "execution", "savepoint", "operation"]
-    application: str
+    kind: EventKind
+    application: str | None
     data: dict[str, Any]
     at: datetime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -15,15 +16,19 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from epochal.client import Client
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownDue
 from epochal.service.api import events as event_routes
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.runtime.events import hub as hubs
-from epochal.service.runtime.events.journal import Journal
+from epochal.service.runtime.events.journal import Journal, Wanted
 from epochal.service.runtime.logs.files import log_path
+from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
+
+FLIGHTS = Wanted(frozenset(["flights"]))
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,31 @@ def test_events_come_as_they_happen_and_again_after_a_reconnect(plane: Plane) ->
         assert take(lines, 3) == events[2:]
 
 
+def test_events_of_all_applications(plane: Plane) -> None:
+    for name in ("flights", "other", "third"):
+        plane.application(name)
+    drivers = [plane.driver(name) for name in ("flights", "other", "third")]
+    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    with (
+        client,
+        plane.client.stream(
+            "GET", "/v1/events", params={"kind": "epoch", "application": ["flights", "other"]}
+        ) as answer,
+    ):
+        for driver in drivers:
+            driver.running()
+            driver.epoch()
+        lines = [line for line in itertools.islice(answer.iter_lines(), 2 + 6 * 4) if line.startswith("id: ")]
+        ids = [line.removeprefix("id: ") for line in lines]
+        assert [id.partition("/")[0] for id in ids] == ["flights"] * 3 + ["other"] * 3
+        again = client.events(ids[1])
+        kinds = [next(again) for _ in range(2)]
+    assert (kinds[0].id, kinds[0].data["state"], kinds[1].data["application"]) == (ids[2], "committed", "other")
+    check_problem(plane.client.get("/v1/events", headers={"Last-Event-ID": "5"}), 422, "invalid-request")
+    check_problem(plane.client.get("/v1/events", params={"kind": "other"}), 422, "invalid-request")
+    check_problem(plane.as_bearer(None).get("/v1/events"), 401, "unauthenticated")
+
+
 def test_events_of_an_epoch_say_what_it_left_out_and_what_is_due(plane: Plane) -> None:
     plane.application()
     driver, at = plane.driver(), datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -99,8 +129,8 @@ def test_numbers_go_on_rising_when_the_journal_is_opened_again(tmp_path: Path) -
     journal.close()
     again = Journal(tmp_path / "events")
     again.append([ControlEvent("epoch", "flights", {"epoch": 3}, moment)])
-    entries, position = again.after(1, "flights")
-    assert [(entry.id, json.loads(entry.data)["epoch"]) for entry in entries] == [(2, 1), (3, 2), (5, 3)]
+    entries, position = again.after(1, FLIGHTS)
+    assert [(entry.number, json.loads(entry.data)["epoch"]) for entry in entries] == [(2, 1), (3, 2), (5, 3)]
     assert position == 5
     again.close()
 
@@ -125,7 +155,7 @@ def test_the_journal_forgets_the_oldest_and_begins_anew_when_it_is_broken(tmp_pa
     journal = Journal(tmp_path / "events", kept=10)
     for number in range(25):
         journal.append([ControlEvent("operation", "flights", {"number": number}, moment)])
-    entries, _ = journal.after(0, "flights")
+    entries, _ = journal.after(0, FLIGHTS)
     assert [json.loads(entry.data)["number"] for entry in entries] == list(range(15, 25))
     assert journal.last() == 25
     journal.close()

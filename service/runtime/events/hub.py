@@ -12,7 +12,7 @@ import lmdb
 
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.runtime.events.bell import Bell
-from epochal.service.runtime.events.journal import Journal, JournalEntry
+from epochal.service.runtime.events.journal import Journal, JournalEntry, Wanted
 
 log = logging.getLogger("epochal.events")
 
@@ -73,9 +73,9 @@ class EventHub:
         return last if after is None or after > last else after
 
     async def stream(
-        self, application: str, position: int, heartbeat_seconds: float
+        self, wanted: Wanted, position: int, heartbeat_seconds: float
     ) -> AsyncIterator[JournalEntry | None]:
-        """The application's events after ``position``, as they come; ends when the hub closes.
+        """Events after ``position``, as they come; ends when the hub closes.
 
         ``None`` is given when nothing came for ``heartbeat_seconds``.
         """
@@ -83,7 +83,7 @@ class EventHub:
             silent = 0.0
             while not self._closed:
                 listener.forget()
-                entries, position = self.journal.after(position, application)
+                entries, position = self.journal.after(position, wanted)
                 for entry in entries:
                     yield entry
                 if entries:

@@ -26,12 +26,30 @@ _ID = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One event as it goes to clients. ``data`` is JSON, in one line."""
+    """One event as it goes to clients. ``data`` is JSON, in one line.
 
-    id: int
+    What names it among all events is (application, number). That numbers rise over all applications is this journal's
+    way of keeping them: a client may count on it within an application only.
+    """
+
+    number: int
     kind: str
     application: str
+    """Empty where none is concerned."""
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a listener takes; ``None``: all."""
+
+    applications: frozenset[str] | None = None
+    kinds: frozenset[str] | None = None
+
+    def takes(self, application: str, kind: str) -> bool:
+        return (self.applications is None or application in self.applications) and (
+            self.kinds is None or kind in self.kinds
+        )
 
 
 class Journal:
@@ -58,8 +76,8 @@ class Journal:
             cursor = transaction.cursor()
             return _id(cursor.key()) if cursor.last() else 0
 
-    def after(self, position: int, application: str, limit: int = 500) -> tuple[list[JournalEntry], int]:
-        """The application's events after ``position``, oldest first, and the position reached."""
+    def after(self, position: int, wanted: Wanted, limit: int = 500) -> tuple[list[JournalEntry], int]:
+        """Events after ``position``, oldest first, and the position reached."""
         found: list[JournalEntry] = []
         with self._environment.begin() as transaction:
             cursor = transaction.cursor()
@@ -67,8 +85,8 @@ class Journal:
             while present and len(found) < limit:
                 position = _id(cursor.key())
                 name, kind, data = bytes(cursor.value()).split(b"\n", 2)
-                if name.decode() == application:
-                    found.append(JournalEntry(position, kind.decode(), application, data))
+                if wanted.takes(application := name.decode(), kind_name := kind.decode()):
+                    found.append(JournalEntry(position, kind_name, application, data))
                 present = cursor.next()
         return found, position
 
@@ -100,4 +118,4 @@ def _id(key: bytes) -> int:
 def _encode(event: ControlEvent) -> bytes:
     data = {"application": event.application, "at": event.at.isoformat()} | event.data
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return f"{event.application}\n{event.kind}\n{text}".encode()
+    return f"{event.application or ''}\n{event.kind}\n{text}".encode()
