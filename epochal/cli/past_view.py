@@ -24,6 +24,8 @@ def history_view(history: KeyHistory) -> RenderableType:
         parts.append(_changes(history.items, names_keys=any(item.key != history.key for item in history.items)))
     else:
         parts.append(Text("Nothing has changed it.", style="dim"))
+    if history.note is not None:
+        parts.append(Text(history.note, style="dim"))
     if history.next_cursor is not None:
         parts.append(Text("Older changes are left out; --limit shows more.", style="dim"))
     if history.known_since is not None:
@@ -65,7 +67,8 @@ def scan_view(scan: Scan, name: str) -> RenderableType:
     more = (
         "" if scan.next_cursor is None else f"\nMore: epochal scan {name} {scan.table} .. --cursor {scan.next_cursor}"
     )
-    return Group(table, Text(ends + more, style="dim"))
+    note = "" if scan.note is None else f"\n{scan.note}"
+    return Group(table, Text(ends + note + more, style="dim"))
 
 
 def diff_view(diff: SnapshotDiff) -> RenderableType:

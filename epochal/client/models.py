@@ -303,6 +303,7 @@ class StateTable(Answer):
     rows: int | None = None
     branch: str | None = None
     epoch: int | None = None
+    note: str | None = None
 
 
 class StateValue(Answer):

@@ -17,7 +17,8 @@ class ScannedRow(Answer):
 
 
 class Scan(Answer):
-    """Rows in key order, all of one epoch. ``next_cursor``: where to go on, if there are more."""
+    """Rows in key order, all of one epoch. ``next_cursor``: where to go on, if there are more. ``note``: that the rows
+    are panes, and not windows."""
 
     table: str
     branch: str
@@ -25,6 +26,7 @@ class Scan(Answer):
     isolation: str | None = None
     items: tuple[ScannedRow, ...] = ()
     next_cursor: str | None = None
+    note: str | None = None
 
 
 class KeyChange(Answer):
@@ -51,6 +53,7 @@ class KeyHistory(Answer):
     items: tuple[KeyChange, ...] = ()
     next_cursor: str | None = None
     known_since: EpochKey | None = None
+    note: str | None = None
 
 
 class SourceSlice(Answer):

@@ -119,3 +119,7 @@ class DiffRows(_FromTo):
     compared: list[str]
     items: list[DiffRow]
     next_cursor: str | None
+    note: str | None = Field(
+        default=None,
+        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+    )

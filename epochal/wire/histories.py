@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from pydantic import Field
+
 from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
@@ -28,6 +30,10 @@ class Scan(Answer):
     isolation: Isolation
     items: list[ScannedRow]
     next_cursor: str | None
+    note: str | None = Field(
+        default=None,
+        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+    )
 
 
 class HistoryItem(Answer):
@@ -57,6 +63,10 @@ class KeyHistory(Answer):
     items: list[HistoryItem]
     next_cursor: str | None
     known_since: EpochKey | None
+    note: str | None = Field(
+        default=None,
+        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+    )
 
 
 class SourceSlice(Answer):

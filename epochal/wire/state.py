@@ -76,6 +76,10 @@ class StateTableView(Answer):
     rows: int | None
     branch: str | None
     epoch: int | None
+    note: str | None = Field(
+        default=None,
+        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+    )
 
 
 class PointLookup(Answer):

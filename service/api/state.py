@@ -21,6 +21,7 @@ from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.domain.pages import cut
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
+from epochal.service.queries.state.window_lookups import pane_note
 from epochal.wire.bodies import Name, Page
 from epochal.wire.scopes import Scope
 from epochal.wire.state import (
@@ -172,6 +173,7 @@ def _view(status: TableStatus) -> StateTableView:
         rows=status.rows,
         branch=at.branch if at else None,
         epoch=at.epoch if at else None,
+        note=pane_note(table),
     )
 
 

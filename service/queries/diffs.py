@@ -18,6 +18,7 @@ from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest, encode
 from epochal.service.domain.ports import Making, Snapshots
 from epochal.service.queries.diff_rows import rows_of
+from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference
 from epochal.snapshots.kept import KeptInMemory
 from epochal.snapshots.manifest import Manifest
@@ -94,6 +95,7 @@ class DiffService:
                 compared=list(found.compared),
                 items=rows_of(found, first, end),
                 next_cursor=None if last is None else encode(last),
+                note=_pane_note(found),
             )
 
     @contextmanager
@@ -182,6 +184,7 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
     if found.before is None or found.after is None:
         where = pair.left.reference.key if found.before is None else pair.right.reference.key
         note = f"not declared at {where}"
+    of_panes = _pane_note(found)
     return TableDiff(
         table=id,
         added=found.added,
@@ -190,8 +193,13 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
         expired=found.gone,
         compared=list(found.compared),
         not_compared=sorted(one_sided),
-        note=note,
+        note="; ".join(said for said in (note, of_panes) if said) or None,
     )
+
+
+def _pane_note(found: TableDifference) -> str | None:
+    table = found.after or found.before
+    return None if table is None else pane_note(table)
 
 
 def _last_key(text: str) -> bytes:

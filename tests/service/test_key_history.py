@@ -72,6 +72,7 @@ def test_every_change_of_a_key_with_its_time_and_both_values(plane: Plane, drive
         "items": expected,
         "next_cursor": None,
         "known_since": None,
+        "note": None,
     }
     for limit in (1, 2):
         assert pages(plane, STATE + "delays/history", limit, key=KEY) == expected

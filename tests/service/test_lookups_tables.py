@@ -111,6 +111,7 @@ def test_tables_are_listed_with_schema_rows_and_epoch(plane: Plane, driver: Stat
         "rows": 2,
         "branch": driver.driver.point.branch,
         "epoch": 1,
+        "note": None,
     }
     assert (listed["visits.places"]["rows"], listed["hidden"]["rows"]) == (0, None)
     first = plane.get("/v1/applications/flights/state", limit=2)

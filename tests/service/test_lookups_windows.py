@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal import Client, cumulative, sliding
+from epochal import Client, cumulative, sliding, tumbling
 from epochal.aggregates.kept_merges import merges_of
 from epochal.cli.main import main
 from epochal.contracts.conditions import Clock, EpochConditions, Watermarks, microseconds
@@ -35,6 +35,9 @@ def kept(id: str, windows: GridWindows) -> StateTable:
 
 SLIDING = kept("sliding", sliding("15 minutes", "10 minutes"))
 SO_FAR = kept("so_far", cumulative("30 minutes", "10 minutes"))
+PLAIN = kept("plain", tumbling("10 minutes"))
+TOP = SLIDING.model_copy(update={"id": "top", "operator": "top", "merges": None})
+"""As of an operator whose panes are not merged by look-ups."""
 BEGIN = datetime(2013, 1, 31, tzinfo=UTC)
 
 
@@ -58,14 +61,14 @@ def window(first: int, last: int, *worsts: int) -> dict[str, Any]:
 
 
 def clock(fire: int) -> EpochConditions:
-    places = {name: Watermarks(fire=microseconds(at(fire))) for name in ("sliding", "so_far")}
+    places = {name: Watermarks(fire=microseconds(at(fire))) for name in ("sliding", "so_far", "plain", "top")}
     return EpochConditions(clock=Clock(epoch_time=microseconds(at(0)), places=places))
 
 
 @pytest.fixture
 def driver(plane: Plane) -> StateDriver:
     plane.application()
-    driver = StateDriver(plane, tables=(SLIDING, SO_FAR))
+    driver = StateDriver(plane, tables=(SLIDING, SO_FAR, PLAIN, TOP))
     driver.conditions = clock(1)
     driver.epoch(
         (SLIDING, [pane("JFK", 0, 1), pane("JFK", 5, 2, 3), pane("JFK", 10, 4), pane("J", 10, 9), pane("JFKX", 10, 9)]),
@@ -100,9 +103,32 @@ def test_a_key_lists_its_open_windows_and_a_start_gives_one(plane: Plane, driver
     assert refused(plane, STATE + f"sliding/keys/JFK,{shown(0)}")[1] == "key-not-found"
     assert refused(plane, STATE + f"sliding/keys/JFK,{shown(3)}", epoch=1)[1] == "key-not-found"
     assert refused(plane, STATE + "sliding/keys/LAX")[1] == "key-not-found"
-    # Scans show what state has.
-    rows = plane.get(STATE + "sliding/scan", prefix="JFK")["items"]
-    assert [row["key"]["pane_start"] for row in rows] == [shown(minutes) for minutes in (5, 10, 20)]
+
+
+def test_what_shows_panes_says_so(plane: Plane, driver: StateDriver) -> None:
+    """Scans, histories and differences show what state has."""
+    snapshots = "/v1/applications/flights/snapshots/1/diff"
+    scan = plane.get(STATE + "sliding/scan", prefix="JFK")
+    assert [row["key"]["pane_start"] for row in scan["items"]] == [shown(minutes) for minutes in (5, 10, 20)]
+    history = plane.get(STATE + "sliding/history", key="JFK")
+    assert {item["key"]["pane_start"] for item in history["items"]} == {shown(minutes) for minutes in (0, 5, 10, 20)}
+    rows = plane.get(f"{snapshots}/sliding", to="2")
+    assert ("added", shown(20)) in [(row["kind"], row["key"]["pane_start"]) for row in rows["items"]]
+    tables = {each["table"]: each["note"] for each in plane.get("/v1/applications/flights/state")["items"]}
+    summary = {each["table"]: each["note"] for each in plane.get(snapshots, to="2")["tables"]}
+    note = tables["sliding"]
+    assert note == (
+        "Rows are panes, which several sliding windows (size 15 minutes, slide 10 minutes) share, not windows. "
+        "Look-ups of a key show windows."
+    )
+    assert scan["note"] == history["note"] == rows["note"] == summary["sliding"] == note
+    assert "cumulative windows (size 30 minutes, step 10 minutes)" in tables["so_far"]
+    assert tables["plain"] is scan_of(plane, "plain")["note"] is None
+    assert tables["top"].endswith("Look-ups show panes, too.")
+
+
+def scan_of(plane: Plane, table: str) -> dict[str, Any]:
+    return dict(plane.get(STATE + f"{table}/scan"))
 
 
 def test_of_cumulative_windows_all_that_begin_together_are_listed(plane: Plane, driver: StateDriver) -> None:
@@ -131,7 +157,12 @@ def test_clients_and_commands_list_windows(
         assert value is not None and value["flights"] == 3
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", token)
-    for command in (["get", "flights", "sliding", "JFK"], ["get", "flights", "sliding", "JFK", shown(10)]):
+    for command, said in (
+        (["get", "flights", "sliding", "JFK"], "2013-01-31"),
+        (["get", "flights", "sliding", "JFK", shown(10)], "2013-01-31"),
+        (["scan", "flights", "sliding", "JFK"], "Rows are panes"),
+        (["get", "flights", "sliding", "JFK", "--history"], "Rows are panes"),
+    ):
         with pytest.raises(SystemExit, match="0"):
             main(command)
-        assert "2013-01-31" in capsys.readouterr().out
+        assert said in capsys.readouterr().out

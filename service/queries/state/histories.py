@@ -16,6 +16,7 @@ from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.service.queries.state.rows import Object, key_object, leading_object, value_object
 from epochal.service.queries.state.time_travel import past_table
+from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.key_history import Expired, HistoryPage, HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.reader import SnapshotReader
@@ -62,6 +63,7 @@ class Histories:
             items=self._items(found.changes),
             next_cursor=None if following is None else _cursor(following),
             known_since=None if found.expired is None else found.expired.since,
+            note=pane_note(subject.table),
         )
 
     def blame(self, application: str, table: str, key: str, read: ReadFrom) -> Blame:

@@ -14,6 +14,7 @@ from epochal.service.domain.ports import Snapshots
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups
 from epochal.service.queries.state.readers import Reader, Scanned, Section
+from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.state.key_codec import FORM
@@ -89,6 +90,7 @@ def _answer(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit
         isolation=read.isolation,
         items=[ScannedRow(**row) for row in format.row_objects(rows)],
         next_cursor=following,
+        note=pane_note(format.table),
     )
 
 

@@ -135,6 +135,16 @@ class WindowFormat:
         return fixed_interval("allowed_lateness", self.table.windows.get("allowed_lateness", "0 seconds"), least=0)
 
 
+def pane_note(table: StateTable) -> str | None:
+    """What the rows of a table are, for people who see them as they are; ``None`` where each stands for itself."""
+    windows = None if table.windows is None else declared_windows(table.windows["window"])
+    if not isinstance(windows, GridWindows) or windows.one_per_row:
+        return None
+    said = ", ".join(f"{name} {value}" for name, value in windows.details().items() if name != "kind")
+    looked_up = "Look-ups of a key show windows." if table.merges is not None else "Look-ups show panes, too."
+    return f"Rows are panes, which several {windows.kind} windows ({said}) share, not windows. {looked_up}"
+
+
 def window_format(table: StateTable) -> WindowFormat | None:
     """``None`` where look-ups show the rows of the table as they are."""
     return None if table.merges is None else _format(table.model_dump_json())
