@@ -85,11 +85,12 @@ class Timers:
 
     def set(self, domain: int, time: int, name: str) -> None:
         timer, clock, last = (domain, time, name), self._clocks[domain], self._last[domain]
-        if self._is_dropped(domain, clock):
+        is_past = last is not None and time <= last[1]
+        if self._is_dropped(domain, clock, is_past):
             self._drop(timer)
         elif time > clock:
             self._put(timer, due=time)
-        elif last is not None and time <= last[1]:
+        elif is_past:
             self._put(timer, due=clock + 1)
         else:
             self._deleted.discard(timer)
@@ -109,10 +110,11 @@ class Timers:
         # Equal ones, stored and set again, follow each other: those of one domain fire in ascending order.
         return timer != self._last[timer[0]] and timer not in self._deleted
 
-    def _is_dropped(self, domain: int, clock: int) -> bool:
+    def _is_dropped(self, domain: int, clock: int, is_past: bool) -> bool:
+        """``is_past``: a timer has fired that was to fire after it."""
         if domain == PROCESSING:
             return self._draining
-        return clock == END and self.firing
+        return clock == END and (self.firing or is_past)
 
     def _drop(self, timer: Timer) -> None:
         self.writes.deletes.discard((self._position, timer))

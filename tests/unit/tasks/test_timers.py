@@ -109,6 +109,9 @@ def test_at_the_end_of_the_input_timers_that_timers_set_are_dropped() -> None:
     assert timers.next() == (EVENT, 9, "")
     assert timers.writes.dropped == {(0, (EVENT, 8, ""))}
     assert timers.writes.puts == {(0, (PROCESSING, 101, "")): 101}
+    timers.firing = False  # rows come after the timers before them
+    timers.set(EVENT, 8, "late")
+    assert timers.writes.dropped == {(0, (EVENT, 8, "")), (1, (EVENT, 8, "late"))}
     draining = Timers(END, 100, draining=True)
     draining.begin(0, [])
     draining.set(PROCESSING, 101, "")
