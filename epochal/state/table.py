@@ -248,8 +248,8 @@ class StateTable(BaseModel):
     @cached_property
     def hidden(self) -> frozenset[str]:
         """Value columns that are kept for the rows' expiry alone: neither look-ups nor comparisons show them."""
-        own = self.expires is not None and self.expires.column.startswith("_") and self.expires.column
-        return frozenset(column.name for column in self.value if column.name == own)
+        by_touch = self.expires is not None and self.expires.column == TOUCHED.name
+        return frozenset({TOUCHED.name} if by_touch else ())
 
     @cached_property
     def visible(self) -> tuple[Column, ...]:

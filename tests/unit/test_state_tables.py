@@ -19,6 +19,13 @@ def test_a_changed_copy_has_its_own_columns() -> None:
     assert (plain.hidden, SESSIONS.hidden) == (frozenset(), {"_touched"})
 
 
+def test_a_column_that_rows_expire_by_is_shown_where_it_is_the_authors() -> None:
+    columns = (Column(name="_at", type="timestamp"), Column(name="price", type="int"))
+    expires = Expiry(clock="event", column="_at", after=3)
+    waiting = SESSIONS.model_copy(update={"value": columns, "expires": expires})
+    assert (waiting.hidden, waiting.visible) == (frozenset(), columns)
+
+
 def test_a_time_comes_first_in_the_full_key_and_after_the_key_for_people() -> None:
     assert WINDOWS.key_schema.names == ["at", "city"]
     assert WINDOWS.address_schema.names == ["city", "at"]
