@@ -13,7 +13,6 @@ from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.fields import Fields
-from epochal.tasks.keyed_state import columns_of_author
 from epochal.tasks.keys import KeyChunk, named_rows
 from epochal.tasks.values import column_of, python_values
 
@@ -31,7 +30,7 @@ class StoredEntries:
     """
 
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
-        self._fields = Fields(table.id, columns_of_author(table))
+        self._fields = Fields(table.id, table.visible)
         self._view = view
         self._access = TableAccess(table, view, max_parallelism)
         self._sub_keys = KeyCodec(table.sub_key_schema)

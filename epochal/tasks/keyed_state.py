@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.state import StateView
 from epochal.errors import SchemaError
-from epochal.state.table import TOUCHED, Column, StateTable
+from epochal.state.table import StateTable
 from epochal.tasks.fields import Fields, declared
 from epochal.tasks.keys import KeyChunk
 from epochal.tasks.touched import Positions, Times, Touched
@@ -48,7 +48,7 @@ class KeyedState(ABC):
     ) -> None:
         self.table = table
         self._cursor = cursor
-        self._fields = Fields(table.id, columns_of_author(table))
+        self._fields = Fields(table.id, table.visible)
         self._epoch_time = epoch_time
         self._touched_at = None if table.expires is None else Touched(table, table.expires, view, max_parallelism)
         self._keys: KeyChunk
@@ -102,11 +102,6 @@ class KeyedState(ABC):
         return f" at key {self._keys.shown(position)}" if self.table.scope.has_key else ""
 
 
-def columns_of_author(table: StateTable) -> tuple[Column, ...]:
-    """The value columns that the author declared."""
-    return tuple(column for column in table.value if column.name != TOUCHED.name)
-
-
 def value_column(table: StateTable, field: pa.Field, values: Sequence[Any], at: Callable[[int], str]) -> pa.Array:
     """What an author wrote for one value column. Raises ``SchemaError`` for a value that does not fit; ``at`` says, of
     a row, where it was to go."""
@@ -115,6 +110,6 @@ def value_column(table: StateTable, field: pa.Field, values: Sequence[Any], at: 
     except Unconvertible as wrong:
         raise SchemaError(
             f"Operator {table.operator!r}: state {table.id!r} was given {wrong.shown} ({wrong.found}) for column "
-            f"{field.name!r}{at(wrong.position)}: {wrong}. It is declared as ({declared(table.value)}): convert the "
+            f"{field.name!r}{at(wrong.position)}: {wrong}. It is declared as ({declared(table.visible)}): convert the "
             "value first."
         ) from None

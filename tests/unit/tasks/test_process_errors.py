@@ -160,3 +160,14 @@ def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
 
     found = failure(operator(Wrong), rows(a=[1]), SchemaError)
     assert "(7, None) cannot be a key of this map" in found.message and "'day' takes no nulls" in found.message
+
+
+def test_what_was_declared_is_said_without_what_expiry_adds(operator: Any) -> None:
+    class Kept(KeyedProcess):
+        kept = ValueState("delay int", ttl="1 day")
+        output = "plane string, total bigint"
+
+        def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
+            self.kept.set("late")
+
+    assert "It is declared as (delay int)" in failure(operator(Kept), rows(a=[1]), SchemaError).message
