@@ -19,6 +19,7 @@ from epochal.operators.contract import Distribution, Input, Operator, OperatorPl
 from epochal.operators.declared import spelled
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
+from epochal.state.types import check_column
 from epochal.tasks.first_rows import Integers, in_order, numbered_keys
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import SliceKeys, delta_rows, gathered
@@ -101,7 +102,10 @@ def row_columns(
         carried_schema(frame.schema)
     left = {name.casefold() for name in (*keys, *without)}
     fields = (field for field in frame.schema if field.name.casefold() not in left)
-    return tuple(Column(name=field.name, type=type_name(field.dataType)) for field in fields)
+    columns = tuple(Column(name=field.name, type=type_name(field.dataType)) for field in fields)
+    for column in columns:
+        check_column(operator, column.name, column.type, key=False)
+    return columns
 
 
 def ordered_by(operator: str, by: Sequence[str], keys: Sequence[str], kept: Sequence[Column]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from epochal.operators.top import RANK, TAKES, ordered_by, ranked, row_columns
 from epochal.operators.windowed import WindowedOperator, WindowedRowsPlan, window_time
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import array_name, struct_name
-from epochal.state.types import check_column
 from epochal.tasks.window_top import BestRows, WindowTopWork
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ class WindowTopOperator(WindowedOperator):
         by = ordered_by(self.name, self.by, self.keys, kept)
         row_type = struct_name([(column.name, column.type) for column in kept])
         rows = Column(name=ROWS, type=array_name(row_type))
-        check_column(self.name, rows.name, rows.type, key=False)
         partials = StateTable(
             id=self.name,
             operator=self.name,
