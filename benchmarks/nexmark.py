@@ -50,6 +50,7 @@ WARM = 3
 FILES_AN_EPOCH = 2
 """One for each core."""
 LIMIT_SECONDS = 900.0
+"""Of one query, in so many rounds as there are usually."""
 OURS, ROCKSDB, IN_MEMORY = "Epochal", "Structured Streaming, RocksDB", "Structured Streaming, in memory"
 AT_LEAST, MEDIAN_AT_LEAST = 1.0, 2.0
 """Times as fast as Structured Streaming with RocksDB: each query, and the median of all."""
@@ -182,18 +183,18 @@ def _run_in_process(query: str, folder: Path, options: argparse.Namespace) -> Me
     """A fresh JVM, nothing warm from the query before."""
     numbers = [f"--{name}={getattr(options, name)}" for name in ("events", "epochs", "rounds")]
     command = [sys.executable, "-m", "benchmarks.nexmark", query, *numbers, "--alone", str(folder)]
-    started = time.monotonic()
+    started, limit = time.monotonic(), LIMIT_SECONDS * max(1, options.rounds / ROUNDS)
     with (folder / f"{query}.log").open("wb") as log, console.status(f"[dim]{query}"):
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            code: int | None = process.wait(LIMIT_SECONDS)
+            code: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
         finally:
             process.terminate()
             process.wait()
     if code != 0:
-        console.print(f"[red]{query} {'failed' if code else f'took longer than {LIMIT_SECONDS:.0f} s'}[/]")
+        console.print(f"[red]{query} {'failed' if code else f'took longer than {limit:.0f} s'}[/]")
         console.print((folder / f"{query}.log").read_text(errors="replace")[-3000:], markup=False)
         return None
     console.print(f"{query} [dim]{time.monotonic() - started:.0f} s")

@@ -43,14 +43,14 @@ Run = Callable[[Path], list[float]]
 """Seconds of each epoch, or micro-batch; its files are below the folder."""
 
 
-def run(folder: Path) -> list[Result]:
+def run(folder: Path, turns: int = TURNS) -> list[Result]:
     rows = _written(folder / "rows", ROWS, KEYS)
     left, right = (_written(folder / side, ROWS // 2, KEYS, seed) for seed, side in enumerate(("left", "right"), 2))
     loaded = _loaded(folder / "keys")
     tumbling_windows = partial(_ours, _tumbling, rows)
     first_rows = partial(_ours, _first_rows, loaded, epochs=LOADED + PROBED)
     duplicates = "drop_duplicates, 10M keys of state"
-    in_turns = partial(_in_turns, folder)
+    in_turns = partial(_in_turns, folder, turns=turns)
     return [
         *_longer("tumbling / no windows", 1.25, *in_turns(partial(_ours, _aggregate, rows), tumbling_windows)),
         *_longer("sliding 1 h / tumbling, 5 min", 1.5, *in_turns(tumbling_windows, partial(_ours, _sliding, rows))),
@@ -58,7 +58,7 @@ def run(folder: Path) -> list[Result]:
             "session windows", *in_turns(partial(_ours, _sessions, rows), partial(_theirs, _their_sessions, rows))
         ),
         *_faster("interval join", *in_turns(partial(_joined, left, right), partial(_their_join, left, right))),
-        *_faster(duplicates, *in_turns(first_rows, partial(_theirs, _their_first_rows, loaded), PROBES, turns=1)),
+        *_faster(duplicates, *in_turns(first_rows, partial(_theirs, _their_first_rows, loaded), PROBES)),
         *_timers(folder),
     ]
 
@@ -82,7 +82,7 @@ def _bounds(ratios: Sequence[float]) -> str:
 
 
 def _in_turns(
-    folder: Path, first: Run, second: Run, counted: slice = COUNTED, turns: int = TURNS
+    folder: Path, first: Run, second: Run, counted: slice = COUNTED, *, turns: int
 ) -> tuple[list[float], list[float]]:
     """The median epoch of each, in each of the turns."""
     seconds: tuple[list[float], list[float]] = ([], [])
