@@ -11,12 +11,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_running_application_changes_in_every_way_without_a_restart(sensors: Sensors) -> None:
-    """One driver, from the first version to the last: each change takes seconds, a driver of its own as many again."""
+    """One driver, from the first version to the last: each change takes seconds, a driver of its own as many again.
+
+    What would lose state is asked in a test of its own: each question analyses a pipeline in a JVM.
+    """
     sensors.feed()
     the_parallelism_changes_up_and_down(sensors)
     a_first_epoch_that_fails_brings_the_version_before_back(sensors)
     an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors)
-    what_would_lose_state_is_refused_until_it_is_consented_to(sensors)
     assert sensors.attempts() == 1
 
 
@@ -68,7 +70,9 @@ def an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sens
     assert sensors.client.applications.get(sensors.name).version == version.number
 
 
-def what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) -> None:
+@pytest.mark.long  # compared: tests/unit/test_state_evolution.py, test_preflight_comparison.py; refused: tests/service
+def test_what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) -> None:
+    sensors.feed()
     versions = [version.number for version in sensors.handle.versions.list()]
     artifact = sensors.artifact(WITHOUT_LONGEST)
     report = sensors.handle.versions.preflight(artifact)
@@ -87,6 +91,7 @@ def what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) 
     sensors.feed()
     tables = [table.table for table in sensors.handle.state_tables()]
     assert tables == ["kept.events", "steered.last", "steered.rows", "totals"]
+    assert sensors.attempts() == 1
 
 
 @pytest.mark.long
