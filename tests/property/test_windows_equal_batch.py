@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -55,15 +56,17 @@ def some_rows(choose: random.Random) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["at"] + timedelta(seconds=choose.randrange(20 * 60)))
 
 
-def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, run_seed: int) -> None:
+@pytest.mark.parametrize("cuts", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, run_seed: int, cuts: int) -> None:
+    """Ten operators in every epoch: more cuts are those of tests/property/test_event_time_chains.py, without Spark."""
     choose = random.Random(run_seed)
     rows = some_rows(choose)
-    cuts = [0, *sorted(choose.sample(range(1, len(rows)), 3)), len(rows)]
+    bounds = [0, *sorted(choose.sample(range(1, len(rows)), cuts)), len(rows)]
     configuration = Configuration(state_backend="heap", parallelism=2, max_parallelism=8, epoch_interval_seconds=0)
     outputs: dict[str, list[dict[str, Any]]] = {}
     last = {"key": "z", "at": BEGIN + timedelta(days=9), "number": 0}
     with Harness(pipeline(), spark, configuration) as test:
-        for first, end in pairwise(cuts):
+        for first, end in pairwise(bounds):
             collect(outputs, test.epoch(rows=rows[first:end]))
         # What it is later than has come, so that all other windows close.
         collect(outputs, test.epoch(rows=[last]))
@@ -79,8 +82,8 @@ def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, ru
         assert Counter(map(tuple_of, outputs[name])) == batch(frame.groupBy("key", window.alias("window"))), name
     # Spark has no such windows: each is made of windows that it has.
     day = F.date_trunc("day", F.from_utc_timestamp("at", "Europe/Berlin"))
-    bounds = (F.to_utc_timestamp(day + F.expr(f"INTERVAL {n} DAYS"), "Europe/Berlin") for n in (0, 1))
-    named = F.struct(*(bound.alias(name) for bound, name in zip(bounds, ("start", "end"), strict=True)))
+    ends = (F.to_utc_timestamp(day + F.expr(f"INTERVAL {n} DAYS"), "Europe/Berlin") for n in (0, 1))
+    named = F.struct(*(bound.alias(name) for bound, name in zip(ends, ("start", "end"), strict=True)))
     assert Counter(map(tuple_of, outputs["days"])) == batch(frame.groupBy("key", named.alias("window")))
     parts = frame.withColumn("end", F.explode(F.expr("sequence(20, 60, 20)")))
     start = F.date_trunc("hour", "at")
