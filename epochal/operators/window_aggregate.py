@@ -1,4 +1,7 @@
-"""``window(..).aggregate``: rows are aggregated by pane, or by session, and windows are made of these."""
+"""``window(..).aggregate``: rows are aggregated by pane, or by session, and windows are made of these.
+
+Sessions are an operator of their own, :mod:`epochal.operators.session_aggregate`.
+"""
 
 from __future__ import annotations
 
@@ -80,17 +83,6 @@ class WindowAggregateOperator(WindowedAggregate):
     """Tumbling, sliding and cumulative windows. State table: the operator's name, a row for each key and pane."""
 
     kind: ClassVar[str] = "window_aggregate"
-
-
-@dataclass(frozen=True)
-class SessionAggregateOperator(WindowedAggregate):
-    """State tables: the operator's name, with the open sessions of each key; ``name.entries``, when a key is looked at.
-
-    A row is late where it would be a session by itself that has closed, as in Spark's ``session_window``: a row that is
-    later than the watermark by more than the gap and the allowed lateness.
-    """
-
-    kind: ClassVar[str] = "session_aggregate"
 
 
 @dataclass(frozen=True)
