@@ -215,10 +215,10 @@ def test_a_lost_driver_is_killed(settings: Settings) -> None:
 
 def test_a_crash_that_was_not_reported_is_explained_by_exit_code_and_log(settings: Settings) -> None:
     with control_plane(settings) as plane:
-        plane.submit("crash")
+        plane.submit("crash", RESTART | {"max_restarts": 1})
         eventually(lambda: plane.state == "failed")
         # The first attempt, and as many restarts as the strategy allows.
-        assert [attempt["state"] for attempt in plane.attempts] == ["failed"] * 4
+        assert [attempt["state"] for attempt in plane.attempts] == ["failed"] * 2
         failure = plane.get()["failure"]
         assert "exit code 7" in failure["message"] and "about to crash" in failure["message"]
         assert plane.client.get("/v1/applications/flights/logs").text == "about to crash\n"
@@ -282,7 +282,7 @@ input()
 
 def test_drivers_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
     with control_plane(settings.model_copy(update={"log_bytes": 1})) as plane:
-        plane.submit("crash")
+        plane.submit("crash", RESTART | {"max_restarts": 1})
         eventually(lambda: plane.state == "failed")
         assert list(settings.logs_directory.glob("flights/*.log.1"))
         assert "about to crash" in plane.client.get("/v1/applications/flights/logs").text
