@@ -86,6 +86,7 @@ class TestLmdbDegraded(StateBackendContract):
         return DegradedStateHarness(inner, Losses(FileAnswers()))
 
 
+@pytest.mark.long  # heap degraded and heap over an object store, each by itself, are above
 class TestHeapOverAnObjectStoreDegraded(StateBackendContract):
     """What follows each step is lost."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import reduce
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as SF
 
@@ -26,7 +27,7 @@ from epochal.pipeline.graph import Graph, OperatorNode
 from epochal.pipeline.kinds import check_kinds, kinds_of
 from epochal.testing import Harness
 
-PIPELINES, EPOCHS, ROWS, BATCH = 8, 2, 20, 0
+PIPELINES, EPOCHS, ROWS, BATCH = settings.default.max_examples // 5, 2, 20, 0
 SOURCE = ("k", "d", "v")
 CHEAP = {
     # Hundreds of small plans over a few rows: compiling, shuffling and broadcasting would cost more than running them.

@@ -62,6 +62,7 @@ def users(test: Harness, table: str) -> set[str]:
     return set(test.state(table)["user"].to_pylist())
 
 
+@pytest.mark.long  # without Spark: tests/unit/tasks/test_time_to_live.py, test_aggregate_ttl.py
 def test_what_is_too_old_is_gone_at_once_by_the_clock_and_stays_by_event_time(spark: SparkSession) -> None:
     clock, events = ("by_clock", "pages.by_clock"), ("by_events", "pages.by_events")
     with Harness(pipeline(), spark) as test:
