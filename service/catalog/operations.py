@@ -30,6 +30,13 @@ class OperationRepository:
             raise NotFound(f"There is no operation {id!r}.")
         return row, self.application_name(row)
 
+    def of(self, application: Application, kind: OperationKind, id: str) -> Operation:
+        """Raises ``NotFound`` also for operations of others, and of other kinds."""
+        row = self._session.get(Operation, id)
+        if row is None or row.kind != kind or row.application != application.id:
+            raise NotFound(f"Application {application.name!r} has no {kind} {id!r}.")
+        return row
+
     def application_name(self, row: Operation) -> str | None:
         """Of an import, whose application is there when it has succeeded, the name that it will have."""
         if row.application is not None:
@@ -90,6 +97,10 @@ class OperationRepository:
         row = self.add(kind, application, None, result, by)
         row.state, row.result, row.finished_at = "succeeded", result, now()
         return row
+
+    def give(self, operation: Operation, application: Application) -> None:
+        """The operation has made its application, to which it belongs from now on."""
+        operation.application = application.id
 
     def ask_to_stop(self, execution: Execution, operation: Operation) -> None:
         """The execution ends when its driver has finished what is under way; that ends the operation."""

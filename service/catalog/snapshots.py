@@ -128,6 +128,19 @@ class SnapshotRepository:
             self.check_retained(application, reference.key)
         return reference
 
+    def ancestor(self, application: Application, snapshot: Epoch, epoch: int) -> EpochKey:
+        """Epoch number ``epoch`` of the line that leads to ``snapshot``. Raises ``InvalidInput`` when there is none,
+        ``SnapshotExpired``."""
+        for segment in segments(self._session, self._session.get_one(Branch, snapshot.branch)):
+            last = snapshot.epoch if segment.branch.id == snapshot.branch else segment.last
+            row = self._session.get(Epoch, (segment.branch.id, epoch))
+            if row is not None and (last is None or epoch <= last) and epoch < snapshot.epoch:
+                self.readable(application, row)
+                return EpochKey(row.branch, row.epoch)
+        raise InvalidInput(
+            f"Epoch {epoch} is no ancestor of epoch {snapshot.epoch} of application {application.name!r}."
+        )
+
     def _head(self, application: Application) -> ManifestReference:
         row = self.head(application)
         if row is None:

@@ -10,27 +10,24 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
 import epochal
-from epochal.contracts.catalog import EpochCounts, ManifestReference
+from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.faults import declare
+from epochal.service.catalog.bundles import ExportedRows
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Operation, Version
-from epochal.service.catalog.records import changes_of, due_of, key_of, manifest_of
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.records import key_of
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.artifact_files import artifact_path
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.operations import Progress
 from epochal.snapshots.bundle_format import (
-    BundleBranch,
     BundleEpoch,
     BundleHeader,
     BundleOrigin,
-    BundleVersion,
 )
 from epochal.snapshots.bundle_writing import BundleFiles, encoded_epochs, files_of, write_bundle
 from epochal.snapshots.store import SnapshotStore
@@ -52,15 +49,17 @@ class Exporting:
     def run(self, operation: str, progress: Progress) -> dict[str, Any]:
         """The operation's result. ``progress(text)`` tells people. Raises ``FileMissing``, ``FileCorrupt``."""
         with self._database.reading() as session:
-            row = session.get_one(Operation, operation)
+            row, name = OperationRepository(session).get(operation)
+            assert name is not None  # an export is of an application
             order, asked_at, by = dict(row.arguments), row.created_at, row.created_by
-            name = session.get_one(Application, row.application).name
-            snapshot = _reference(session, EpochKey(order["branch"], order["epoch"]))
+            snapshots = SnapshotRepository(session)
+            snapshot = snapshots.reference(EpochKey(order["branch"], order["epoch"]))
             since = key_of(order.get("since_branch"), order.get("since_epoch"))
-            before = None if since is None else _reference(session, since)
+            before = None if since is None else snapshots.reference(since)
         files = files_of(self._store, snapshot, before)
         with self._database.reading() as session:
-            epochs = [_epoch(session, reference) for reference in files.manifests]
+            rows = ExportedRows(session)
+            epochs = [rows.epoch(reference.key) for reference in files.manifests]
             origin = BundleOrigin(
                 control_plane=folders.control_plane_id(self._settings),
                 application=name,
@@ -70,7 +69,7 @@ class Exporting:
                 by=by,
                 message=order.get("message"),
             )
-            header, artifacts = self._header(session, origin, snapshot, before, files, epochs)
+            header, artifacts = self._header(rows, origin, snapshot, before, files, epochs)
         COLLECTED.hit()
         path = folders.export_file(self._settings, operation)
         sha256, size = self._write(path, header, encoded_epochs(epochs), files, artifacts, progress)
@@ -87,32 +86,27 @@ class Exporting:
 
     def _header(
         self,
-        session: Session,
+        rows: ExportedRows,
         origin: BundleOrigin,
         snapshot: ManifestReference,
         since: ManifestReference | None,
         files: BundleFiles,
         epochs: list[BundleEpoch],
     ) -> tuple[BundleHeader, Mapping[str, Path]]:
-        branches = _branches(session, files)
-        versions = _versions(session, epochs)
+        branches = rows.branches(_branches(files))
+        versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)
         folder = self._settings.artifacts_directory
         paths = {each.artifact: artifact_path(folder, each.artifact, each.filename) for each in versions}
         size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in paths.values())
-        row = session.get_one(Epoch, (snapshot.branch, snapshot.epoch))
-        maker = session.get_one(Execution, row.execution)
-        application = session.get_one(Application, maker.application).name
-        names = select(Application.id, Application.name).where(
-            Application.id.in_({branch.application for branch in branches})
-        )
+        application, version = rows.maker(snapshot.key)
         header = BundleHeader(
             made_by=epochal.__version__,
             origin=origin.model_copy(update={"application": application}),
             snapshot=snapshot,
             since=since,
-            version=row.version or maker.version,
-            applications={row.id: row.name for row in session.execute(names)},
+            version=version,
+            applications=rows.names({branch.application for branch in branches}),
             versions=tuple(versions),
             branches=branches,
             epochs_sha256=hashlib.sha256(encoded).hexdigest(),
@@ -165,77 +159,10 @@ class _Hashing(io.RawIOBase, BinaryIO):
         return self._digest.hexdigest()
 
 
-def _reference(session: Session, key: EpochKey) -> ManifestReference:
-    reference = manifest_of(session.get_one(Epoch, (key.branch, key.epoch)))
-    assert reference is not None  # it was committed when the export was asked for
-    return reference
-
-
-def _epoch(session: Session, reference: ManifestReference) -> BundleEpoch:
-    row = session.get_one(Epoch, (reference.branch, reference.epoch))
-    return BundleEpoch(
-        branch=row.branch,
-        epoch=row.epoch,
-        attempt=row.attempt,
-        parent=key_of(row.parent_branch, row.parent_epoch),
-        version=row.version or session.get_one(Execution, row.execution).version,
-        changes=changes_of(row),
-        opened_for=tuple(row.opened_for or ()),
-        watermarks=row.watermarks or {},
-        next_due=due_of(row),
-        counts=EpochCounts(
-            rows_in=row.rows_in or 0,
-            rows_out=row.rows_out or 0,
-            state_rows=row.state_rows or 0,
-            state_bytes=row.state_bytes or 0,
-            late_rows=row.late_rows or {},
-            rejected_rows=row.rejected_rows or {},
-            dropped_timers=row.dropped_timers or {},
-        ),
-        started_at=row.started_at,
-        prepared_at=row.prepared_at,
-        committed_at=row.committed_at,
-    )
-
-
-def _branches(session: Session, files: BundleFiles) -> tuple[BundleBranch, ...]:
+def _branches(files: BundleFiles) -> Iterable[str]:
     """Those of the manifests, and those below which some file lies."""
     ids = dict.fromkeys(reference.branch for reference in files.manifests)
-    ids |= dict.fromkeys(file.path.partition("/")[0] for file in files.files)
-    return tuple(_branch(session, session.get_one(Branch, id)) for id in ids)
-
-
-def _branch(session: Session, row: Branch) -> BundleBranch:
-    return BundleBranch(
-        id=row.id,
-        application=row.application,
-        kind=row.kind,
-        parent=key_of(row.parent_branch, row.parent_epoch),
-        message=row.message,
-        created_at=row.created_at,
-        created_by=row.created_by,
-    )
-
-
-def _versions(session: Session, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
-    versions_used = {(session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
-    query = select(Version, Artifact.filename).join(Artifact)
-    found = session.execute(query.where(Version.application.in_({application for application, _ in versions_used})))
-    return [
-        BundleVersion(
-            application=row.application,
-            number=row.number,
-            artifact=row.artifact,
-            filename=filename,
-            parameters=row.parameters,
-            configuration=row.configuration,
-            graph=row.graph,
-            created_at=row.created_at,
-            created_by=row.created_by,
-        )
-        for row, filename in sorted(found, key=lambda found: (found[0].application, found[0].number))
-        if (row.application, row.number) in versions_used
-    ]
+    return ids | dict.fromkeys(file.path.partition("/")[0] for file in files.files)
 
 
 def _text(moment: datetime) -> str:

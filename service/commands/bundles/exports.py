@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.orm import Session
-
-from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict, InvalidInput, NotFound, SnapshotExpired
+from epochal.errors import Conflict, SnapshotExpired
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.lineage import committed_head, segments
-from epochal.service.catalog.models import Application, Branch, Epoch, Operation
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.models import Application, Epoch
+from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.settings import Settings
@@ -41,7 +38,11 @@ class ExportService:
         def wish(session: Session) -> tuple[Application, dict[str, Any]]:
             application = ApplicationRepository(session).named(name)
             target = _target(session, application, request)
-            since = None if request.since is None else _ancestor(session, application, target, request.since)
+            since = (
+                None
+                if request.since is None
+                else SnapshotRepository(session).ancestor(application, target, request.since)
+            )
             return application, {
                 "branch": target.branch,
                 "epoch": target.epoch,
@@ -56,9 +57,7 @@ class ExportService:
         """Raises ``NotFound``, ``Conflict`` while it is built, ``SnapshotExpired`` when it is gone."""
         with self._database.reading() as session:
             application = ApplicationRepository(session).named(name)
-            row = session.get(Operation, id)
-            if row is None or row.kind != "export" or row.application != application.id:
-                raise NotFound(f"Application {name!r} has no export {id!r}.")
+            row = OperationRepository(session).of(application, "export", id)
             if row.state != "succeeded" or row.result is None:
                 raise Conflict(f"Export {id} is {row.state}; wait until it has succeeded.")
             found = BundleFile(
@@ -70,22 +69,10 @@ class ExportService:
 
 
 def _target(session: Session, application: Application, request: CreateExport) -> Epoch:
+    repository = SnapshotRepository(session)
     if (request.epoch, request.savepoint, request.tag) != (None, None, None):
-        repository = SnapshotRepository(session)
-        key = repository.resolve(application, request.epoch, request.savepoint, request.tag).key
-        return session.get_one(Epoch, (key.branch, key.epoch))
-    head = committed_head(session, ApplicationRepository(session).branch(application))
+        return repository.row(repository.resolve(application, request.epoch, request.savepoint, request.tag).key)
+    head = repository.head(application)
     if head is None:
         raise Conflict(f"Application {application.name!r} has not committed an epoch yet; there is nothing to export.")
-    return session.get_one(Epoch, (head.branch, head.epoch))
-
-
-def _ancestor(session: Session, application: Application, target: Epoch, since: int) -> EpochKey:
-    branch = session.get_one(Branch, target.branch)
-    for segment in segments(session, branch):
-        last = target.epoch if segment.branch.id == target.branch else segment.last
-        row = session.get(Epoch, (segment.branch.id, since))
-        if row is not None and (last is None or since <= last) and since < target.epoch:
-            SnapshotRepository(session).readable(application, row)
-            return EpochKey(row.branch, row.epoch)
-    raise InvalidInput(f"Epoch {since} is no ancestor of epoch {target.epoch} of application {application.name!r}.")
+    return head

@@ -22,17 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy.orm import Session
 
 from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown
 from epochal.faults import declare
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.artifacts import ArtifactRepository
+from epochal.service.catalog.bundles import ImportedRows
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
+from epochal.service.catalog.operations import OperationRepository
 from epochal.service.commands.bundles import folders
-from epochal.service.commands.bundles.importing_code import Code
-from epochal.service.commands.bundles.importing_rows import ImportedRows
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.operations import Progress
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
@@ -83,7 +84,7 @@ class Importing:
         Raises ``BundleError``, ``Conflict``, ``StorageFull``; nothing is left behind then.
         """
         with self._database.reading() as session:
-            order = dict(session.get_one(Operation, operation).arguments)
+            order = dict(OperationRepository(session).get(operation)[0].arguments)
         limit = self._settings.limits
         limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
         written: list[str] = []
@@ -94,7 +95,7 @@ class Importing:
                 self._check_complete(contents)
                 STORED.hit()
                 with self._database.writing() as session:
-                    row = session.get_one(Operation, operation)
+                    row, _ = OperationRepository(session).get(operation)
                     result = self._register(session, row, order, contents)
                     WRITTEN.hit()
                     finish(session, row, result)
@@ -163,15 +164,14 @@ class Importing:
         """I3."""
         rows = ImportedRows(session, contents.header, operation.created_by)
         rows.check()
-        code = Code(self._settings, contents.header, contents.artifacts)
+        code = _Code(self._settings, contents.header, contents.artifacts)
         code.register(session, operation.created_by)
         rows.add_owners()
         references = [member.manifest for member in contents.manifests if member.manifest is not None]
         whole = {reference.key for reference in references[: contents.whole]}
         rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
-        session.flush()
         application = rows.add_application(order)
-        operation.application = application.id
+        OperationRepository(session).give(operation, application)
         code.keep(session)
         return {
             "application": application.name,
@@ -179,3 +179,31 @@ class Importing:
             "parent": {"branch": contents.header.snapshot.branch, "epoch": contents.header.snapshot.epoch},
             "files": len(contents.written),
         }
+
+
+class _Code:
+    """The code that comes with a bundle, as if it had been uploaded. ``artifacts``: by checksum."""
+
+    def __init__(self, settings: Settings, header: BundleHeader, artifacts: Mapping[str, Path]) -> None:
+        self._settings = settings
+        self._header = header
+        self._artifacts = artifacts
+
+    def register(self, session: Session, by: str) -> None:
+        """In the catalog. Raises ``ArtifactError``; ``BundleError`` where the bundle does not hold it."""
+        repository = ArtifactRepository(session)
+        for version in self._header.versions:
+            if version.artifact not in self._artifacts:
+                raise BundleError(f"The bundle does not hold the code {version.artifact}: it was altered.")
+            content = self._artifacts[version.artifact].read_bytes()
+            check_artifact(version.filename, content, self._settings.limits.artifact_unpacked_bytes)
+            if repository.find(version.artifact) is None:
+                repository.add(version.artifact, version.filename, len(content), by)
+
+    def keep(self, session: Session) -> None:
+        """As files: last of all, when the bundle is not refused any more."""
+        repository = ArtifactRepository(session)
+        for sha256, file in self._artifacts.items():
+            path = artifact_path(self._settings.artifacts_directory, sha256, repository.get(sha256).filename)
+            if not path.exists():
+                keep(path, file.read_bytes())

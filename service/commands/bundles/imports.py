@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.collection_operations import check_not_collecting
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.places import check_places
-from epochal.service.commands.bundles.importing_rows import ImportedRows
 from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.commands.bundles.unpacking import unpacked
 from epochal.service.commands.bundles.uploads import Uploads

@@ -1,34 +1,106 @@
-"""The catalog's rows of an import. Ancestors keep their branches' names, and belong to an application that is deleted
-from the start: it is theirs alone, is in no list, and keeps no name taken."""
+"""The catalog's rows of a bundle: those that an export takes along, and those that an import brings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import EpochCounts, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.executions import BranchOrigin
-from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Version
-from epochal.service.catalog.records import columns_of, key_of, terms_of
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Version
+from epochal.service.catalog.records import changes_of, columns_of, due_of, key_of, terms_of
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.identifiers import new_id
-from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader
+from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader, BundleVersion
 from epochal.wire.configuration import ApplicationConfiguration
 
 IMPORTED = "imported"
 """In the origin of a branch that came with a bundle: who had it."""
 
 
+class ExportedRows:
+    """What a bundle says of the snapshots that it holds, and of what they came from."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def maker(self, key: EpochKey) -> tuple[str, int]:
+        """The application that made the snapshot, and the number of its version."""
+        row = self._session.get_one(Epoch, (key.branch, key.epoch))
+        execution = self._session.get_one(Execution, row.execution)
+        return self._session.get_one(Application, execution.application).name, row.version or execution.version
+
+    def epoch(self, key: EpochKey) -> BundleEpoch:
+        row = self._session.get_one(Epoch, (key.branch, key.epoch))
+        return BundleEpoch(
+            branch=row.branch,
+            epoch=row.epoch,
+            attempt=row.attempt,
+            parent=key_of(row.parent_branch, row.parent_epoch),
+            version=row.version or self._session.get_one(Execution, row.execution).version,
+            changes=changes_of(row),
+            opened_for=tuple(row.opened_for or ()),
+            watermarks=row.watermarks or {},
+            next_due=due_of(row),
+            counts=EpochCounts(
+                rows_in=row.rows_in or 0,
+                rows_out=row.rows_out or 0,
+                state_rows=row.state_rows or 0,
+                state_bytes=row.state_bytes or 0,
+                late_rows=row.late_rows or {},
+                rejected_rows=row.rejected_rows or {},
+                dropped_timers=row.dropped_timers or {},
+            ),
+            started_at=row.started_at,
+            prepared_at=row.prepared_at,
+            committed_at=row.committed_at,
+        )
+
+    def branches(self, ids: Iterable[str]) -> tuple[BundleBranch, ...]:
+        return tuple(_bundle_branch(self._session.get_one(Branch, id)) for id in ids)
+
+    def versions(self, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
+        """Those that the epochs ran with, by application and number."""
+        versions_used = {(self._session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
+        query = select(Version, Artifact.filename).join(Artifact)
+        found = self._session.execute(
+            query.where(Version.application.in_({application for application, _ in versions_used}))
+        )
+        return [
+            BundleVersion(
+                application=row.application,
+                number=row.number,
+                artifact=row.artifact,
+                filename=filename,
+                parameters=row.parameters,
+                configuration=row.configuration,
+                graph=row.graph,
+                created_at=row.created_at,
+                created_by=row.created_by,
+            )
+            for row, filename in sorted(found, key=lambda found: (found[0].application, found[0].number))
+            if (row.application, row.number) in versions_used
+        ]
+
+    def names(self, applications: Collection[str]) -> dict[str, str]:
+        """By id."""
+        query = select(Application.id, Application.name).where(Application.id.in_(applications))
+        return {row.id: row.name for row in self._session.execute(query)}
+
+
 class ImportedRows:
+    """Ancestors keep their branches' names, and belong to an application that is deleted from the start: it is theirs
+    alone, is in no list, and keeps no name taken."""
+
     def __init__(self, session: Session, header: BundleHeader, by: str) -> None:
         self._session = session
         self._header = header
@@ -104,6 +176,7 @@ class ImportedRows:
                 raise Conflict(f"Snapshot {key} is here, and is another one than the bundle's.")
             elif key in whole:
                 row.collected_at = None  # the bundle has brought its files back
+        self._session.flush()
 
     def add_application(self, order: Mapping[str, Any]) -> Application:
         """The new application, on a branch of its own at the bundle's snapshot."""
@@ -251,3 +324,15 @@ def _is_same(row: Branch, branch: BundleBranch) -> bool:
     """A branch that was imported before, or comes back to where it began."""
     here = (row.kind, key_of(row.parent_branch, row.parent_epoch), row.created_at, row.created_by)
     return here == (branch.kind, branch.parent, branch.created_at, branch.created_by)
+
+
+def _bundle_branch(row: Branch) -> BundleBranch:
+    return BundleBranch(
+        id=row.id,
+        application=row.application,
+        kind=row.kind,
+        parent=key_of(row.parent_branch, row.parent_epoch),
+        message=row.message,
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )
