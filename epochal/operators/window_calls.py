@@ -46,7 +46,7 @@ class WindowCalls(KeyedCalls):
         super().__init__(process, columns, each)
         self._whole = subtask
         own = dict(zip(subtask.key_names, spelled(columns, subtask.key_names), strict=True))
-        self._renamed = {name: given for name, given in own.items() if name != given}
+        self._renamed = {name: spelling for name, spelling in own.items() if name != spelling}
         self._counted = CountedRows(subtask.operator, declared, subtask.sides)
         self._output = self._counted
 
@@ -58,7 +58,7 @@ class WindowCalls(KeyedCalls):
             keys = keys.append_column(field.name, timestamps(times))
         groups = column_of(first, KEY_GROUP).to_numpy()
         self._counted.begin()
-        self._call_each(KeyChunk(self._subtask.key, keys, groups), self._as_given(closed.chunk))
+        self._call_each(KeyChunk(self._subtask.key, keys, groups), self._as_in_the_input(closed.chunk))
         bounds = [timestamps(np.repeat(times, self._counted.counts)) for times in (closed.starts, closed.ends)]
         for batch in self._output.take():
             if isinstance(batch, SideRows):
@@ -66,7 +66,7 @@ class WindowCalls(KeyedCalls):
             else:
                 yield pa.RecordBatch.from_arrays([*batch.columns, *bounds], schema=self._whole.output)
 
-    def _as_given(self, chunk: Chunk) -> Chunk:
+    def _as_in_the_input(self, chunk: Chunk) -> Chunk:
         """Rows with their key columns as the input spells them."""
         if not self._renamed:
             return chunk
