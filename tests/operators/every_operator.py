@@ -223,6 +223,15 @@ def near_in_time(rows: Stream) -> Stream:
     )
 
 
+def of_equal_windows(rows: Stream) -> Stream:
+    """Windows of all rows with the same windows of a third of them."""
+    every = timed_rows(rows)
+    some = every.where("number % 3 = 0")
+    counted = every.key_by("key").window(tumbling("10 minutes")).aggregate("every", rows="count(*)")
+    others = some.key_by("key").window(tumbling("10 minutes")).aggregate("some", thirds="count(*)")
+    return counted.join(others, on=("key", "window_start", "window_end"), how="full", name="both")
+
+
 def as_of_their_time(rows: Stream) -> Stream:
     """Rows with the newest of some others of their key. The watermark is far behind: rows wait until the end."""
     timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
@@ -290,6 +299,7 @@ CASES = (
     Case("aggregate_ttl", living_totals, upserts=("key",)),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
     Case("interval_join", near_in_time),
+    Case("interval_join of equal windows", of_equal_windows, closing=2),
     Case("temporal_join", as_of_their_time),
     Case("latest_join", beside_the_newest),
     Case("drop_duplicates", lambda rows: rows.drop_duplicates("key")),
