@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
-from epochal.errors import NameTaken, SnapshotExpired, StorageFull
+from epochal.errors import IncompatibleState, NameTaken, SnapshotExpired, StorageFull
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, SNAPSHOT, answers
 from epochal.service.api.context import Control
@@ -86,7 +86,7 @@ def delete_import(id: str, control: Control) -> None:
 
 @imports.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
 @requires(Scope.OPERATE)
-@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, StorageFull)
+@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, IncompatibleState, StorageFull)
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller
 ) -> OperationAnswer | ImportPlan:
