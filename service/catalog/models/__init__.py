@@ -1,0 +1,54 @@
+"""The catalog's tables. Migrations make exactly these (a test compares).
+
+The row of a branch is the lock of its line: every write of the epoch protocol updates it first, naming the attempt, so
+that writes of one branch are in one order and a fenced attempt finds zero rows. Attempt numbers rise along a branch,
+also across executions, because sinks fence by them.
+"""
+
+from __future__ import annotations
+
+from epochal.service.catalog.models.applications import (
+    Application,
+    Artifact,
+    Attempt,
+    Branch,
+    Execution,
+    LeftOut,
+    Version,
+)
+from epochal.service.catalog.models.base import Base, Json, JsonList
+from epochal.service.catalog.models.control_plane import (
+    AuditEntry,
+    Directive,
+    IdempotencyKey,
+    Operation,
+    RevokedToken,
+    Supervisor,
+    Token,
+)
+from epochal.service.catalog.models.snapshots import Epoch, Savepoint, SnapshotMessage, SnapshotPin, SnapshotTag
+
+__all__ = [
+    "Application",
+    "Artifact",
+    "Attempt",
+    "AuditEntry",
+    "Base",
+    "Branch",
+    "Directive",
+    "Epoch",
+    "Execution",
+    "IdempotencyKey",
+    "Json",
+    "JsonList",
+    "LeftOut",
+    "Operation",
+    "RevokedToken",
+    "Savepoint",
+    "SnapshotMessage",
+    "SnapshotPin",
+    "SnapshotTag",
+    "Supervisor",
+    "Token",
+    "Version",
+]

@@ -1,0 +1,128 @@
+"""What the control plane keeps for itself: work that was asked for, who supervises, who may call, who has called."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from epochal.service.catalog.models.base import Base, Json
+
+
+class Operation(Base):
+    """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it.
+
+    ``application`` is null for what concerns the whole store, and for an import that has not succeeded.
+    """
+
+    __tablename__ = "operations"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    application: Mapped[str | None] = mapped_column(ForeignKey("applications.id"))
+    execution: Mapped[str | None] = mapped_column(ForeignKey("executions.id"), index=True)
+    state: Mapped[str] = mapped_column(String(16))
+    arguments: Mapped[Json]
+    progress: Mapped[str | None] = mapped_column(Text)
+    result: Mapped[Json | None]
+    error: Mapped[Json | None]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="state"),
+        Index("ix_operations_created_at", "created_at", "id"),
+    )
+
+
+class Directive(Base):
+    """What the control plane wants of a running driver; delivered with every heartbeat until it is completed."""
+
+    __tablename__ = "directives"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    execution: Mapped[str] = mapped_column(ForeignKey("executions.id"))
+    operation: Mapped[str | None] = mapped_column(ForeignKey("operations.id"))
+    kind: Mapped[str] = mapped_column(String(16))
+    arguments: Mapped[Json]
+    head_branch: Mapped[str | None] = mapped_column(String(80))
+    head_epoch: Mapped[int | None] = mapped_column(BigInteger)
+    failure: Mapped[Json | None]
+    created_at: Mapped[datetime]
+    completed_at: Mapped[datetime | None]
+
+    __table_args__ = (Index("ix_directives_execution", "execution", "completed_at"),)
+
+
+class Supervisor(Base):
+    """The control plane that supervises: one row, or none. ``holder`` is its process, ``folder`` its data folder's id.
+
+    ``heartbeat_at`` is by the database's clock; the rest is for people.
+    """
+
+    __tablename__ = "supervisor"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    holder: Mapped[str] = mapped_column(String(32))
+    folder: Mapped[str] = mapped_column(String(64))
+    host: Mapped[str] = mapped_column(String(255))
+    process: Mapped[int]
+    data: Mapped[str] = mapped_column(Text)
+    heartbeat_at: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("id = 1", name="one"),)
+
+
+class Token(Base):
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    scope: Mapped[str] = mapped_column(String(16))
+    secret_sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+    expires_at: Mapped[datetime | None]
+
+    __table_args__ = (CheckConstraint("scope IN ('read', 'operate', 'admin')", name="scope"),)
+
+
+class RevokedToken(Base):
+    """The id of a token that was deleted or replaced. It is never accepted again, wherever its token turns up."""
+
+    __tablename__ = "revoked_tokens"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63))
+    revoked_at: Mapped[datetime]
+    revoked_by: Mapped[str] = mapped_column(String(100))
+
+
+class AuditEntry(Base):
+    """One mutating call, also a refused one. ``token`` is the token's name, never its secret."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+    at: Mapped[datetime]
+    token: Mapped[str | None] = mapped_column(String(100))
+    action: Mapped[str] = mapped_column(String(200))
+    target: Mapped[str] = mapped_column(String(500))
+    outcome: Mapped[int]
+    request: Mapped[str] = mapped_column(String(64))
+
+
+class IdempotencyKey(Base):
+    """The stored answer to a mutating call. ``status`` is null while the first call is still being worked on."""
+
+    __tablename__ = "idempotency_keys"
+
+    token: Mapped[str] = mapped_column(String(32), primary_key=True)
+    key: Mapped[str] = mapped_column(String(200), primary_key=True)
+    request_sha256: Mapped[str] = mapped_column(String(64))
+    status: Mapped[int | None]
+    headers: Mapped[Json | None]
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(index=True)

@@ -1,0 +1,124 @@
+"""Epochs, and what people said of the snapshots that they made."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from epochal.service.catalog.models.base import Base, Json, JsonList
+
+
+class Epoch(Base):
+    """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``.
+
+    ``version`` ran it, ``changes`` took effect with it, and ``opened_for`` says why: known once it is prepared.
+    ``late_rows``, ``rejected_rows``, ``dropped_timers`` and ``watermarks`` are of event time, by operator or
+    declaration; ``next_due`` says what opens the next epoch without input.
+    ``collected_at``: since when its snapshot cannot be read any more.
+    """
+
+    __tablename__ = "epochs"
+
+    branch: Mapped[str] = mapped_column(ForeignKey("branches.id"), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    execution: Mapped[str] = mapped_column(ForeignKey("executions.id"))
+    attempt: Mapped[int]
+    state: Mapped[str] = mapped_column(String(16))
+    parent_branch: Mapped[str | None] = mapped_column(String(80))
+    parent_epoch: Mapped[int | None] = mapped_column(BigInteger)
+    manifest_path: Mapped[str | None] = mapped_column(String(1000))
+    manifest_sha256: Mapped[str | None] = mapped_column(String(64))
+    failure: Mapped[Json | None]
+    rows_in: Mapped[int | None] = mapped_column(BigInteger)
+    rows_out: Mapped[int | None] = mapped_column(BigInteger)
+    state_rows: Mapped[int | None] = mapped_column(BigInteger)
+    state_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    version: Mapped[int | None]
+    changes: Mapped[JsonList | None]
+    opened_for: Mapped[JsonList | None]
+    late_rows: Mapped[Json | None]
+    rejected_rows: Mapped[Json | None]
+    dropped_timers: Mapped[Json | None]
+    watermarks: Mapped[Json | None]
+    next_due: Mapped[Json | None]
+    collected_at: Mapped[datetime | None]
+    started_at: Mapped[datetime]
+    prepared_at: Mapped[datetime | None]
+    committed_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint("state IN ('started', 'prepared', 'committed', 'aborted')", name="state"),
+        CheckConstraint(
+            "state NOT IN ('prepared', 'committed') OR (manifest_path IS NOT NULL AND manifest_sha256 IS NOT NULL)",
+            name="manifest",
+        ),
+        CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name="parent"),
+        Index("ix_epochs_branch_state", "branch", "state", "epoch"),
+    )
+
+
+class Savepoint(Base):
+    __tablename__ = "savepoints"
+
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    branch: Mapped[str] = mapped_column(String(80))
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (
+        ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),
+        Index("ix_savepoints_branch_epoch", "branch", "epoch"),
+    )
+
+
+class SnapshotPin(Base):
+    """A snapshot that is kept until it is unpinned."""
+
+    __tablename__ = "snapshot_pins"
+
+    branch: Mapped[str] = mapped_column(String(80), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), index=True)
+    message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),)
+
+
+class SnapshotTag(Base):
+    """A further name of a snapshot; it does not keep the snapshot."""
+
+    __tablename__ = "snapshot_tags"
+
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    branch: Mapped[str] = mapped_column(String(80))
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (
+        ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),
+        Index("ix_snapshot_tags_branch_epoch", "branch", "epoch"),
+    )
+
+
+class SnapshotMessage(Base):
+    """What somebody wrote about a snapshot."""
+
+    __tablename__ = "snapshot_messages"
+
+    branch: Mapped[str] = mapped_column(String(80), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    message: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+    __table_args__ = (ForeignKeyConstraint(["branch", "epoch"], ["epochs.branch", "epochs.epoch"]),)
