@@ -19,16 +19,29 @@ from epochal.snapshots.expired import without_expired
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.merging import applied, folded
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.expiry import StateClock
 from epochal.state.table import StateTable
 
 
 def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
     """The rows of a range of key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
-    deltas = deltas_for(chain, range(first_group, last_group + 1))
-    parts = (rows_of_groups(read_delta(store, table, delta), first_group, last_group) for delta in deltas)
-    changes = folded(table, parts)
-    rows = applied(table, base_rows(store, table, chain, first_group, last_group), changes)
-    return without_expired(table, rows, chain.clock)
+    changes = folded(table, changes_within(store, table, chain, first_group, last_group))
+    rows = base_rows(store, table, chain, first_group, last_group)
+    return after_changes(table, rows, changes, chain.clock)
+
+
+def after_changes(table: StateTable, rows: pa.Table, changes: pa.Table, clock: StateClock | None) -> pa.Table:
+    """``rows`` after ``changes``, without those that are gone. ``clock``: of the snapshot."""
+    # What is gone of the rows need not be sorted again among the changes; what a change puts in its place comes anyway.
+    return without_expired(table, applied(table, without_expired(table, rows, clock), changes), clock)
+
+
+def changes_within(
+    store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int
+) -> Iterator[pa.Table]:
+    """What each of a chain's deltas, oldest first, has for a range of key groups."""
+    for delta in deltas_for(chain, range(first_group, last_group + 1)):
+        yield rows_of_groups(read_delta(store, table, delta, (first_group, last_group)), first_group, last_group)
 
 
 def base_rows(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:

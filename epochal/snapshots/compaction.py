@@ -18,14 +18,13 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
 from epochal.snapshots import layout
-from epochal.snapshots.base import base_rows, deltas_for
+from epochal.snapshots.base import after_changes, base_rows, changes_within
 from epochal.snapshots.base_encoding import base_schema, encoded_base, required_keys
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import read_delta, rows_of_groups
-from epochal.snapshots.expired import without_expired
 from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.manifest import BaseFile
-from epochal.snapshots.merging import applied, folded
+from epochal.snapshots.merging import folded
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
@@ -122,8 +121,8 @@ class TableCompaction:
         present = None if changes.num_rows else self._present(groups)
         if present is not None and self.table.horizon(self.chain.clock) is None:
             return present
-        rows = applied(self.table, base_rows(self.store, self.table, self.chain, groups.first, groups.last), changes)
-        rows = without_expired(self.table, rows, self.chain.clock)
+        rows = base_rows(self.store, self.table, self.chain, groups.first, groups.last)
+        rows = after_changes(self.table, rows, changes, self.chain.clock)
         if present is not None and rows.num_rows == present.file.rows:
             return present
         return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
@@ -143,20 +142,15 @@ class TableCompaction:
 
     def _changes_of(self, groups: KeyGroupRange) -> pa.Table:
         if self._changes is None and self._fits():
-            self._changes = folded(self.table, self._deltas(range(groups.first, groups.last + 1), whole=True))
+            everything = (delta for link in self.chain.links for delta in link.deltas)
+            self._changes = folded(self.table, (read_delta(self.store, self.table, delta) for delta in everything))
         if self._changes is not None:
             return rows_of_groups(self._changes, groups.first, groups.last)
-        parts = self._deltas(range(groups.first, groups.last + 1), whole=False)
-        return folded(self.table, (rows_of_groups(part, groups.first, groups.last) for part in parts))
+        return folded(self.table, changes_within(self.store, self.table, self.chain, groups.first, groups.last))
 
     def _fits(self) -> bool:
         files = [delta.file for link in self.chain.links for delta in link.deltas]
         return sum(file.rows for file in files) <= FOLDED_ROWS and sum(file.bytes for file in files) <= FOLDED_BYTES
-
-    def _deltas(self, groups: range, whole: bool) -> Iterator[pa.Table]:
-        everything = (delta for link in self.chain.links for delta in link.deltas)
-        for delta in everything if whole else deltas_for(self.chain, groups):
-            yield read_delta(self.store, self.table, delta)
 
 
 def write_base(

@@ -80,10 +80,16 @@ def write_delta(
     return DeltaFile(table=changes.table.id, subtask=subtask, parallelism=parallelism, file=file)
 
 
-def read_delta(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> pa.Table:
-    """All rows of a delta, checked, with the columns of ``table.delta_schema``."""
+def read_delta(
+    store: SnapshotStore, table: StateTable, delta: DeltaFile, groups: tuple[int, int] | None = None
+) -> pa.Table:
+    """All rows of a delta, checked, with the columns of ``table.delta_schema``.
+
+    ``groups``: the first and the last key group that are needed; rows of others are there only where they share a row
+    group with these. The whole file is checked all the same.
+    """
     of = f"state {table.id!r}"
-    return decode_parquet(store, table, store.read_file(delta.file, of), delta.file, table.delta_schema)
+    return decode_parquet(store, table, store.read_file(delta.file, of), delta.file, table.delta_schema, groups)
 
 
 def rows_of_groups(rows: pa.Table, first_group: int, last_group: int) -> pa.Table:
@@ -117,20 +123,45 @@ def described(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 
 def decode_parquet(
-    store: SnapshotStore, table: StateTable, data: bytes, file: FileReference, schema: pa.Schema
+    store: SnapshotStore,
+    table: StateTable,
+    data: bytes,
+    file: FileReference,
+    schema: pa.Schema,
+    groups: tuple[int, int] | None = None,
 ) -> pa.Table:
-    """The inverse of :func:`encode_parquet`, for a whole file whose checksum is right.
+    """The inverse of :func:`encode_parquet`, for a whole file whose checksum is right. ``groups``: of
+    :func:`read_delta`.
 
     A file of an earlier declaration of the state table is read as the present one has it.
     """
     try:
         source = pq.ParquetFile(pa.BufferReader(data))
         check_format(f"State file {store.location(file.path)}", described(source.metadata))
-        return as_declared(source.read(), schema, table)
+        rows = source.read() if groups is None else source.read_row_groups(_holding(source.metadata, *groups))
+        return as_declared(rows, schema, table)
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise FileCorrupt(
             f"{store.location(file.path)} has the right checksum, but is no Parquet of state {table.id!r}: {error}."
         ) from error
+
+
+def bounds_of_row_groups(metadata: pq.FileMetaData) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The least and the greatest key group of each row group."""
+    place = metadata.schema.names.index("_kg")
+    bounds = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(place).statistics
+        known = statistics is not None and statistics.has_min_max
+        bounds.append((statistics.min, statistics.max) if known else (0, np.iinfo(np.int32).max))
+    least_and_greatest = np.array(bounds, np.int32).reshape(-1, 2)
+    return least_and_greatest[:, 0], least_and_greatest[:, 1]
+
+
+def _holding(metadata: pq.FileMetaData, first_group: int, last_group: int) -> list[int]:
+    least, greatest = bounds_of_row_groups(metadata)
+    found: list[int] = np.flatnonzero((greatest >= first_group) & (least <= last_group)).tolist()
+    return found
 
 
 def _order(groups: npt.NDArray[np.int32], keys: pa.BinaryArray) -> tuple[pa.Array, bool]:

@@ -35,6 +35,8 @@ def applied(table: StateTable, rows: pa.Table, changes: pa.Table) -> pa.Table:
     """``rows`` (without ``_op``) after ``changes``, at most one for each key: the columns of ``rows``."""
     if changes.num_rows == 0:
         return rows
+    if rows.num_rows == 0:
+        return changes.filter(pc.equal(changes.column("_op"), PUT)).select(rows.column_names).combine_chunks()
     rows, changes = rows.combine_chunks(), changes.combine_chunks()
     codec = KeyCodec(table.key_schema)
     keys, changed_keys = codec.encode_array(rows), codec.encode_array(changes)

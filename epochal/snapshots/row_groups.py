@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.errors import FileCorrupt
-from epochal.snapshots.delta import described
+from epochal.snapshots.delta import bounds_of_row_groups, described
 from epochal.snapshots.formats import check_format
 from epochal.snapshots.kept import KeptInMemory
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
@@ -181,14 +181,7 @@ def _opened(
 
 
 def _footer(metadata: pq.FileMetaData) -> _Footer:
-    place = metadata.schema.names.index("_kg")
-    bounds = []
-    for number in range(metadata.num_row_groups):
-        statistics = metadata.row_group(number).column(place).statistics
-        known = statistics is not None and statistics.has_min_max
-        bounds.append((statistics.min, statistics.max) if known else (0, np.iinfo(np.int32).max))
-    first_and_last = np.array(bounds, np.int32).reshape(-1, 2)
-    return _Footer(metadata, first_and_last[:, 0], first_and_last[:, 1])
+    return _Footer(metadata, *bounds_of_row_groups(metadata))
 
 
 def _with_groups(footer: _Footer, requested: Groups) -> list[int]:

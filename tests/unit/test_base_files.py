@@ -29,7 +29,7 @@ from epochal.snapshots.base_encoding import base_schema, encoded_base
 from epochal.snapshots.base_reading import damaged_groups, read_base, read_groups
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import KeyGroupRange, write_base
-from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.delta import ROW_GROUP, read_delta, rows_of_groups, sort_changes, write_delta
 from epochal.snapshots.manifest import BaseFile, FilePart, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
@@ -193,6 +193,25 @@ def test_deltas_are_read_once_at_the_same_parallelism(counted: SnapshotStore, tm
         ranged_files.REQUESTS.clear()
         assert restore(counted, chain, HeapBackend, parallelism, tmp_path).rows == 2000
         assert len(ranged_files.REQUESTS) == times * len(deltas)
+
+
+def test_a_range_of_a_delta_is_decoded_alone_and_the_whole_of_it_checked(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    rows = state()
+    changes = rows.add_column(1, "_op", pa.repeat(pa.scalar("put"), rows.num_rows))
+    delta = write_delta(store, sort_changes(TOTALS, changes), AT, 0, 1)
+    every = read_delta(store, TOTALS, delta)
+    for first, last in ((0, 31), (32, 63), (100, 127), (0, 127)):
+        some = read_delta(store, TOTALS, delta, (first, last))
+        assert rows_of_groups(some, first, last).equals(rows_of_groups(every, first, last))
+        assert some.num_rows <= rows_of_groups(every, first, last).num_rows + 2 * ROW_GROUP
+    assert read_delta(store, TOTALS, delta, (GROUPS, GROUPS)).equals(every.slice(0, 0))
+    file = tmp_path / delta.file.path
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(FileCorrupt):
+        read_delta(store, TOTALS, delta, (0, 0))
 
 
 def test_any_parquet_reader_reads_it(tmp_path: Path) -> None:
