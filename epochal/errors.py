@@ -132,6 +132,12 @@ class PreconditionFailed(EpochalError):
     slug = "precondition-failed"
 
 
+class OperationCancelled(Conflict):
+    """The operation was cancelled; nothing is left of it."""
+
+    slug = "operation-cancelled"
+
+
 class SnapshotExpired(EpochalError):
     """The snapshot has expired: it is past the retention of its application."""
 

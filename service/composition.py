@@ -21,14 +21,13 @@ from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.commands.bundles.work import BundleWork
+from epochal.service.commands.cancel import CancelService
 from epochal.service.commands.collections import CollectionService
 from epochal.service.commands.fork import ForkService
 from epochal.service.commands.lifecycle import Lifecycle
 from epochal.service.commands.preflight import PreflightService
-from epochal.service.commands.preflight_check import Check
 from epochal.service.commands.proposals import Proposals
 from epochal.service.commands.rekey import RekeyService
-from epochal.service.commands.rekeying import Rekeying
 from epochal.service.commands.rollback import RollbackService
 from epochal.service.commands.savepoints import SavepointService
 from epochal.service.commands.tokens import TokenService
@@ -50,6 +49,7 @@ from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.snapshots.store import SnapshotStore
@@ -75,7 +75,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     supervisor = make_supervisor(settings, isolation.user, ledger)
     lifecycle = Lifecycle(database, events, supervisor)
     uploads = Uploads(settings)
-    bundles = BundleWork(settings, database, store, uploads, lifecycle).worker(events)
+    worker = OperationWorker(database, events)
+    BundleWork(settings, database, store, uploads, lifecycle, worker)
     proposals = Proposals(settings, builder, store)
     return ControlPlane(
         settings=settings,
@@ -96,20 +97,21 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,
         rollback=RollbackService(database, store, lifecycle),
-        bundles=bundles,
-        exports=ExportService(settings, database, bundles),
-        imports=ImportService(settings, database, builder, uploads, bundles),
+        worker=worker,
+        exports=ExportService(settings, database, worker),
+        imports=ImportService(settings, database, builder, uploads, worker),
         versions=VersionService(database, proposals, lifecycle),
-        preflight=PreflightService(database, Check(database, proposals), events),
-        rekeys=RekeyService(database, Rekeying(settings, database, builder, store, events), events),
+        preflight=PreflightService(database, proposals, store, worker),
+        rekeys=RekeyService(settings, database, builder, store, events, worker),
         operations=OperationService(database),
+        cancellation=CancelService(database, worker),
         executions=ExecutionService(database),
         epochs=EpochService(database),
         savepoints=SavepointService(database, lifecycle),
         transactions=TransactionService(database, lifecycle, store),
         manifests=SnapshotService(database, directory, store),
         annotations=AnnotationService(database),
-        collections=CollectionService(settings, database, store),
+        collections=CollectionService(settings, database, store, worker),
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         audit=AuditService(database),

@@ -22,6 +22,7 @@ from epochal.cli import (
     history,
     logs,
     migrate,
+    operations,
     past,
     pins_and_tags,
     rollback,
@@ -80,6 +81,7 @@ for group in (
 ):
     app.add_typer(group.app)
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(operations.app, name="operations")
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(transactions.app, name="transaction")

@@ -99,17 +99,21 @@ class Version(Answer):
 
 
 class Operation(Answer):
-    """Long work of the control plane. ``progress`` is one line for people; ``result`` depends on ``kind``."""
+    """Long work of the control plane. ``progress`` is one line for people; ``result`` depends on ``kind``.
+
+    With ``cancel_requested_at`` it is ``running`` until nothing is left of it, and ``cancelled`` then.
+    """
 
     id: str
     kind: str
     application: str | None = None
-    state: Literal["running", "succeeded", "failed"]
+    state: Literal["running", "succeeded", "failed", "cancelled"]
     progress: str | None = None
     result: dict[str, Any] | None = None
     error: Problem | None = None
     created_at: datetime
     finished_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
 
 
 class Attempt(Answer):

@@ -26,12 +26,22 @@ class Operations:
     def list(self, limit: int | None = None) -> list[Operation]:
         return self._transport.pages("/v1/operations", Operation, limit)
 
+    def cancel(self, operation: str | Operation) -> Operation:
+        """Have it end, and whatever it has written removed; :meth:`wait` then raises ``OperationCancelled``.
+
+        Raises ``Conflict`` for kinds that the application's driver ends (start, stop, savepoint, ..), and for what has
+        succeeded or failed already. What was cancelled before is answered as it is.
+        """
+        id = operation if isinstance(operation, str) else operation.id
+        return read(Operation, self._transport.post(path("operations", id, "cancel"), {}))
+
     def wait(
         self, operation: str | Operation, on_progress: Progress | None = None, timeout_seconds: float | None = None
     ) -> Operation:
         """Wait until the operation has succeeded; ``on_progress`` is called with each state that was seen.
 
-        Raises the error that it failed with, or ``NotYetCommitted`` when ``timeout_seconds`` are over (it goes on).
+        Raises the error that it failed with, ``OperationCancelled``, or ``NotYetCommitted`` when ``timeout_seconds``
+        are over (it goes on).
         """
         first = operation if isinstance(operation, Operation) else self.get(operation)
         ended = poll(

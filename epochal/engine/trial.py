@@ -66,10 +66,18 @@ class TrialReport(BaseModel):
     sinks: tuple[SinkComparison, ...]
 
 
-def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestReference, epochs: int) -> TrialReport:
+def trial_folders(name: str) -> tuple[str, str]:
+    """The folders of the store that hold the deltas of the trial ``name`` while it runs."""
+    return f"{BRANCHES}{name}-before", f"{BRANCHES}{name}-after"
+
+
+def run_trial(
+    before: Tried, after: Tried, spark: SparkSession, head: ManifestReference, epochs: int, name: str | None = None
+) -> TrialReport:
     """The last ``epochs`` epochs up to ``head`` again, by the version ``after`` and by ``before``, which made them.
 
-    Raises ``IncompatibleState``, ``InvalidInput`` when there are no such epochs, and what aborts an epoch.
+    ``name`` is no other trial's; its :func:`trial_folders` are removed at the end. Raises ``IncompatibleState``,
+    ``InvalidInput`` when there are no such epochs, and what aborts an epoch.
     """
     started = time.monotonic()
     store = SnapshotStore(after.orders.store)
@@ -77,19 +85,19 @@ def run_trial(before: Tried, after: Tried, spark: SparkSession, head: ManifestRe
     if not replayed:
         raise InvalidInput("There is no committed epoch that could be tried again.")
     base = replayed[0].parent
-    branch = f"{BRANCHES}{uuid4().hex[:12]}"
+    folders = trial_folders(name or uuid4().hex[:12])
     try:
         trials = {
-            name: _Trial(_keeping(tried, spark, store, name), f"{branch}-{name}", store, base)
-            for name, tried in (("after", after), ("before", before))
+            side: _Trial(_keeping(tried, spark, store, side), folder, store, base)
+            for side, tried, folder in (("after", after, folders[1]), ("before", before, folders[0]))
         }
         for trial in trials.values():
             trial.run(replayed)
         tables = compare_states(store, head, trials["after"].tables, trials["after"].chains)
         sinks = tuple(_compared_sinks(spark, replayed, trials["before"].handles, trials["after"].handles))
     finally:
-        for name in ("before", "after"):
-            for path in store.list(f"{branch}-{name}"):
+        for folder in folders:
+            for path in store.list(folder):
                 store.delete(path)
     return TrialReport(
         same=all(table.same for table in tables) and all(sink.same for sink in sinks),

@@ -3,8 +3,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from epochal.contracts.identity import EpochKey
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256, UtcTime
 
 
@@ -18,6 +19,28 @@ class CreateExport(Body):
         default=None, description="Only what came after this epoch, an ancestor that the importer has already."
     )
     message: Message | None = None
+
+
+class ExportArguments(BaseModel):
+    """Of an operation of kind ``export``: the snapshot, and the one that the importer has."""
+
+    branch: str
+    epoch: int
+    since_branch: str | None = None
+    since_epoch: int | None = None
+    message: str | None = None
+
+
+class ExportResult(Answer):
+    """The result of an operation of kind ``export``."""
+
+    branch: str
+    epoch: int
+    since: EpochKey | None
+    filename: str
+    bytes: int
+    sha256: str
+    expires_at: str
 
 
 class CreateImport(Body):
@@ -61,6 +84,33 @@ class ImportApplication(Body):
     start: bool = Field(default=False, description="Start it at once. Refused of a snapshot that is drained.")
     message: Message | None = None
     dry_run: bool = Field(default=False, description="Answer with the plan, and change nothing.")
+
+
+class ImportArguments(BaseModel):
+    """Of an operation of kind ``import``: the upload, its snapshot, and the application that is made of it."""
+
+    branch: str
+    epoch: int
+    upload: str
+    sha256: str
+    name: str
+    parameters: dict[str, Any]
+    configuration: dict[str, Any]
+    graph: dict[str, Any]
+    shadow: bool
+    start: bool
+    message: str | None = None
+    sources: dict[str, Any]
+
+
+class ImportResult(Answer):
+    """The result of an operation of kind ``import``. ``operation``: the start that was asked for with it."""
+
+    application: str
+    branch: str
+    parent: EpochKey
+    files: int
+    operation: str | None = None
 
 
 class SinkMove(Answer):

@@ -22,11 +22,14 @@ OperationKind = Literal[
     "collect",
     "verify",
 ]
-OperationState = Literal["running", "succeeded", "failed"]
+OperationState = Literal["running", "succeeded", "failed", "cancelled"]
 
 
 class OperationAnswer(Answer):
-    """Long work: ask again until ``state`` is not ``running``; then ``result`` or ``error`` is there."""
+    """Long work: ask again until ``state`` is not ``running``; then ``result`` or ``error`` is there.
+
+    One that was asked to be cancelled has ``cancel_requested_at``, and is ``running`` until nothing is left of it.
+    """
 
     id: str
     kind: OperationKind
@@ -38,3 +41,4 @@ class OperationAnswer(Answer):
     error: Problem | None
     created_at: datetime
     finished_at: datetime | None
+    cancel_requested_at: datetime | None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from epochal.contracts.identity import EpochKey
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Sha256
@@ -28,6 +28,14 @@ class Preflight(Body):
         le=1000,
         description="Also run the last so many epochs up to the snapshot again, in shadow, and compare what comes out.",
     )
+
+
+class TrialArguments(BaseModel):
+    """Of an operation of kind ``trial``, whose result is a :class:`PreflightAnswer`: the snapshot that is meant."""
+
+    request: Preflight
+    branch: str
+    epoch: int
 
 
 class PartChange(Answer):

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from epochal.wire.bodies import Body, Message
+from epochal.wire.bodies import Answer, Body, Message
 
 
 class Rekey(Body):
@@ -11,3 +11,18 @@ class Rekey(Body):
     max_parallelism: int = Field(ge=1, le=32768, description="Key groups from now on.")
     parallelism: int | None = Field(None, ge=1, description="Left out: as it is, at most max_parallelism.")
     message: Message | None = None
+
+
+class RekeyArguments(BaseModel):
+    """Of an operation of kind ``rekey``. ``branches``: those that its tries have written, by name."""
+
+    request: Rekey
+    branches: list[str] = []
+
+
+class RekeyResult(Answer):
+    """The result of an operation of kind ``rekey``."""
+
+    version: int
+    branch: str
+    epoch: int

@@ -37,7 +37,9 @@ def _forget_bookkeeping() -> None:
         sa.column("arguments", sa.JSON(none_as_null=True)),
     )
     connection = op.get_bind()
-    of_the_store = sa.select(operations.c.id, operations.c.arguments).where(operations.c.kind.in_(["collect", "verify"]))
+    of_the_store = sa.select(operations.c.id, operations.c.arguments).where(
+        operations.c.kind.in_(["collect", "verify"])
+    )
     for id, arguments in connection.execute(of_the_store).all():
         kept = {name: value for name, value in arguments.items() if name not in BOOKKEEPING}
         connection.execute(sa.update(operations).where(operations.c.id == id).values(arguments=kept))

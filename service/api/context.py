@@ -15,6 +15,7 @@ from epochal.service.commands.applications import ApplicationService
 from epochal.service.commands.artifacts import ArtifactService
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
+from epochal.service.commands.cancel import CancelService
 from epochal.service.commands.collections import CollectionService
 from epochal.service.commands.fork import ForkService
 from epochal.service.commands.lifecycle import Lifecycle
@@ -67,13 +68,14 @@ class ControlPlane:
     forks: ForkService
     lifecycle: Lifecycle
     rollback: RollbackService
-    bundles: OperationWorker
+    worker: OperationWorker
     exports: ExportService
     imports: ImportService
     versions: VersionService
     preflight: PreflightService
     rekeys: RekeyService
     operations: OperationService
+    cancellation: CancelService
     executions: ExecutionService
     epochs: EpochService
     savepoints: SavepointService
@@ -94,10 +96,7 @@ class ControlPlane:
             self.builder,
             self.replicas,
             self.supervisor,
-            self.bundles,
-            self.preflight.worker,
-            self.rekeys.worker,
-            self.collections.worker,
+            self.worker,
         )
 
 

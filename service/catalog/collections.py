@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation
 from epochal.service.catalog.retention import held, horizon_of
 from epochal.service.catalog.types import now
@@ -75,6 +76,16 @@ class RetentionRepository:
             self._session.execute(locking).all()
         kept = self._kept(self._snapshots(now())[0])
         return [key for key in keys if key not in kept]
+
+    def kept(self, application: str | None) -> list[ManifestReference]:
+        """Snapshots that are retained, by all or on the lines of one application. Raises ``NotFound``."""
+        kept = self.known(now()).kept
+        if application is None:
+            return list(kept.values())
+        row = ApplicationRepository(self._session).named(application)
+        own = select(Branch.id).where(Branch.application == row.id)
+        branches = {*self._session.scalars(own), *horizon_of(self._session, row).lineage}
+        return [reference for key, reference in kept.items() if key.branch in branches]
 
     def mark(self, keys: Iterable[EpochKey], moment: datetime) -> None:
         """From now on these answer that they were collected."""

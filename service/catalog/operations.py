@@ -11,6 +11,7 @@ from epochal.service.catalog.models import Application, Directive, Execution, Op
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.operations import Event, State, advance
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.operations import OperationAnswer, OperationKind, OperationState
 from epochal.wire.problems import Problem
@@ -35,6 +36,13 @@ class OperationRepository:
         row = self._session.get(Operation, id)
         if row is None or row.kind != kind or row.application != application.id:
             raise NotFound(f"Application {application.name!r} has no {kind} {id!r}.")
+        return row
+
+    def locked(self, id: str) -> Operation:
+        """Raises ``NotFound``."""
+        row = self._session.get(Operation, id, with_for_update=True)
+        if row is None:
+            raise NotFound(f"There is no operation {id!r}.")
         return row
 
     def application_name(self, row: Operation) -> str | None:
@@ -82,7 +90,7 @@ class OperationRepository:
             kind=kind,
             application=application.id if application else None,
             execution=execution.id if execution else None,
-            state="running",
+            state=advance(None, Event.BEGIN).value,
             arguments=arguments,
             progress=progress,
             created_at=now(),
@@ -134,4 +142,18 @@ def operation_answer(row: Operation, application: str | None) -> OperationAnswer
         error=None if row.error is None else Problem.model_validate(row.error),
         created_at=row.created_at,
         finished_at=row.finished_at,
+        cancel_requested_at=row.cancel_requested_at,
     )
+
+
+def state_of(row: Operation) -> State:
+    return State.CANCELLING if row.state == "running" and row.cancel_requested_at is not None else State(row.state)
+
+
+def end(row: Operation, event: Event, result: dict[str, Any] | None = None, error: Problem | None = None) -> None:
+    """Raises ``IllegalTransition``."""
+    row.state = advance(state_of(row), event).value
+    row.result = result
+    row.error = None if error is None else error.model_dump(mode="json", exclude_none=True)
+    row.progress = row.claim_holder = row.claim_until = None
+    row.finished_at = now()

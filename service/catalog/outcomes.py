@@ -26,9 +26,11 @@ from epochal.service.catalog.models import (
     Savepoint,
     Version,
 )
+from epochal.service.catalog.operations import end
 from epochal.service.catalog.records import json_of, key_of
 from epochal.service.catalog.rollbacks import roll_back
 from epochal.service.catalog.types import now
+from epochal.service.domain.operations import Event
 from epochal.service.domain.ports import ControlEvent
 from epochal.wire.problems import Problem, problem_of, problem_of_failure
 
@@ -263,10 +265,7 @@ def _running(session: Session, execution: Execution) -> Sequence[Operation]:
 
 
 def succeed(application: Application, operation: Operation, result: dict[str, object]) -> ControlEvent:
-    operation.state = "succeeded"
-    operation.result = result
-    operation.progress = None
-    operation.finished_at = now()
+    end(operation, Event.SUCCEED, result=result)
     return operation_changed(application.name, operation)
 
 
@@ -278,8 +277,5 @@ def fail(session: Session, application: Application, operation: Operation, probl
 
 
 def failed(application: str, operation: Operation, problem: Problem) -> ControlEvent:
-    operation.state = "failed"
-    operation.error = problem.model_dump(mode="json", exclude_none=True)
-    operation.progress = None
-    operation.finished_at = now()
+    end(operation, Event.FAIL, error=problem)
     return operation_changed(application, operation)

@@ -17,15 +17,21 @@ from pathlib import PurePosixPath
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
+from epochal.faults import declare
 from epochal.service.catalog.collections import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.types import now
-from epochal.service.commands import collecting_points as points
 from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Doomed, StoreFacts, plan
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore, StoredFile
 
 log = logging.getLogger("epochal.retention")
+
+G1_LISTED = declare("G1.listed", "the store is listed, the catalog not yet asked")
+G2_PLANNED = declare("G2.planned", "expired snapshots are known, none is marked")
+G3_MARKED = declare("G3.marked", "expired snapshots are marked as collected, all files are there")
+G4_DELETED = declare("G4.file-deleted", "one file is deleted, others are not")
+G5_EMPTIED = declare("G5.emptied", "all files are deleted, the operation still runs")
 
 
 @dataclass(frozen=True)
@@ -71,14 +77,14 @@ class Collection:
         moment = self._clock()
         progress("listing the store")
         files = self._store.entries()
-        points.G1_LISTED.hit()
+        G1_LISTED.hit()
         progress(f"{len(files)} files: looking for what they belong to")
         known = self._known(moment, request)
         before = self._needs(known)
         candidates = self._to_be_marked(known, before)
-        points.G2_PLANNED.hit()
+        G2_PLANNED.hit()
         marked = self._mark(candidates, moment)
-        points.G3_MARKED.hit()
+        G3_MARKED.hit()
         known = self._known(moment, request)
         needs = self._needs(known)
         needs.paths.update(before.paths)
@@ -86,7 +92,7 @@ class Collection:
         lately = known.collected_lately if request.grace else []
         planned = self._planned(files, known, needs, lately, marked, moment, request)
         deleted = self._delete(planned.files, progress)
-        points.G5_EMPTIED.hit()
+        G5_EMPTIED.hit()
         self._references.forget_unused()
         log.info("collected: %d snapshots, %d files, %d bytes", len(marked), deleted.files, deleted.bytes)
         return planned, deleted
@@ -168,7 +174,7 @@ class Collection:
         for file in sorted(files, key=lambda file: ("/manifests/" not in file.path, file.path)):
             if self._store.delete(file.path):
                 deleted = deleted.plus(file.bytes)
-            points.G4_DELETED.hit()
+            G4_DELETED.hit()
             folders.add(str(PurePosixPath(file.path).parent))
             progress(f"{deleted.files} of {len(files)} files deleted")
         for folder in sorted(folders, reverse=True):

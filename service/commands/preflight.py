@@ -1,34 +1,43 @@
-"""Preflight: everything that would be checked by an upgrade, without one; and trials, which take their time."""
+"""Preflight: a version compared with the snapshot that it would go on from, as an upgrade would, without one; and
+trials on the epochs before that, which take their time."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy.orm import Session
+from collections.abc import Callable
 
 from epochal.contracts.identity import EpochKey
+from epochal.engine.trial import trial_folders
 from epochal.errors import InvalidInput
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Application, Operation
-from epochal.service.commands.preflight_check import Check, snapshot_of
-from epochal.service.domain.ports import EventSink
-from epochal.service.runtime.operations import OperationWorker, Progress
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.models import Application
+from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
+from epochal.service.runtime.operations import OperationWorker, Verb
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.configuration import ApplicationConfiguration, merged_configuration, needs_restart
+from epochal.wire.graphs import GraphAnswer
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.preflight import Preflight, PreflightAnswer
+from epochal.wire.preflight import Preflight, PreflightAnswer, TrialAnswer, TrialArguments
 
 
 class PreflightService:
-    def __init__(self, database: Database, check: Check, events: EventSink) -> None:
+    """Changes nothing."""
+
+    def __init__(self, database: Database, proposals: Proposals, store: SnapshotStore, worker: OperationWorker) -> None:
         self._database = database
-        self._check = check
-        self.worker = OperationWorker("trials", database, events, {"trial": self._carry_out})
+        self._proposals = proposals
+        self._store = store
+        self._worker = worker
+        worker.register("trials", [Verb("trial", TrialArguments, self._carry_out, self._sweep)])
 
     def check(self, request: Preflight) -> PreflightAnswer:
         """Raises ``NotFound``, ``SnapshotExpired``, and what the builder says of the code."""
         with self._database.reading() as session:
-            at = snapshot_of(session, ApplicationRepository(session).named(request.application), request)
-        return self._check.run(request, at, lambda said: None)
+            at = _snapshot(session, ApplicationRepository(session).named(request.application), request)
+        return self._run(request, at, "", lambda said: None, lambda: None)
 
     def try_out(self, request: Preflight, by: str) -> OperationAnswer:
         """The same and a trial, in the background, of the snapshot that is meant now.
@@ -37,20 +46,84 @@ class PreflightService:
         no epoch that could be run again.
         """
 
-        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
+        def wish(session: Session) -> tuple[Application, TrialArguments]:
             application = ApplicationRepository(session).named(request.application)
-            at = snapshot_of(session, application, request)
+            at = _snapshot(session, application, request)
             if at is None:
                 raise InvalidInput(
                     f"Application {request.application!r} has no committed epoch that could be tried again."
                 )
-            self._check.candidate(session, application, request)
-            return application, {"request": request.model_dump(mode="json"), "branch": at.branch, "epoch": at.epoch}
+            self._candidate(session, application, request)
+            return application, TrialArguments(request=request, branch=at.branch, epoch=at.epoch)
 
-        return self.worker.begin("trial", by, wish)
+        return self._worker.begin("trial", by, wish)
 
-    def _carry_out(self, id: str, progress: Progress) -> dict[str, Any]:
+    def _carry_out(self, claim: Claim, arguments: TrialArguments) -> PreflightAnswer:
+        self._sweep(claim, arguments)  # of a try that was killed
+        at = EpochKey(arguments.branch, arguments.epoch)
+        return self._run(arguments.request, at, claim.id, claim.progress, claim.check)
+
+    def _sweep(self, claim: Claim, arguments: TrialArguments) -> None:
+        for folder in trial_folders(claim.id):
+            for path in self._store.list(folder):
+                self._store.delete(path)
+
+    def _candidate(self, session: Session, application: Application, request: Preflight) -> Candidate:
+        """Raises ``ArtifactError``, ``OptionError``."""
+        before = VersionRepository(session).latest(application).configuration
+        configuration = merged_configuration(before, request.configuration)
+        return self._proposals.candidate(session, application, request.artifact, request.parameters, configuration)
+
+    def _run(
+        self,
+        request: Preflight,
+        at: EpochKey | None,
+        trial_name: str,
+        progress: Callable[[str], None],
+        meanwhile: Callable[[], None],
+    ) -> PreflightAnswer:
+        """With a trial, where one is asked for. ``at``: the snapshot.
+
+        Raises ``SnapshotExpired``, what the builder says of the code, and what aborts an epoch.
+        """
         with self._database.reading() as session:
-            arguments = session.get_one(Operation, id).arguments
-        at = EpochKey(arguments["branch"], arguments["epoch"])
-        return self._check.run(Preflight.model_validate(arguments["request"]), at, progress).model_dump(mode="json")
+            row = ApplicationRepository(session).named(request.application)
+            candidate = self._candidate(session, row, request)
+            if at is None:
+                snapshot, version = None, candidate.before
+            else:
+                epoch = SnapshotRepository(session).row(at)
+                snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
+                version = VersionRepository(session).maker(row, epoch)
+            producer = None if request.trial is None else self._proposals.producer(session, version)
+        progress("the version is built and analysed")
+        proposal = self._proposals.proposal(candidate, snapshot, graph_of(version))
+        ok = not proposal.comparison.problems
+        trial = None
+        if ok and request.trial and producer and snapshot:
+            progress(f"the last {request.trial} epochs are run again, with the version before and with this one")
+            trial = self._proposals.trial(
+                request.application, candidate, snapshot, producer, request.trial, trial_name, meanwhile
+            )
+        return PreflightAnswer(
+            ok=ok,
+            application=request.application,
+            snapshot=at,
+            comparison=proposal.comparison,
+            restarts=needs_restart(
+                ApplicationConfiguration.model_validate(candidate.before.configuration), candidate.configuration
+            ),
+            graph=GraphAnswer.model_validate(proposal.graph.model_dump(mode="json")),
+            trial=None if trial is None else TrialAnswer.model_validate(trial.model_dump(mode="json")),
+        )
+
+
+def _snapshot(session: Session, application: Application, request: Preflight) -> EpochKey | None:
+    """The one that is asked for, or the head; ``None``: nothing is committed yet.
+
+    Raises ``NotFound``, ``SnapshotExpired``.
+    """
+    if request.epoch is None and request.savepoint is None:
+        head, _ = head_and_maker(session, application)
+        return None if head is None else head.key
+    return SnapshotRepository(session).resolve(application, request.epoch, request.savepoint).key

@@ -19,7 +19,7 @@ from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.artifact_files import artifact_path
 from epochal.service.domain.building import Producer, TrialOf
 from epochal.service.domain.comparison import compared
-from epochal.service.domain.ports import Builder
+from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.continuation import continuation, end_of_input
 from epochal.snapshots.store import SnapshotStore
@@ -119,12 +119,19 @@ class Proposals:
         )
 
     def trial(
-        self, application: str, candidate: Candidate, head: ManifestReference, producer: Producer, epochs: int
+        self,
+        application: str,
+        candidate: Candidate,
+        head: ManifestReference,
+        producer: Producer,
+        epochs: int,
+        name: str,
+        meanwhile: Meanwhile,
     ) -> TrialReport:
         """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow."""
         store = self._settings.store_url
-        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, producer=producer)
-        return self._builder.trial(candidate.location, candidate.parameters, candidate.configuration, trial)
+        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, name=name, producer=producer)
+        return self._builder.trial(candidate.location, candidate.parameters, candidate.configuration, trial, meanwhile)
 
     def _location(self, artifact: Artifact) -> Path:
         return artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)

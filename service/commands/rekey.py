@@ -1,27 +1,47 @@
-"""Asking for a rekey."""
+"""Re-keying: the state of a stopped application written anew with other key groups, on a branch of its own."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy.orm import Session
-
-from epochal.service.catalog.applications import ApplicationRepository, Revisions
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.executions import check_not_drained
+from epochal.faults import declare
+from epochal.service.catalog.applications import Revisions
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Application
-from epochal.service.catalog.operations import OperationRepository
-from epochal.service.commands.rekeying import Rekeying, planned
-from epochal.service.domain.identifiers import new_branch_id
-from epochal.service.domain.ports import EventSink
-from epochal.service.runtime.operations import OperationWorker
+from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.rekeys import RekeyRepository, has_branch
+from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.building import RekeyOf
+from epochal.service.domain.ports import Builder, EventSink
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.operations import OperationWorker, Verb
+from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.rekey import Rekey
+from epochal.wire.rekey import Rekey, RekeyArguments
+
+BEGUN = declare("rekey.begun", "the branch that will be written is known, nothing is written")
+WRITTEN = declare("rekey.written", "the snapshot with other key groups is durable, nothing names it")
+MOVED = declare("rekey.moved", "the application is on its new branch, in a transaction that is not committed")
 
 
 class RekeyService:
-    def __init__(self, database: Database, rekeying: Rekeying, events: EventSink) -> None:
-        self.worker = OperationWorker("rekeys", database, events, {"rekey": rekeying.run})
+    """Each try writes a branch of its own, so that none reads what another one has written; the operation's argument
+    ``branches`` has their names before there is a file."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        builder: Builder,
+        store: SnapshotStore,
+        events: EventSink,
+        worker: OperationWorker,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._builder = builder
+        self._store = store
+        self._events = events
+        self._worker = worker
+        worker.register("rekeys", [Verb("rekey", RekeyArguments, self.carry_out, self._sweep)])
 
     def rekey(self, name: str, request: Rekey, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Until it is done, the application cannot be started.
@@ -29,11 +49,51 @@ class RekeyService:
         Raises ``Conflict`` unless it is stopped with everything committed, ``OptionError``.
         """
 
-        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
-            application = ApplicationRepository(session).locked(name, revisions)
-            OperationRepository(session).check_none_running(application)
-            check_not_drained(session, application)
-            planned(session, application, request, new_branch_id(name))
-            return application, {"request": request.model_dump(mode="json"), "branches": []}
+        def wish(session: Session) -> tuple[Application, RekeyArguments]:
+            return RekeyRepository(session).ask(name, request, revisions), RekeyArguments(request=request)
 
-        return self.worker.begin("rekey", by, wish)
+        return self._worker.begin("rekey", by, wish)
+
+    def carry_out(self, claim: Claim, arguments: RekeyArguments) -> None:
+        """Ends the operation in the transaction that moves the application.
+
+        Raises ``Conflict``, ``OptionError``, ``SnapshotError``, ``StorageFull``; no file is left behind then.
+        """
+        with self._database.writing() as session:
+            plan = RekeyRepository(session).begin_try(claim.decide(session))
+        location = artifact_path(self._settings.artifacts_directory, plan.artifact.sha256, plan.artifact.filename)
+        message = arguments.request.message
+        target = RekeyOf(
+            application=plan.application,
+            store=self._settings.store_url,
+            head=plan.head,
+            at=plan.at,
+            by=plan.by,
+            message=message,
+        )
+        BEGUN.hit()
+        self._sweep(claim, arguments)
+        claim.progress(f"the state of epoch {plan.head.epoch} is written anew")
+        try:
+            snapshot = self._builder.rekey(
+                location, plan.before.parameters, plan.configuration, target, meanwhile=claim.check
+            )
+            WRITTEN.hit()
+            manifest = self._store.read_manifest(snapshot)
+            with self._database.writing() as session:
+                event = RekeyRepository(session).move(claim.decide(session), plan, snapshot, manifest, message)
+                MOVED.hit()
+        except BaseException:
+            self._clear(plan.at.branch)
+            raise
+        self._events.publish(event)
+
+    def _sweep(self, claim: Claim, arguments: RekeyArguments) -> None:
+        for branch in arguments.branches:
+            self._clear(branch)
+
+    def _clear(self, branch: str) -> None:
+        """Remove what a try has written, unless its move has landed: then only the answer was lost."""
+        if not has_branch(self._database, branch):
+            for path in self._store.list(branch):
+                self._store.delete(path)

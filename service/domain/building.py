@@ -41,7 +41,8 @@ class Producer(BaseModel):
 
 
 class TrialOf(BaseModel):
-    """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``producer`` ran them."""
+    """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``producer`` ran them.
+    ``name`` names the trial's folders."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,6 +51,7 @@ class TrialOf(BaseModel):
     store: str
     head: ManifestReference
     epochs: int
+    name: str | None = None
     producer: Producer
 
 

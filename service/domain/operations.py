@@ -75,13 +75,7 @@ OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify"})
 """Kinds that concern no application."""
 
 
-class OperationCancelled(EpochalError):
-    """The operation was cancelled; nothing is left of it."""
-
-    slug = "operation-cancelled"
-
-
-class Interrupted(Exception):  # noqa: N818 nothing is wrong
+class Interrupted(Exception):
     """The work ends here and is begun again: the control plane closes, or does not hold the claim any more."""
 
 

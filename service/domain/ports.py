@@ -18,7 +18,7 @@ border                 implemented by                          called by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -46,6 +46,10 @@ class Component(Protocol):
 # Builder.
 
 
+Meanwhile = Callable[[], None]
+"""Called every second or so while somebody waits for long work: what it raises ends the work."""
+
+
 class Builder(Component, Protocol):
     """Builds pipelines in subprocesses: no author's code ever runs in the control plane.
 
@@ -64,12 +68,22 @@ class Builder(Component, Protocol):
         """The full analysis with Spark against empty inputs, in a fresh subprocess (some seconds)."""
 
     def trial(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: ApplicationConfiguration,
+        trial: TrialOf,
+        meanwhile: Meanwhile,
     ) -> TrialReport:
         """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, target: RekeyOf
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: ApplicationConfiguration,
+        target: RekeyOf,
+        meanwhile: Meanwhile,
     ) -> ManifestReference:
         """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
 

@@ -1,151 +1,255 @@
-"""The thread that carries out long work of some kinds: one operation at a time, oldest first."""
+"""The one worker of operations in the background: it claims them, carries them out, renews its claims and cancels."""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy.orm import Session
+from pydantic import BaseModel, ValidationError
 
-from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError, OutcomeUnknown, TooManyRequests
-from epochal.service.catalog.announcements import operation_changed
+from epochal.errors import (
+    CatalogUnavailable,
+    EnvironmentProblem,
+    EpochalError,
+    OutcomeUnknown,
+    TooManyRequests,
+)
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Application, Operation
-from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.outcomes import failed, succeed
+from epochal.service.catalog.operation_claims import Changed, Claim, OperationClaims, Wish
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.operations import RENEW_SECONDS, Interrupted
 from epochal.service.domain.ports import EventSink
+from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.wire.operations import OperationAnswer, OperationKind
-from epochal.wire.problems import problem_of
 
 log = logging.getLogger("epochal.operations")
 
-PAUSE_SECONDS = 60.0
-"""Between two looks for something to do, if nobody rings."""
+LOOK_SECONDS = 10.0
+"""Between two looks for what other control planes have left, if nobody rings."""
 RETRY_SECONDS = 2.0
 """After the catalog has not answered, or there was no place to build a pipeline."""
-_PROGRESS_SECONDS = 1.0
 
-Progress = Callable[[str], None]
-Work = Callable[[str, Progress], dict[str, Any] | None]
-"""Of the operation with this id: its result; ``None``, where it has ended the operation in a transaction of its own."""
-Wish = Callable[[Session], tuple[Application | None, dict[str, Any]]]
-"""Within the transaction that asks for an operation: the application it is for, and its arguments. ``None``: the
-application is made by the operation; its name is the argument ``name``."""
+Arguments = TypeVar("Arguments", bound=BaseModel)
+_TRY_AGAIN = (CatalogUnavailable, OutcomeUnknown, TooManyRequests)
+
+
+@dataclass(frozen=True)
+class Verb(Generic[Arguments]):
+    """How operations of a kind are carried out; both functions may be called again for what they have done already.
+
+    ``run`` calls the claim's ``check`` or ``progress`` often, and lets their exceptions pass. It answers the result, or
+    ``None`` where it has ended the operation by the claim's ``decide``. ``sweep`` removes whatever ``run`` has left
+    behind, in this process or in one that was killed.
+    """
+
+    kind: OperationKind
+    arguments: type[Arguments]
+    run: Callable[[Claim, Arguments], BaseModel | None]
+    sweep: Callable[[Claim, Arguments], None] = lambda claim, arguments: None
+
+
+@dataclass
+class _Lane:
+    """Verbs that share a thread: one operation at a time, oldest first. ``before`` is done before each look."""
+
+    verbs: dict[str, Verb[Any]]
+    before: Callable[[], None]
+    look_seconds: float
+    bell: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
 
 
 class OperationWorker:
     """A :class:`~epochal.service.domain.ports.Component`. An operation that a control plane did not end is begun again
-    from its beginning by the next one. ``tidy`` is done before each look for work."""
+    from its beginning by the next one: at once when that process is gone from this machine, or has closed in order;
+    otherwise when its claim is over."""
 
-    def __init__(
-        self,
-        name: str,
-        database: Database,
-        events: EventSink,
-        works: Mapping[OperationKind, Work],
-        tidy: Callable[[], None] | None = None,
-    ) -> None:
-        self._database = database
+    def __init__(self, database: Database, events: EventSink) -> None:
         self._events = events
-        self._works = works
-        self._tidy = tidy
-        self._bell = threading.Event()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._closing = threading.Event()
+        self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set)
+        self._lanes: dict[str, _Lane] = {}
+        self._held: dict[str, Claim] = {}
+
+    def register(
+        self,
+        lane: str,
+        verbs: Sequence[Verb[Any]],
+        before: Callable[[], None] = lambda: None,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        """To be called before :meth:`open`."""
+        self._lanes[lane] = _Lane({verb.kind: verb for verb in verbs}, before, look_seconds)
 
     def open(self) -> None:
-        self._thread.start()
+        for name, lane in self._lanes.items():
+            lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"operations-{name}", daemon=True)
+            lane.thread.start()
 
     def close(self) -> None:
         """What is under way is begun again by the next control plane."""
-        self._closing = True
-        self._bell.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._closing.set()
+        for lane in self._lanes.values():
+            lane.bell.set()
+        for lane in self._lanes.values():
+            if lane.thread is not None:
+                lane.thread.join(timeout=5)
 
     def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
-        """Have it done. Raises what ``wish`` raises, and then nothing is asked for."""
-        with self._database.writing() as session:
-            application, arguments = wish(session)
-            row = OperationRepository(session).add(kind, application, None, arguments, by, "waiting")
-            name = _application_name(session, row)
-            answer, event = operation_answer(row, name), operation_changed(name, row)
-        self._events.publish(event)
-        self._bell.set()
-        return answer
+        """Have it done. Raises what ``wish`` raises, and ``Conflict``; then nothing is asked for."""
+        begun = self._claims.begin(kind, by, wish)
+        self._announce(begun)
+        self._ring(kind)
+        return begun.operation
 
-    def work_off(self) -> None:
+    def cancel(self, id: str, by: str) -> OperationAnswer:
+        """Ends soon, and leaves nothing behind. Raises ``NotFound``, ``Conflict``. Idempotent."""
+        changed = self._claims.cancel(id, by)
+        claim = self._held.get(id)
+        if claim is not None:
+            claim.cancel()
+        self._ring(changed.operation.kind)
+        return changed.operation
+
+    def work_off(self, lane: str) -> None:
         """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``,
         ``TooManyRequests``: then it is to be tried again."""
-        if self._tidy is not None:
-            self._tidy()
-        for id, kind in self._waiting():
-            if not self._closing:
-                self._carry_out(id, kind)
+        self._work_off(self._lanes[lane])
 
-    def _run(self) -> None:
-        while not self._closing:
-            self._bell.clear()
-            pause = PAUSE_SECONDS
+    def _ring(self, kind: OperationKind) -> None:
+        for lane in self._lanes.values():
+            if kind in lane.verbs:
+                lane.bell.set()
+
+    def _run(self, lane: _Lane) -> None:
+        while not self._closing.is_set():
+            lane.bell.clear()
+            pause = lane.look_seconds
             try:
-                self.work_off()
-            except (CatalogUnavailable, OutcomeUnknown, TooManyRequests) as error:
+                self._work_off(lane)
+            except _TRY_AGAIN as error:
                 log.warning("operations wait: %s", error)
                 pause = RETRY_SECONDS
             except Exception:
                 log.exception("the operations' thread goes on after an error")
-            self._bell.wait(pause)
+            if not self._closing.is_set():
+                lane.bell.wait(pause)
 
-    def _waiting(self) -> list[tuple[str, str]]:
-        with self._database.reading() as session:
-            return [(row.id, row.kind) for row in OperationRepository(session).running(*self._works)]
-
-    def _carry_out(self, id: str, kind: str) -> None:
-        try:
-            result = self._works[kind](id, self._progress(id))  # type: ignore[index]
-            if result is not None:
-                self._succeed(id, result)
-        except (CatalogUnavailable, OutcomeUnknown, TooManyRequests):
-            raise  # what has not landed still runs, by the catalog, and is begun again
-        except EpochalError as error:
-            self._fail(id, error)
-        except Exception:
-            log.exception("%s %s failed", kind, id)
-            self._fail(id, EnvironmentProblem(f"The {kind} failed; the control plane's log says why. Try it again."))
-
-    def _succeed(self, id: str, result: dict[str, Any]) -> None:
-        with self._database.writing() as session:
-            row = session.get_one(Operation, id)
-            event = succeed(session.get_one(Application, row.application), row, result)
-        self._events.publish(event)
-
-    def _fail(self, id: str, error: EpochalError) -> None:
-        """Nothing has failed that a control plane which stops has cut off."""
-        if self._closing:
-            return
-        with self._database.writing() as session:
-            row = session.get_one(Operation, id)
-            event = failed(_application_name(session, row), row, problem_of(error))
-        self._events.publish(event)
-
-    def _progress(self, id: str) -> Progress:
-        """Kept in the catalog, at most once a second."""
-        last = 0.0
-
-        def tell(text: str) -> None:
-            nonlocal last
-            if time.monotonic() - last < _PROGRESS_SECONDS:
+    def _work_off(self, lane: _Lane) -> None:
+        lane.before()
+        while not self._closing.is_set():
+            claim = self._claims.claim(lane.verbs)  # type: ignore[arg-type]
+            if claim is None:
                 return
-            last = time.monotonic()
-            with self._database.writing() as session:
-                session.get_one(Operation, id).progress = text
+            self._held[claim.id] = claim
+            try:
+                self._carry_out(lane.verbs[claim.kind], claim)
+            finally:
+                del self._held[claim.id]
 
-        return tell
+    def _carry_out(self, verb: Verb[Any], claim: Claim) -> None:
+        try:
+            with _renewing(claim):
+                ended = self._done(verb, claim)
+        except Interrupted as reason:
+            log.info("operation %s is begun again: %s", claim.id, reason)
+            self._release(claim)
+        except _TRY_AGAIN:
+            self._release(claim)  # what has not landed still runs, by the catalog, and is begun again
+            raise
+        else:
+            if ended is not None:
+                self._announce(ended)
+
+    def _done(self, verb: Verb[Any], claim: Claim) -> Changed | None:
+        try:
+            arguments = verb.arguments.model_validate(claim.arguments)
+        except ValidationError as error:
+            return self._failed(claim, error)
+        try:
+            claim.check()
+            result = verb.run(claim, arguments)
+            return None if result is None else claim.succeed(result)
+        except (Interrupted, *_TRY_AGAIN):
+            raise
+        except Exception as error:  # noqa: BLE001 whatever it is, the operation says so
+            if claim.is_cancelled:
+                return self._swept(verb, claim, arguments)
+            return self._failed(claim, error)
+
+    def _swept(self, verb: Verb[Any], claim: Claim, arguments: BaseModel) -> Changed:
+        try:
+            verb.sweep(claim, arguments)
+        except (Interrupted, *_TRY_AGAIN):
+            raise
+        except Exception as error:  # noqa: BLE001
+            return self._failed(claim, error)
+        return claim.swept()
+
+    def _failed(self, claim: Claim, error: Exception) -> Changed:
+        """Nothing has failed that a control plane which closes has cut off."""
+        if self._closing.is_set():
+            raise Interrupted("the control plane closes")
+        if isinstance(error, EpochalError):
+            return claim.fail(error)
+        log.error("%s %s failed", claim.kind, claim.id, exc_info=error)
+        text = f"The {claim.kind} failed; the control plane's log says why. Try it again."
+        return claim.fail(EnvironmentProblem(text))
+
+    def _release(self, claim: Claim) -> None:
+        """Without it, the claim is over after a while."""
+        try:
+            with suppress(Interrupted):
+                claim.release()
+        except EpochalError as error:
+            log.warning("operation %s: %s", claim.id, error)
+
+    def _announce(self, changed: Changed) -> None:
+        if changed.event is not None:
+            self._events.publish(changed.event)
 
 
-def _application_name(session: Session, row: Operation) -> str:
-    """No operation of a worker concerns the whole store."""
-    return cast(str, OperationRepository(session).application_name(row))
+@contextmanager
+def _renewing(claim: Claim) -> Iterator[None]:
+    """Keeps the claim, also while the work has nothing to say for long."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(RENEW_SECONDS):
+            try:
+                claim.renew()
+            except Interrupted:
+                return  # which the work finds
+            except EpochalError as error:
+                log.warning("operation %s: %s", claim.id, error)
+
+    renewing = threading.Thread(target=renew, name="operations-renew", daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        renewing.join()
+
+
+def _this_process() -> str:
+    """Host, boot, process and worker. Process ids mean something where the first two are the same."""
+    process = LocalProcess.find(os.getpid())
+    return f"{_this_machine()}/{process}/{new_id()}"
+
+
+def _is_gone(holder: str) -> bool:
+    machine, _, rest = holder.rpartition("/")[0].rpartition("/")
+    return machine == _this_machine() and not LocalProcess.parse(rest).exists()
+
+
+def _this_machine() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{socket.gethostname()}/{boot.read_text().strip() if boot.exists() else ''}"

@@ -23,7 +23,7 @@ from epochal.service.catalog.migration import (
     migrate_database,
     newest_revision,
 )
-from epochal.service.catalog.models import Application, Base, Branch
+from epochal.service.catalog.models import Application, Base, Branch, Operation
 from epochal.service.catalog.standalone import standalone_catalog
 
 AT = "2026-01-02 03:04:05"
@@ -252,3 +252,29 @@ def test_control_planes_that_start_at_once_migrate_once(url: str) -> None:
 def test_a_url_that_cannot_be_a_catalog_is_refused(bad: str) -> None:
     with pytest.raises(OptionError):
         migrate(bad)
+
+
+def test_operations_that_run_are_claimed_by_nobody_after_the_migration(database: Database) -> None:
+    migrate_to(database, "0010")
+    rows = {"collect": '{"grace_seconds": 0.0, "process": "p", "beat": "t"}', "rekey": '{"branches": ["b"]}'}
+    with database.writing() as session:
+        for kind, arguments in rows.items():
+            session.execute(
+                text(
+                    "INSERT INTO operations (id, kind, state, arguments, created_at, created_by) "
+                    "VALUES (:kind, :kind, 'running', :arguments, :at, 'me')"
+                ),
+                {"kind": kind, "arguments": arguments, "at": AT},
+            )
+
+    migrate_database(database)
+
+    with database.reading() as session:
+        found = {kind: session.get_one(Operation, kind) for kind in rows}
+    assert {kind: row.arguments for kind, row in found.items()} == {
+        "collect": {"grace_seconds": 0.0},
+        "rekey": {"branches": ["b"]},
+    }
+    assert {(row.state, row.claim_holder, row.cancel_requested_at) for row in found.values()} == {
+        ("running", None, None)
+    }

@@ -16,8 +16,9 @@ from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
-from epochal.service.commands.bundles.work import BundleWork
+from epochal.service.commands.bundles.work import LANE, BundleWork
 from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
 from epochal.wire.bundles import CreateExport, CreateImport, ImportApplication
 from epochal.wire.operations import OperationAnswer
@@ -35,7 +36,8 @@ class Mover:
         self.world = world
         self._uploads = Uploads(settings)
         lifecycle = Lifecycle(database, _Nobody(), _Nobody())  # type: ignore[arg-type]
-        self._worker = BundleWork(settings, database, store, self._uploads, lifecycle).worker(_Nobody())
+        self._worker = OperationWorker(database, _Nobody())
+        BundleWork(settings, database, store, self._uploads, lifecycle, self._worker)
         self._exports = ExportService(settings, database, self._worker)
         self._imports = ImportService(settings, database, _Builder(), self._uploads, self._worker)  # type: ignore[arg-type]
 
@@ -44,7 +46,7 @@ class Mover:
         return self._exports.export(app.name, request, "me")
 
     def work_off(self) -> None:
-        self._worker.work_off()
+        self._worker.work_off(LANE)
 
     def bundle(self, export: OperationAnswer) -> Path:
         """Of an export that is over."""

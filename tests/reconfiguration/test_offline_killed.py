@@ -15,7 +15,7 @@ import pytest
 from epochal.client.preflight import Preflight
 from epochal.errors import EpochalError
 from epochal.faults import ENVIRONMENT, Fault
-from epochal.service.commands import rekey_points as points
+from epochal.service.commands import rekey as points
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from tests.reconfiguration.conftest import Sensors

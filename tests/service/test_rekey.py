@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import Conflict, OutcomeUnknown
+from epochal.errors import OutcomeUnknown
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.commands import rekey_points as points
-from epochal.service.commands.rekeying import Rekeying
+from epochal.service.commands import rekey as points
+from epochal.service.commands.rekey import RekeyService
 from epochal.service.domain.building import RekeyOf
+from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane, StandInBuilder
 from tests.service.lookups import DELAYS, StateDriver, route
@@ -30,7 +31,7 @@ class RekeyingBuilder(StandInBuilder):
         self.meanwhile = meanwhile
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: Any, wanted: RekeyOf
+        self, artifact: Path, parameters: Mapping[str, Any], configuration: Any, wanted: RekeyOf, meanwhile: Any
     ) -> ManifestReference:
         before = self.store.read_manifest(wanted.head)
         place = {"branch": wanted.at.branch, "epoch": wanted.at.epoch, "parent": wanted.head}
@@ -41,10 +42,11 @@ class RekeyingBuilder(StandInBuilder):
 
 
 class Rekeys:
-    """Of an application that is stopped after two epochs. The plane's own worker was not told of its operations."""
+    """Of an application that is stopped after two epochs, with a worker of its own: the plane's has ended."""
 
     def __init__(self, plane: Plane) -> None:
         self.plane = plane
+        plane.control.worker.close()
         self.store = SnapshotStore(plane.settings.store_url)
         plane.application()
         driver = StateDriver(plane, tables=(DELAYS,))
@@ -61,10 +63,12 @@ class Rekeys:
             arguments = {"request": {"max_parallelism": 16}, "branches": []}
             return OperationRepository(session).add("rekey", application, None, arguments, "me").id
 
-    def run(self, id: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def run(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         control = self.plane.control
+        worker = OperationWorker(control.database, control.events)
         builder = RekeyingBuilder(self.store, meanwhile)
-        Rekeying(self.plane.settings, control.database, builder, self.store, control.events).run(id, lambda said: None)
+        RekeyService(self.plane.settings, control.database, builder, self.store, control.events, worker)
+        worker.work_off("rekeys")
 
     def state(self, id: str) -> str:
         return str(self.plane.get(f"/v1/operations/{id}")["state"])
@@ -92,7 +96,7 @@ def rekeys(plane: Plane) -> Rekeys:
 
 def test_it_moves_the_application_and_ends(rekeys: Rekeys) -> None:
     id = rekeys.asked_for()
-    rekeys.run(id)
+    rekeys.run()
     assert rekeys.state(id) == "succeeded"
     rekeys.check_moved(id)
     rekeys.plane.check_counters()
@@ -101,7 +105,7 @@ def test_it_moves_the_application_and_ends(rekeys: Rekeys) -> None:
 def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) -> None:
     id = rekeys.asked_for()
     with answer_lost(rekeys.plane.control.database, points.MOVED) as lost, pytest.raises(OutcomeUnknown):
-        rekeys.run(id)
+        rekeys.run()
     assert lost == [points.MOVED]
     assert rekeys.state(id) == "succeeded"
     rekeys.check_moved(id)
@@ -110,10 +114,10 @@ def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) 
 def test_a_commit_that_was_lost_is_tried_again_on_another_branch(rekeys: Rekeys) -> None:
     id = rekeys.asked_for()
     with answer_lost(rekeys.plane.control.database, points.MOVED, lands=False), pytest.raises(OutcomeUnknown):
-        rekeys.run(id)
+        rekeys.run()
     assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
     assert rekeys.state(id) == "running" and rekeys.store.list("") == rekeys.files
-    rekeys.run(id)
+    rekeys.run()
     rekeys.check_moved(id)
     with rekeys.plane.control.database.reading() as session:
         assert len(session.get_one(Operation, id).arguments["branches"]) == 2
@@ -129,8 +133,9 @@ def test_what_changed_meanwhile_refuses_it_and_nothing_is_left(rekeys: Rekeys) -
             row.kind = "trial"
         plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 3})
 
-    with pytest.raises(Conflict, match="was changed while it was re-keyed"):
-        rekeys.run(id, meanwhile)
+    rekeys.run(meanwhile)
+    failed = plane.get(f"/v1/operations/{id}")
+    assert failed["state"] == "failed" and "was changed while it was re-keyed" in failed["error"]["detail"]
     assert rekeys.store.list("") == rekeys.files
 
 

@@ -14,6 +14,8 @@ class Operation(Base):
     """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it.
 
     ``application`` is null for what concerns the whole store, and for an import that has not succeeded.
+    ``claim_holder`` carries it out until ``claim_until`` (by the database's clock) at least. Between
+    ``cancel_requested_at`` and the end its state is ``running``: what it uses is kept until all is swept.
     """
 
     __tablename__ = "operations"
@@ -30,9 +32,14 @@ class Operation(Base):
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
     finished_at: Mapped[datetime | None]
+    claim_holder: Mapped[str | None] = mapped_column(String(400))
+    claim_until: Mapped[datetime | None]
+    cancel_requested_at: Mapped[datetime | None]
+    cancel_requested_by: Mapped[str | None] = mapped_column(String(100))
 
     __table_args__ = (
-        CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="state"),
+        CheckConstraint("state IN ('running', 'succeeded', 'failed', 'cancelled')", name="state"),
+        CheckConstraint("(claim_holder IS NULL) = (claim_until IS NULL)", name="claim"),
         Index("ix_operations_created_at", "created_at", "id"),
     )
 

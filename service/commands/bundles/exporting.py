@@ -16,6 +16,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.faults import declare
 from epochal.service.catalog.bundles import ExportedRows
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.records import key_of
 from epochal.service.catalog.snapshots import SnapshotRepository
@@ -23,7 +24,6 @@ from epochal.service.catalog.types import now
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.artifact_files import artifact_path
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.operations import Progress
 from epochal.snapshots.bundle_format import (
     BundleEpoch,
     BundleHeader,
@@ -31,6 +31,7 @@ from epochal.snapshots.bundle_format import (
 )
 from epochal.snapshots.bundle_writing import BundleFiles, encoded_epochs, files_of, write_bundle
 from epochal.snapshots.store import SnapshotStore
+from epochal.wire.bundles import ExportArguments, ExportResult
 
 COLLECTED = declare("export.collected", "what belongs into the bundle is known, nothing is written")
 WRITTEN = declare("export.written", "the bundle is written and durable, under its temporary name")
@@ -46,15 +47,15 @@ class Exporting:
         self._database = database
         self._store = store
 
-    def run(self, operation: str, progress: Progress) -> dict[str, Any]:
-        """The operation's result. ``progress(text)`` tells people. Raises ``FileMissing``, ``FileCorrupt``."""
+    def run(self, claim: Claim, arguments: ExportArguments) -> ExportResult:
+        """Raises ``FileMissing``, ``FileCorrupt``."""
         with self._database.reading() as session:
-            row, name = OperationRepository(session).get(operation)
+            row, name = OperationRepository(session).get(claim.id)
             assert name is not None  # an export is of an application
-            order, asked_at, by = dict(row.arguments), row.created_at, row.created_by
+            asked_at, by = row.created_at, row.created_by
             snapshots = SnapshotRepository(session)
-            snapshot = snapshots.reference(EpochKey(order["branch"], order["epoch"]))
-            since = key_of(order.get("since_branch"), order.get("since_epoch"))
+            snapshot = snapshots.reference(EpochKey(arguments.branch, arguments.epoch))
+            since = key_of(arguments.since_branch, arguments.since_epoch)
             before = None if since is None else snapshots.reference(since)
         files = files_of(self._store, snapshot, before)
         with self._database.reading() as session:
@@ -67,22 +68,27 @@ class Exporting:
                 epoch=snapshot.epoch,
                 exported_at=asked_at,
                 by=by,
-                message=order.get("message"),
+                message=arguments.message,
             )
             header, artifacts = self._header(rows, origin, snapshot, before, files, epochs)
         COLLECTED.hit()
-        path = folders.export_file(self._settings, operation)
-        sha256, size = self._write(path, header, encoded_epochs(epochs), files, artifacts, progress)
+        path = folders.export_file(self._settings, claim.id)
+        sha256, size = self._write(path, header, encoded_epochs(epochs), files, artifacts, claim)
         NAMED.hit()
-        return {
-            "branch": snapshot.branch,
-            "epoch": snapshot.epoch,
-            "since": None if before is None else {"branch": before.branch, "epoch": before.epoch},
-            "filename": f"{name}-{snapshot.epoch}{folders.ENDING}",
-            "bytes": size,
-            "sha256": sha256,
-            "expires_at": _text(now() + KEPT),
-        }
+        return ExportResult(
+            branch=snapshot.branch,
+            epoch=snapshot.epoch,
+            since=None if before is None else before.key,
+            filename=f"{name}-{snapshot.epoch}{folders.ENDING}",
+            bytes=size,
+            sha256=sha256,
+            expires_at=_text(now() + KEPT),
+        )
+
+    def sweep(self, claim: Claim, arguments: ExportArguments) -> None:
+        path = folders.export_file(self._settings, claim.id)
+        for file in (path, _draft(path)):
+            file.unlink(missing_ok=True)
 
     def _header(
         self,
@@ -122,18 +128,22 @@ class Exporting:
         epochs: bytes,
         files: BundleFiles,
         artifacts: Mapping[str, Path],
-        progress: Any,
+        claim: Claim,
     ) -> tuple[str, int]:
-        draft = path.with_name(path.name + folders.UNFINISHED)
+        draft = _draft(path)
         with draft.open("wb") as file:
             target = _Hashing(file)
             for done in write_bundle(target, self._store, header, epochs, files, artifacts):
-                progress(f"{done} of {header.bytes} bytes")
+                claim.progress(f"{done} of {header.bytes} bytes")
             file.flush()
             os.fsync(file.fileno())
         WRITTEN.hit()
         draft.rename(path)
         return target.sha256, target.size
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(path.name + folders.UNFINISHED)
 
 
 class _Hashing(io.RawIOBase, BinaryIO):

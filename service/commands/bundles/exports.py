@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from epochal.errors import Conflict, SnapshotExpired
 from epochal.service.catalog.applications import ApplicationRepository
@@ -15,7 +14,7 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.operations import OperationWorker
-from epochal.wire.bundles import CreateExport
+from epochal.wire.bundles import CreateExport, ExportArguments
 from epochal.wire.operations import OperationAnswer
 
 
@@ -35,7 +34,7 @@ class ExportService:
     def export(self, name: str, request: CreateExport, by: str) -> OperationAnswer:
         """Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput`` when ``since`` is no ancestor, ``Conflict``."""
 
-        def wish(session: Session) -> tuple[Application, dict[str, Any]]:
+        def wish(session: Session) -> tuple[Application, ExportArguments]:
             application = ApplicationRepository(session).named(name)
             target = _target(session, application, request)
             since = (
@@ -43,13 +42,13 @@ class ExportService:
                 if request.since is None
                 else SnapshotRepository(session).ancestor(application, target, request.since)
             )
-            return application, {
-                "branch": target.branch,
-                "epoch": target.epoch,
-                "since_branch": since.branch if since else None,
-                "since_epoch": since.epoch if since else None,
-                "message": request.message,
-            }
+            return application, ExportArguments(
+                branch=target.branch,
+                epoch=target.epoch,
+                since_branch=since.branch if since else None,
+                since_epoch=since.epoch if since else None,
+                message=request.message,
+            )
 
         return self._worker.begin("export", by, wish)
 

@@ -26,6 +26,11 @@ def uploads(settings: Settings) -> Path:
     return _folder(settings.data.absolute() / "imports")
 
 
+def upload_file(settings: Settings, upload: str) -> Path:
+    """What has come of an upload."""
+    return uploads(settings) / f"{upload}{UNFINISHED}"
+
+
 def unpacked(bundle: Path) -> Path:
     """Where an upload's members lie while they are brought in."""
     return bundle.with_suffix(".unpacked")

@@ -16,10 +16,10 @@ catalog has nothing of it but the operation, which belongs to the new applicatio
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -30,17 +30,19 @@ from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.operation_claims import Claim
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
-from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.commands.bundles.uploads import Uploads, Written
 from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep
+from epochal.service.domain.operations import Interrupted
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.operations import Progress
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, Member
 from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore
+from epochal.wire.bundles import ImportArguments, ImportResult
 
 _PIECE = 4 << 20
 
@@ -56,10 +58,10 @@ class Contents:
 
     header: BundleHeader
     epochs: Sequence[BundleEpoch]
+    written: Written
+    """Paths in the store that were not there before."""
     manifests: list[Member] = field(default_factory=list)
     artifacts: dict[str, Path] = field(default_factory=dict)
-    written: list[str] = field(default_factory=list)
-    """Paths in the store that were not there before."""
 
     @property
     def whole(self) -> int:
@@ -78,37 +80,46 @@ class Importing:
         self._store = store
         self._uploads = uploads
 
-    def run(self, operation: str, progress: Progress, finish: Callable[..., None]) -> None:
+    def run(self, claim: Claim, arguments: ImportArguments, finish: Callable[..., None]) -> None:
         """``finish(session, operation, result)`` ends the operation, in the transaction that makes the application.
 
-        Raises ``BundleError``, ``Conflict``, ``StorageFull``; nothing is left behind then.
+        Raises ``BundleError``, ``Conflict``, ``StorageFull``; but for the upload nothing is left behind then.
         """
-        with self._database.reading() as session:
-            order = dict(OperationRepository(session).get(operation)[0].arguments)
         limit = self._settings.limits
         limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
-        written: list[str] = []
+        written = self._uploads.written(arguments.upload, claim.id)
         try:
-            bundle = self._uploads.content(order["upload"])
+            bundle = self._uploads.content(arguments.upload)
             with unpacked(bundle, folders.unpacked(bundle), limits) as read:
-                contents = self._bring_in(read, written, progress)
+                contents = self._bring_in(read, written, claim)
                 self._check_complete(contents)
                 STORED.hit()
                 with self._database.writing() as session:
-                    row, _ = OperationRepository(session).get(operation)
-                    result = self._register(session, row, order, contents)
+                    row = claim.decide(session)
+                    result = self._register(session, row, arguments, contents)
                     WRITTEN.hit()
                     finish(session, row, result)
-        except (CatalogUnavailable, OutcomeUnknown):
+        except (CatalogUnavailable, OutcomeUnknown, Interrupted):
             raise  # It has landed, or is tried again and finds what it has brought.
         except Exception:
-            for path in written:
-                self._store.delete(path)
+            self._remove(written)
             raise
         REGISTERED.hit()
-        self._uploads.remove(order["upload"])
+        self._uploads.remove(arguments.upload)
 
-    def _bring_in(self, bundle: UnpackedBundle, written: list[str], progress: Callable[[str], None]) -> Contents:
+    def sweep(self, claim: Claim, arguments: ImportArguments) -> None:
+        """Also of the upload nothing is left then."""
+        self._remove(self._uploads.written(arguments.upload, claim.id))
+        folder = folders.unpacked(folders.upload_file(self._settings, arguments.upload))
+        shutil.rmtree(folder, ignore_errors=True)
+        self._uploads.remove(arguments.upload)
+
+    def _remove(self, written: Written) -> None:
+        for path in written.paths:
+            self._store.delete(path)
+        written.forget()
+
+    def _bring_in(self, bundle: UnpackedBundle, written: Written, claim: Claim) -> Contents:
         """I1."""
         contents = Contents(bundle.header, bundle.epochs(), written=written)
         done = 0
@@ -121,16 +132,16 @@ class Importing:
             if member.kind == "artifacts":
                 contents.artifacts[member.sha256] = member.file
             READ.hit()
-            progress(f"{done} of {bundle.header.bytes} bytes")
+            claim.progress(f"{done} of {bundle.header.bytes} bytes")
         return contents
 
-    def _store_member(self, path: str, member: Member, written: list[str]) -> None:
+    def _store_member(self, path: str, member: Member, written: Written) -> None:
         try:
             same = self._store.size(path) == member.bytes and self._sha256(path, member) == member.sha256
         except FileMissing:
+            written.add(path)
             with pa.memory_map(str(member.file)) as mapped:
                 self._store.write(path, mapped.read_buffer())
-            written.append(path)
             return
         if not same:
             raise Conflict(
@@ -159,8 +170,8 @@ class Importing:
                 ) from None
 
     def _register(
-        self, session: Session, operation: Operation, order: Mapping[str, Any], contents: Contents
-    ) -> dict[str, Any]:
+        self, session: Session, operation: Operation, arguments: ImportArguments, contents: Contents
+    ) -> ImportResult:
         """I3."""
         rows = ImportedRows(session, contents.header, operation.created_by)
         rows.check()
@@ -170,15 +181,15 @@ class Importing:
         references = [member.manifest for member in contents.manifests if member.manifest is not None]
         whole = {reference.key for reference in references[: contents.whole]}
         rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
-        application = rows.add_application(order)
+        application = rows.add_application(arguments.model_dump(mode="json"))
         OperationRepository(session).give(operation, application)
         code.keep(session)
-        return {
-            "application": application.name,
-            "branch": application.branch,
-            "parent": {"branch": contents.header.snapshot.branch, "epoch": contents.header.snapshot.epoch},
-            "files": len(contents.written),
-        }
+        return ImportResult(
+            application=application.name,
+            branch=application.branch,
+            parent=contents.header.snapshot.key,
+            files=len(contents.written.paths),
+        )
 
 
 class _Code:

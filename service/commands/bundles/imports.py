@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.bundles import ImportedRows
-from epochal.service.catalog.collection_operations import check_not_collecting
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.places import check_places
@@ -27,7 +25,7 @@ from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
 from epochal.snapshots.continuation import drained
-from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportArguments, ImportPlan
 from epochal.wire.configuration import (
     ApplicationConfiguration,
     check_same_key_groups,
@@ -96,31 +94,30 @@ class ImportService:
             raise MappingNeeded(" ".join(plan.needs))
         header = beginning.header
         upload = self._uploads.get(id)
-        order: dict[str, Any] = {
-            "branch": header.snapshot.branch,
-            "epoch": header.snapshot.epoch,
-            "upload": id,
-            "sha256": upload.sha256,
-            "name": plan.application,
-            "parameters": plan.parameters,
-            "configuration": configuration.model_dump(mode="json"),
-            "graph": graph.model_dump(mode="json"),
-            "shadow": request.shadow,
-            "start": request.start,
-            "message": request.message,
-            "sources": {
+        arguments = ImportArguments(
+            branch=header.snapshot.branch,
+            epoch=header.snapshot.epoch,
+            upload=id,
+            sha256=upload.sha256,
+            name=plan.application,
+            parameters=plan.parameters,
+            configuration=configuration.model_dump(mode="json"),
+            graph=graph.model_dump(mode="json"),
+            shadow=request.shadow,
+            start=request.start,
+            message=request.message,
+            sources={
                 name: {"at": move.at.isoformat().replace("+00:00", "Z")} for name, move in request.sources.items()
             },
-        }
+        )
 
-        def wish(session: Session) -> tuple[None, dict[str, Any]]:
+        def wish(session: Session) -> tuple[None, ImportArguments]:
             ApplicationRepository(session).check_free(plan.application)
             if not request.shadow:
                 check_places(session, {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep})
-            check_not_collecting(session)
             self._check_unused(OperationRepository(session), id)
             ImportedRows(session, header, by).check()
-            return None, order
+            return None, arguments
 
         return self._worker.begin("import", by, wish)
 

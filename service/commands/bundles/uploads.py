@@ -22,12 +22,32 @@ from epochal.wire.bundles import CreateImport, ImportAnswer
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _PIECE = 4 << 20
+_WRITTEN = ".written"
 
 
 class BundleTooLarge(InvalidInput):
     """The bundle is larger than this control plane takes."""
 
     slug = "bundle-too-large"
+
+
+class Written:
+    """Paths in the store that an import has brought, or is just about to: also those of a try that was killed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.paths: list[str] = []
+        with suppress(FileNotFoundError):
+            self.paths = file.read_text().splitlines()
+
+    def add(self, path: str) -> None:
+        with storage_errors(f"the list of what {self._file.stem} has brought"), self._file.open("a") as file:
+            file.write(path + "\n")
+        self.paths.append(path)
+
+    def forget(self) -> None:
+        self._file.unlink(missing_ok=True)
+        self.paths = []
 
 
 class Uploads:
@@ -110,10 +130,16 @@ class Uploads:
         self.get(id)
         return self._content(id)
 
+    def written(self, id: str, operation: str) -> Written:
+        """What the import of this upload by ``operation`` has written to the store."""
+        return Written(self._content(id).with_suffix(f".{operation}{_WRITTEN}"))
+
     def remove(self, id: str) -> None:
         """Absent is done."""
         if _ID.fullmatch(id):
             self._content(id).unlink(missing_ok=True)
+            for path in folders.uploads(self._settings).glob(f"{id}.*{_WRITTEN}"):
+                path.unlink(missing_ok=True)
             self._about(id).unlink(missing_ok=True)
 
     def _all(self) -> Iterator[ImportAnswer]:
@@ -130,4 +156,4 @@ class Uploads:
         return folders.uploads(self._settings) / f"{id}.json"
 
     def _content(self, id: str) -> Path:
-        return folders.uploads(self._settings) / f"{id}{folders.UNFINISHED}"
+        return folders.upload_file(self._settings, id)

@@ -1,4 +1,4 @@
-"""What is done for exports and imports in the background, and for the files that they leave."""
+"""Exports and imports as verbs of the worker, and the files that they leave."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import shutil
 import time
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
+from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.outcomes import succeed
 from epochal.service.commands.bundles import folders
@@ -19,44 +18,52 @@ from epochal.service.commands.bundles.exporting import KEPT, Exporting
 from epochal.service.commands.bundles.importing import Importing
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
-from epochal.service.domain.ports import ControlEvent, EventSink
+from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.operations import OperationWorker, Progress, Work
+from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.operations import OperationKind
+from epochal.wire.bundles import ExportArguments, ImportArguments, ImportResult
+
+LANE = "bundles"
 
 
 class BundleWork:
     def __init__(
-        self, settings: Settings, database: Database, store: SnapshotStore, uploads: Uploads, lifecycle: Lifecycle
+        self,
+        settings: Settings,
+        database: Database,
+        store: SnapshotStore,
+        uploads: Uploads,
+        lifecycle: Lifecycle,
+        worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database
-        self._exporting = Exporting(settings, database, store)
+        exporting = Exporting(settings, database, store)
         self._importing = Importing(settings, database, store, uploads)
         self._uploads = uploads
         self._lifecycle = lifecycle
+        verbs: list[Verb[Any]] = [
+            Verb("export", ExportArguments, exporting.run, exporting.sweep),
+            Verb("import", ImportArguments, self._import, self._importing.sweep),
+        ]
+        worker.register(LANE, verbs, self._tidy)
 
-    def worker(self, events: EventSink) -> OperationWorker:
-        """One thread for both."""
-        works: dict[OperationKind, Work] = {"export": self._exporting.run, "import": self._import}
-        return OperationWorker("bundles", self._database, events, works, self._tidy)
-
-    def _import(self, id: str, progress: Progress) -> None:
+    def _import(self, claim: Claim, arguments: ImportArguments) -> None:
         events: list[ControlEvent] = []
         executions: list[str] = []
 
-        def finish(session: Session, operation: Operation, result: dict[str, Any]) -> None:
-            application = ApplicationRepository(session).named(result["application"])
-            if operation.arguments["start"]:
+        def finish(session: Session, operation: Operation, result: ImportResult) -> None:
+            application = ApplicationRepository(session).named(result.application)
+            if arguments.start:
                 started = start_operation(session, application, operation.created_by)
-                result = {**result, "operation": started.id}
+                result = result.model_copy(update={"operation": started.id})
                 events.append(operation_changed(application.name, started))
                 events.extend(changes(session, application))
                 executions.extend([started.execution] if started.execution else [])
-            events.append(succeed(application, operation, result))
+            events.append(succeed(application, operation, result.model_dump(mode="json")))
 
-        self._importing.run(id, progress, finish)
+        self._importing.run(claim, arguments, finish)
         self._lifecycle.announce(events, executions[0] if executions else None)
 
     def _tidy(self) -> None:
@@ -68,9 +75,10 @@ class BundleWork:
             if path.name.endswith(folders.UNFINISHED) or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
         for path in folders.uploads(self._settings).iterdir():
-            if path.stem.partition(".")[0] in busy or path.stat().st_mtime >= oldest:
+            upload = path.name.partition(".")[0]
+            if upload in busy or path.stat().st_mtime >= oldest:
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
-                self._uploads.remove(path.stem)
+                self._uploads.remove(upload)

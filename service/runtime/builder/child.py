@@ -84,7 +84,7 @@ def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
         then = producer.configuration.model_copy(update={"master": here.master, "spark": here.spark})
         before = orders.model_copy(update={"parameters": producer.parameters, "configuration": then})
         old = Tried(before, load_graph(producer.artifact, producer.parameters))
-        return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs)
+        return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs, trial.name)
 
 
 @contextmanager

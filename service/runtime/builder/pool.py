@@ -15,7 +15,7 @@ from epochal.engine.trial import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.building import RekeyOf, TrialOf
-from epochal.service.domain.ports import Builder
+from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.wire.configuration import ApplicationConfiguration
 
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -55,14 +55,24 @@ class BoundedBuilder:
             return self._builder.analyse(artifact, parameters, configuration)
 
     def trial(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, trial: TrialOf
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: ApplicationConfiguration,
+        trial: TrialOf,
+        meanwhile: Meanwhile,
     ) -> TrialReport:
-        return self._builder.trial(artifact, parameters, configuration, trial)
+        return self._builder.trial(artifact, parameters, configuration, trial, meanwhile)
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration, order: RekeyOf
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: ApplicationConfiguration,
+        target: RekeyOf,
+        meanwhile: Meanwhile,
     ) -> ManifestReference:
-        return self._builder.rekey(artifact, parameters, configuration, order)
+        return self._builder.rekey(artifact, parameters, configuration, target, meanwhile)
 
     @contextmanager
     def _place(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ from epochal.service.domain.building import (
     Work,
 )
 from epochal.service.domain.isolation import ProcessUser, identity_of
+from epochal.service.domain.ports import Meanwhile
 from epochal.service.runtime.launchers.local import driver_environment
 
 log = logging.getLogger("epochal.builder")
@@ -54,6 +56,8 @@ DESCRIBE_MEMORY_BYTES = 4 << 30
 """Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
 
 _GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
+"""Between two looks whether anybody still wants the answer."""
 _READ_BYTES = 1 << 16
 _LARGEST_ANSWER = 64 << 20
 """In bytes. The author's code runs in the process that answers, and could go on for ever."""
@@ -98,17 +102,29 @@ class SubprocessBuilder:
         return _there(self._answer(_request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph)
 
     def trial(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, trial: TrialOf
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: Configuration,
+        trial: TrialOf,
+        meanwhile: Meanwhile,
     ) -> TrialReport:
-        return _there(self._answer(_request(artifact, parameters, configuration, trial, TRIAL_SECONDS)).trial)
+        request = _request(artifact, parameters, configuration, trial, TRIAL_SECONDS)
+        return _there(self._answer(request, meanwhile).trial)
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, target: RekeyOf
+        self,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: Configuration,
+        target: RekeyOf,
+        meanwhile: Meanwhile,
     ) -> ManifestReference:
-        return _there(self._answer(_request(artifact, parameters, configuration, target, REKEY_SECONDS)).snapshot)
+        request = _request(artifact, parameters, configuration, target, REKEY_SECONDS)
+        return _there(self._answer(request, meanwhile).snapshot)
 
-    def _answer(self, request: BuildRequest) -> BuildAnswer:
-        data = self._exchange(request)
+    def _answer(self, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
+        data = self._exchange(request, meanwhile)
         if not data:
             raise PipelineError(
                 f"Building the pipeline took over {request.seconds:g} s, or too much memory, or ended its process. "
@@ -122,8 +138,8 @@ class SubprocessBuilder:
             raise _error(answer.error)
         return answer
 
-    def _exchange(self, request: BuildRequest) -> bytes:
-        """The child's answer; empty when it ended without one."""
+    def _exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+        """The child's answer; empty when it ended without one. The child ends with the connection."""
         ours, theirs = socket.socketpair()
         with ours:
             try:
@@ -131,11 +147,14 @@ class SubprocessBuilder:
             finally:
                 theirs.close()
             # The warm process may still be starting, which its first request waits for.
-            ours.settimeout(request.seconds + 30.0)
+            patience = request.seconds + 30.0
+            deadline = time.monotonic() + patience
+            ours.settimeout(patience)
             parts, size = [], 0
             try:
                 ours.sendall(request.model_dump_json().encode() + b"\n")
-                while part := ours.recv(_READ_BYTES):
+                ours.settimeout(_LOOK_SECONDS)
+                while part := _received(ours, deadline, meanwhile):
                     parts.append(part)
                     size += len(part)
                     if size > _LARGEST_ANSWER:
@@ -182,6 +201,17 @@ class SubprocessBuilder:
                 start_new_session=True,
                 **identity_of(self._user),
             )
+
+
+def _received(connection: socket.socket, deadline: float, meanwhile: Meanwhile) -> bytes:
+    """Raises ``TimeoutError`` at the deadline, and what ``meanwhile`` raises."""
+    while True:
+        meanwhile()
+        try:
+            return connection.recv(_READ_BYTES)
+        except TimeoutError:
+            if time.monotonic() >= deadline:
+                raise
 
 
 def _request(

@@ -1,0 +1,81 @@
+"""``operations list | show | cancel``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from epochal.cli import words
+from epochal.cli.listing import Column, Listing
+from epochal.cli.options import Json, Limit, Url, Wait
+from epochal.cli.session import Session, connected
+from epochal.client import Operation
+from epochal.errors import OperationCancelled
+
+app = typer.Typer(help="See long work of the control plane, and cancel it.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="OPERATION", help="The operation's id: `epochal operations list`.")]
+
+
+@app.command("list")
+def list_operations(limit: Limit = 20, url: Url = None, as_json: Json = False) -> None:
+    """List operations, newest first."""
+    with connected(url, as_json) as session:
+        operations = session.client.operations.list(limit)
+        session.output.result(operations, _table(operations))
+
+
+@app.command()
+def show(operation: Id, url: Url = None, as_json: Json = False) -> None:
+    """Show one operation."""
+    with connected(url, as_json) as session:
+        found = session.client.operations.get(operation)
+        session.output.result(found, _table([found]))
+
+
+@app.command()
+def cancel(operation: Id, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
+    """End an export, import, trial, rekey, collection or verification, and remove what it has written."""
+    with connected(url, as_json) as session:
+        found = session.client.operations.cancel(operation)
+        if wait and found.state == "running":
+            found = _ended(session, found)
+        done = "is cancelled" if found.state == "cancelled" else "is being cancelled"
+        session.output.result(found, Text(f"Operation {found.kind} {found.id} {done}."))
+
+
+def _ended(session: Session, operation: Operation) -> Operation:
+    """Raises what it failed with, where not all could be removed."""
+    try:
+        return session.wait(operation, f"Cancelling {operation.kind} {operation.id}")
+    except OperationCancelled:
+        return session.client.operations.get(operation.id)
+
+
+def _table(operations: Sequence[Operation]) -> RenderableType:
+    if not operations:
+        return Text("No operations yet.", style="dim")
+    table = Listing(
+        Column("operation"),
+        Column("kind"),
+        Column("application"),
+        Column("state"),
+        Column("begun"),
+        Column("progress", flexible=True),
+    )
+    for operation in operations:
+        cancelling = operation.state == "running" and operation.cancel_requested_at is not None
+        problem = operation.error.detail if operation.error is not None else ""
+        table.add(
+            Text(operation.id, style="bold yellow"),
+            operation.kind,
+            operation.application or "-",
+            "cancelling" if cancelling else operation.state,
+            words.age(operation.created_at),
+            Text(operation.progress or problem),
+        )
+    return table

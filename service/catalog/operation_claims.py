@@ -1,0 +1,232 @@
+"""Operations in the background: asked for, claimed for a while by one process, ended by whoever holds the claim."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+from pydantic import BaseModel
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from epochal.errors import Conflict, EpochalError, OperationCancelled
+from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Application, Operation
+from epochal.service.catalog.operations import OperationRepository, end, operation_answer, state_of
+from epochal.service.catalog.types import database_now, now
+from epochal.service.domain.operations import (
+    LEASE_SECONDS,
+    MARGIN_SECONDS,
+    OF_THE_STORE,
+    Event,
+    Interrupted,
+    State,
+    cancelled,
+    is_free,
+)
+from epochal.service.domain.ports import ControlEvent
+from epochal.wire.operations import OperationAnswer, OperationKind
+from epochal.wire.problems import Problem, problem_of
+
+PROGRESS_SECONDS = 1.0
+
+Wish = Callable[[Session], tuple[Application | None, BaseModel]]
+"""Within the transaction that asks for an operation: the application it is for, and its arguments. ``None``: it
+concerns the whole store, or the application is made by the operation, whose name is the argument ``name``."""
+IsGone = Callable[[str], bool]
+"""Whether the process that a claim names does certainly not run any more."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An operation as it is now, and the event to publish; what concerns the whole store has none."""
+
+    operation: OperationAnswer
+    event: ControlEvent | None
+
+
+class Claim:
+    """One operation, while this process carries it out. Safe to use from several threads."""
+
+    def __init__(
+        self, database: Database, holder: str, row: Operation, asked_at: float, is_closing: Callable[[], bool]
+    ) -> None:
+        self.id = row.id
+        self.kind = cast(OperationKind, row.kind)
+        self.arguments: dict[str, Any] = row.arguments
+        self._database = database
+        self._holder = holder
+        self._is_closing = is_closing
+        self._cancelled = threading.Event()
+        if row.cancel_requested_at is not None:
+            self._cancelled.set()
+        self._held_until = _held_until(asked_at)
+        self._said_at = 0.0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Somebody has asked for it."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """What the catalog says already is known here at once, not with the next renewal."""
+        self._cancelled.set()
+
+    def check(self) -> None:
+        """To be called often. Raises ``OperationCancelled``, ``Interrupted``: then the work ends."""
+        if self._is_closing():
+            raise Interrupted("the control plane closes")
+        if time.monotonic() >= self._held_until:
+            raise Interrupted(f"the claim on {self.kind} {self.id} could not be renewed")
+        if self.is_cancelled:
+            raise OperationCancelled(f"The {self.kind} was cancelled.")
+
+    def progress(self, text: str) -> None:
+        """As :meth:`check`; and ``text`` is kept for people, at most once a second."""
+        self.check()
+        if time.monotonic() - self._said_at < PROGRESS_SECONDS:
+            return
+        self._said_at = time.monotonic()
+        with self._database.writing() as session:
+            self._held(session).progress = text
+
+    def renew(self) -> None:
+        """Raises ``Interrupted`` when it is held by another one."""
+        asked_at = time.monotonic()
+        with self._database.writing() as session:
+            row = self._held(session)
+            row.claim_until = database_now(session) + timedelta(seconds=LEASE_SECONDS)
+            if row.cancel_requested_at is not None:
+                self._cancelled.set()
+        self._held_until = _held_until(asked_at)
+
+    def release(self) -> None:
+        """Whoever comes next need not wait for the claim's end."""
+        with self._database.writing() as session:
+            row = self._held(session)
+            row.claim_holder = row.claim_until = None
+            row.progress = "waits to be begun again"
+
+    def decide(self, session: Session) -> Operation:
+        """The row, to be ended in this transaction. Raises ``OperationCancelled``, ``Interrupted``."""
+        row = self._held(session)
+        if state_of(row) is State.CANCELLING:
+            self._cancelled.set()
+            raise OperationCancelled(f"The {self.kind} was cancelled.")
+        return row
+
+    def succeed(self, result: BaseModel) -> Changed:
+        """Raises ``OperationCancelled``, ``Interrupted``."""
+        with self._database.writing() as session:
+            row = self.decide(session)
+            end(row, Event.SUCCEED, result=result.model_dump(mode="json"))
+            return _changed(session, row)
+
+    def fail(self, error: EpochalError) -> Changed:
+        """Raises ``Interrupted``."""
+        return self._end(Event.FAIL, problem_of(error))
+
+    def swept(self) -> Changed:
+        """Nothing is left of it. Raises ``Interrupted``."""
+        with self._database.reading() as session:
+            by = session.get_one(Operation, self.id).cancel_requested_by
+        return self._end(Event.SWEEP, problem_of(OperationCancelled(f"The {self.kind} was cancelled by {by}.")))
+
+    def _end(self, event: Event, error: Problem) -> Changed:
+        with self._database.writing() as session:
+            row = self._held(session)
+            end(row, event, error=error)
+            return _changed(session, row)
+
+    def _held(self, session: Session) -> Operation:
+        row = session.get_one(Operation, self.id, with_for_update=True, populate_existing=True)
+        if row.state != "running" or row.claim_holder != self._holder:
+            self._held_until = 0.0
+            raise Interrupted(f"{self.kind} {self.id} is no longer claimed by this process")
+        return row
+
+
+class OperationClaims:
+    """One process's side of all operations in the background. ``holder`` names it in its claims."""
+
+    def __init__(self, database: Database, holder: str, is_gone: IsGone, is_closing: Callable[[], bool]) -> None:
+        self._database = database
+        self._holder = holder
+        self._is_gone = is_gone
+        self._is_closing = is_closing
+
+    def begin(self, kind: OperationKind, by: str, wish: Wish) -> Changed:
+        """Raises what ``wish`` raises, and ``Conflict`` when it would disturb another one on the store."""
+        with self._database.writing() as session:
+            application, arguments = wish(session)
+            check_store_free(session, kind)
+            given = arguments.model_dump(mode="json")
+            row = OperationRepository(session).add(kind, application, None, given, by, "waiting")
+            return _changed(session, row)
+
+    def claim(self, kinds: Collection[OperationKind]) -> Claim | None:
+        """The oldest of these kinds that nobody carries out. Of each kind a process has one at a time."""
+        with self._database.reading() as session:
+            if not self._free(session, _running(kinds)):
+                return None
+        asked_at = time.monotonic()
+        with self._database.writing() as session:
+            for row in self._free(session, _running(kinds).with_for_update(skip_locked=True)):
+                until = database_now(session) + timedelta(seconds=LEASE_SECONDS)
+                row.claim_holder, row.claim_until = self._holder, until
+                return Claim(self._database, self._holder, row, asked_at, self._is_closing)
+        return None
+
+    def cancel(self, id: str, by: str) -> Changed:
+        """Have it swept by whoever holds the claim. Raises ``NotFound``, ``Conflict``."""
+        with self._database.writing() as session:
+            row = OperationRepository(session).locked(id)
+            state = cancelled(cast(OperationKind, row.kind), id, state_of(row))
+            if state is State.CANCELLING and row.cancel_requested_at is None:
+                row.cancel_requested_at, row.cancel_requested_by = now(), by
+                row.progress = "is being cancelled"
+            return _changed(session, row)
+
+    def _free(self, session: Session, query: Select[Operation]) -> list[Operation]:
+        moment = database_now(session)
+        return [
+            row
+            for row in session.scalars(query).all()
+            if is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
+        ]
+
+
+def check_store_free(session: Session, kind: OperationKind) -> None:
+    """One operation on the whole store at a time, and none while an import writes files that nothing names yet, some of
+    which may be there already. Raises ``Conflict`` naming what is under way."""
+    disturbing = {"collect": ("collect", "verify", "import"), "verify": ("collect", "verify"), "import": ("collect",)}
+    query = select(Operation).where(Operation.kind.in_(disturbing.get(kind, ())), Operation.state == "running")
+    running = session.scalars(query.limit(1)).first()
+    if running is not None:
+        raise Conflict(
+            f"The store is being worked on: operation {running.kind} {running.id}, since "
+            f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for its end."
+        )
+
+
+def _running(kinds: Collection[OperationKind]) -> Select[Operation]:
+    return (
+        select(Operation).where(Operation.state == "running", Operation.kind.in_(sorted(kinds))).order_by(Operation.id)
+    )
+
+
+def _changed(session: Session, row: Operation) -> Changed:
+    if row.kind in OF_THE_STORE:
+        return Changed(operation_answer(row, None), None)
+    name = cast(str, OperationRepository(session).application_name(row))
+    return Changed(operation_answer(row, name), operation_changed(name, row))
+
+
+def _held_until(asked_at: float) -> float:
+    """By this process's monotonic clock, from before the claim was asked for: earlier than by the database's."""
+    return asked_at + LEASE_SECONDS - MARGIN_SECONDS

@@ -1,0 +1,29 @@
+"""Cancelling an operation in the background."""
+
+from __future__ import annotations
+
+from epochal.errors import Forbidden
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.domain.operations import OF_THE_STORE
+from epochal.service.domain.permissions import Principal
+from epochal.service.runtime.operations import OperationWorker
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.scopes import Scope
+
+
+class CancelService:
+    def __init__(self, database: Database, worker: OperationWorker) -> None:
+        self._database = database
+        self._worker = worker
+
+    def cancel(self, id: str, caller: Principal) -> OperationAnswer:
+        """The operation ends soon, and leaves nothing behind; once that was asked for, asking again changes nothing.
+
+        Raises ``NotFound``, ``Forbidden``, and ``Conflict`` for what drivers end and for what has ended.
+        """
+        with self._database.reading() as session:
+            kind = OperationRepository(session).get(id)[0].kind
+        if kind in OF_THE_STORE and caller.scope is not Scope.ADMIN:
+            raise Forbidden(f"A {kind} concerns the whole store; cancelling it needs a token of scope admin.")
+        return self._worker.cancel(id, caller.name)

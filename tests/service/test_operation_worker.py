@@ -1,0 +1,275 @@
+"""The one worker: what a control plane did not end the next one begins again, and what is cancelled is swept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from epochal.errors import CatalogUnavailable, Conflict, EnvironmentProblem
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import migrate_database
+from epochal.service.catalog.models import Operation
+from epochal.service.catalog.operation_claims import Claim, OperationClaims
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.types import now
+from epochal.service.domain.operations import Interrupted
+from epochal.service.runtime.operations import OperationWorker, Verb
+from tests.waiting import eventually
+
+
+class Request(BaseModel):
+    application: str = "flights"
+
+
+class Checked(BaseModel):
+    checked: str
+
+
+class Unheard:
+    """Takes events, of which operations on the whole store have none."""
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def publish(self, event: Any) -> None:
+        raise AssertionError(event)
+
+
+Run = Callable[[Claim, Request], Checked]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
+    migrate_database(database)
+    yield database
+    database.close()
+
+
+def operation(database: Database, id: str) -> Operation:
+    with database.reading() as session:
+        return session.get_one(Operation, id)
+
+
+def claims(database: Database, holder: str) -> OperationClaims:
+    """Of another process, which may run still."""
+    return OperationClaims(database, holder, lambda holder: False, lambda: False)
+
+
+def asked_for(database: Database) -> str:
+    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request())).operation.id
+
+
+def claim_is_over(database: Database, id: str) -> None:
+    with database.writing() as session:
+        session.get_one(Operation, id).claim_until = now() - timedelta(seconds=1)
+
+
+def worker_of(database: Database, run: Run, sweep: Callable[[Claim, Request], None] | None = None) -> OperationWorker:
+    worker = OperationWorker(database, Unheard())
+    verb = Verb("verify", Request, run) if sweep is None else Verb("verify", Request, run, sweep)
+    worker.register("store", [verb], look_seconds=0.05)
+    return worker
+
+
+@contextmanager
+def control_plane(database: Database, run: Run) -> Iterator[OperationWorker]:
+    worker = worker_of(database, run)
+    worker.open()
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def answered(claim: Claim, request: Request) -> Checked:
+    return Checked(checked=request.application)
+
+
+def begin(worker: OperationWorker) -> str:
+    return worker.begin("verify", "somebody", lambda session: (None, Request())).id
+
+
+def test_what_nobody_claims_is_carried_out(database: Database) -> None:
+    id = asked_for(database)
+    worker_of(database, answered).work_off("store")
+    ended = operation(database, id)
+    assert (ended.state, ended.result, ended.created_by) == ("succeeded", {"checked": "flights"}, "somebody")
+    assert (ended.claim_holder, ended.claim_until) == (None, None)
+
+
+def test_a_claim_is_taken_over_when_it_is_over_or_its_process_is_gone(database: Database) -> None:
+    id = asked_for(database)
+    killed = OperationWorker(database, Unheard())._claims._holder.replace("@", "@0")  # an earlier process with its id
+    for holder in ("elsewhere/boot/1@1/x", killed):
+        assert claims(database, holder).claim(["verify"]) is not None
+        if holder != killed:
+            worker_of(database, answered).work_off("store")
+            assert operation(database, id).state == "running"
+            claim_is_over(database, id)
+    worker_of(database, answered).work_off("store")
+    assert operation(database, id).state == "succeeded"
+
+
+def test_one_operation_on_the_store_at_a_time(database: Database) -> None:
+    under_way = asked_for(database)
+    for kind in ("verify", "collect"):
+        with pytest.raises(Conflict, match=f"verify {under_way}"):
+            claims(database, "me").begin(kind, "another", lambda session: (None, Request()))  # type: ignore[arg-type]
+
+
+def test_a_control_plane_that_ends_in_order_hands_over_at_once(database: Database) -> None:
+    begun = threading.Event()
+
+    def unending(claim: Claim, request: Request) -> Checked:
+        begun.set()
+        while True:
+            claim.progress("still at it")
+
+    with control_plane(database, unending) as worker:
+        id = begin(worker)
+        assert begun.wait(20)
+    left = operation(database, id)
+    assert (left.state, left.claim_holder) == ("running", None)
+    with control_plane(database, answered):
+        eventually(lambda: operation(database, id).state == "succeeded")
+
+
+def test_a_process_whose_claim_was_taken_over_ends_its_work(database: Database) -> None:
+    id = asked_for(database)
+    slow = claims(database, "slow").claim(["verify"])
+    claim_is_over(database, id)
+    successor = claims(database, "successor").claim(["verify"])
+    assert slow is not None and successor is not None and successor.id == id
+    for late in (slow.renew, lambda: slow.succeed(Checked(checked="no")), slow.release, slow.check):
+        with pytest.raises(Interrupted):
+            late()
+    successor.succeed(Checked(checked="flights"))
+    assert operation(database, id).result == {"checked": "flights"}
+    assert claims(database, "slow").claim(["verify"]) is None
+
+
+def test_a_claim_that_cannot_be_renewed_ends_the_work_before_another_may_begin_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = asked_for(database)
+    claim = claims(database, "cut off").claim(["verify"])
+    assert claim is not None
+    claim.check()
+    monkeypatch.setattr("epochal.service.catalog.operation_claims.time.monotonic", lambda: claim._held_until)
+    with pytest.raises(Interrupted, match="could not be renewed"):
+        claim.check()
+    until = operation(database, id).claim_until
+    assert until is not None and until > now()
+
+
+def test_what_is_cancelled_ends_and_is_swept_and_says_by_whom(database: Database) -> None:
+    begun, swept = threading.Event(), list[str]()
+
+    def unending(claim: Claim, request: Request) -> Checked:
+        begun.set()
+        while True:
+            claim.check()
+
+    worker = worker_of(database, unending, lambda claim, request: swept.append(claim.id))
+    worker.open()
+    try:
+        id = begin(worker)
+        assert begun.wait(20)
+        asked = worker.cancel(id, "me")
+        assert asked.cancel_requested_at is not None and asked.state in ("running", "cancelled")
+        eventually(lambda: operation(database, id).state == "cancelled")
+        assert worker.cancel(id, "me").state == "cancelled"
+    finally:
+        worker.close()
+    error = operation(database, id).error
+    assert swept == [id] and error is not None
+    assert (error["type"], error["detail"]) == (
+        "urn:epochal:problem:operation-cancelled",
+        "The verify was cancelled by me.",
+    )
+
+
+def test_a_cancel_that_is_too_late_for_the_process_is_swept_by_the_next_one(database: Database) -> None:
+    id = asked_for(database)
+    claims(database, "killed").claim(["verify"])
+    claims(database, "another").cancel(id, "me")
+    claim_is_over(database, id)
+    swept: list[str] = []
+
+    def never(claim: Claim, request: Request) -> Checked:
+        raise AssertionError("it is cancelled")
+
+    worker_of(database, never, lambda claim, request: swept.append(claim.id)).work_off("store")
+    assert operation(database, id).state == "cancelled" and swept == [id]
+
+
+def test_work_that_ends_just_as_it_is_cancelled_is_cancelled(database: Database) -> None:
+    id = asked_for(database)
+    swept: list[str] = []
+
+    def cancelled_meanwhile(claim: Claim, request: Request) -> Checked:
+        claims(database, "another").cancel(id, "me")
+        return Checked(checked="all")
+
+    worker_of(database, cancelled_meanwhile, lambda claim, request: swept.append(claim.id)).work_off("store")
+    ended = operation(database, id)
+    assert (ended.state, ended.result, swept) == ("cancelled", None, [id])
+
+
+def test_what_cannot_be_swept_now_is_swept_later_or_has_failed(database: Database) -> None:
+    id = asked_for(database)
+    claims(database, "another").cancel(id, "me")
+    troubles: list[Exception] = [CatalogUnavailable("not now"), EnvironmentProblem("the store is read-only")]
+
+    def sweep(claim: Claim, request: Request) -> None:
+        raise troubles.pop(0)
+
+    worker = worker_of(database, answered, sweep)
+    with pytest.raises(CatalogUnavailable):
+        worker.work_off("store")
+    assert operation(database, id).state == "running"
+    worker.work_off("store")
+    error = operation(database, id).error
+    assert operation(database, id).state == "failed" and error is not None and "read-only" in error["detail"]
+
+
+def test_work_that_fails_says_why_and_what_nobody_expected_does_not(database: Database) -> None:
+    troubles = [EnvironmentProblem("the disk is full"), ZeroDivisionError("secret")]
+
+    def failing(claim: Claim, request: Request) -> Checked:
+        raise troubles.pop(0)
+
+    worker = worker_of(database, failing)
+    for expected in ("the disk is full", "The verify failed; the control plane's log says why"):
+        id = asked_for(database)
+        worker.work_off("store")
+        error = operation(database, id).error
+        assert error is not None and error["detail"].startswith(expected)
+
+
+def test_progress_is_kept(database: Database) -> None:
+    seen: list[str | None] = []
+
+    def saying(claim: Claim, request: Request) -> Checked:
+        claim.progress("one of two")
+        seen.append(operation(database, claim.id).progress)
+        return Checked(checked="")
+
+    id = asked_for(database)
+    worker_of(database, saying).work_off("store")
+    assert seen == ["one of two"] and operation(database, id).progress is None
+
+
+def test_running_operations_of_a_kind_are_found_oldest_first(database: Database) -> None:
+    id = asked_for(database)
+    with database.reading() as session:
+        assert [row.id for row in OperationRepository(session).running("verify")] == [id]

@@ -1,0 +1,82 @@
+"""Operations as a pure table: every state with every event, and whose claim may be taken over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from epochal.errors import Conflict
+from epochal.service.domain.operations import (
+    BACKGROUND,
+    BY_DRIVER,
+    FINAL,
+    TRANSITIONS,
+    Event,
+    IllegalTransition,
+    State,
+    advance,
+    cancelled,
+    is_free,
+)
+from epochal.wire.operations import OperationKind, OperationState
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ALLOWED = {
+    "begin": {None: "running"},
+    "succeed": {"running": "succeeded"},
+    "fail": {"running": "failed", "cancelling": "failed"},
+    "cancel": {"running": "cancelling", "cancelling": "cancelling", "cancelled": "cancelled"},
+    "sweep": {"cancelling": "cancelled"},
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(product((None, *State), Event)))
+def test_each_event_in_each_state(state: State | None, event: Event) -> None:
+    expected = ALLOWED[event.value].get(state)
+    if expected is not None:
+        assert advance(state, event) == expected
+        return
+    with pytest.raises(IllegalTransition, match=event.value):
+        advance(state, event)
+
+
+def test_what_is_asked_to_be_cancelled_never_succeeds_and_what_has_ended_stays() -> None:
+    assert (State.CANCELLING, Event.SUCCEED) not in TRANSITIONS
+    assert all(after is state for (state, _), after in TRANSITIONS.items() if state in FINAL)
+    assert FINAL | {State.RUNNING, State.CANCELLING} == set(State)
+    assert {state.value for state in State} - {"cancelling"} == set(get_args(OperationState))
+
+
+def test_each_kind_is_carried_out_by_one_of_both() -> None:
+    assert set(get_args(OperationKind)) == BACKGROUND | BY_DRIVER and not BACKGROUND & BY_DRIVER
+
+
+@pytest.mark.parametrize("kind", sorted(get_args(OperationKind)))
+def test_a_cancel_is_refused_for_what_drivers_end_and_for_what_has_ended(kind: OperationKind) -> None:
+    if kind in BACKGROUND:
+        assert cancelled(kind, "7", State.RUNNING) is State.CANCELLING
+    else:
+        with pytest.raises(Conflict, match=f"{kind} 7 is ended by the application's driver.*stop the application"):
+            cancelled(kind, "7", State.RUNNING)
+    for ended in (State.SUCCEEDED, State.FAILED):
+        with pytest.raises(Conflict, match=f"{kind} 7 has {ended.value} already"):
+            cancelled(kind, "7", ended)
+
+
+@pytest.mark.parametrize(
+    ("holder", "seconds_left", "gone", "free"),
+    [
+        (None, None, False, True),
+        ("other", 5, False, False),
+        ("other", 0, False, True),
+        ("other", -5, False, True),
+        ("other", 5, True, True),
+        ("me", 5, False, True),
+    ],
+)
+def test_whose_claim_may_be_taken_over(holder: str | None, seconds_left: int | None, gone: bool, free: bool) -> None:
+    until = None if seconds_left is None else NOW + timedelta(seconds=seconds_left)
+    assert is_free(holder, until, NOW, "me", lambda holder: gone) is free
