@@ -1,0 +1,75 @@
+"""Exports, imports and rekeys that are cancelled in the middle leave nothing behind; what cannot be is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from epochal.service.catalog.operation_claims import Claim
+from epochal.service.commands.bundles import folders
+from tests.service.bundles import exported, files, uploaded, with_state
+from tests.service.conftest import Plane
+from tests.waiting import eventually
+
+
+@contextmanager
+def halted(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Work waits where it first says how far it is, until it is cancelled."""
+    there = threading.Event()
+
+    def progress(claim: Claim, text: str) -> None:
+        there.set()
+        while True:
+            claim.check()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Claim, "progress", progress)
+        yield there
+
+
+def cancelled(plane: Plane, operation: dict[str, Any], there: threading.Event) -> dict[str, Any]:
+    assert there.wait(30)
+    path = f"/v1/operations/{operation['id']}"
+    assert plane.post(f"{path}/cancel")["cancel_requested_at"] is not None
+    eventually(lambda: plane.get(path)["state"] != "running")
+    return dict(plane.get(path))
+
+
+def test_a_cancelled_export_leaves_no_bundle(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_state(plane)
+    with halted(monkeypatch) as there:
+        ended = cancelled(plane, plane.post("/v1/applications/flights/export"), there)
+    assert (ended["state"], ended["error"]["type"]) == ("cancelled", "urn:epochal:problem:operation-cancelled")
+    assert list(folders.exports(plane.settings).iterdir()) == []
+    assert exported(plane)  # and the next one is built
+
+
+def test_a_cancelled_import_leaves_neither_files_nor_upload(
+    plane: Plane, other: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_state(plane)
+    upload = uploaded(other, exported(plane))
+    with halted(monkeypatch) as there:
+        asked = other.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"})
+        ended = cancelled(other, asked, there)
+    assert ended["state"] == "cancelled"
+    assert files(other) == [] and list(folders.uploads(other.settings).iterdir()) == []
+    assert other.get("/v1/applications")["items"] == []
+
+
+def test_what_has_ended_what_a_driver_ends_and_what_is_unknown_is_refused(plane: Plane) -> None:
+    plane.application()
+    savepoint = plane.post("/v1/applications/flights/stop")
+    answer = plane.client.post(f"/v1/operations/{savepoint['id']}/cancel", json={})
+    assert answer.status_code == 409 and "stop" in answer.json()["detail"]
+    assert plane.client.post("/v1/operations/unknown/cancel", json={}).status_code == 404
+    verified = plane.post("/v1/verifications")
+    with plane.as_bearer(plane.token("operate")) as operator:
+        assert operator.post(f"/v1/operations/{verified['id']}/cancel", json={}).status_code == 403
+    eventually(lambda: plane.get(f"/v1/operations/{verified['id']}")["state"] == "succeeded")
+    late = plane.client.post(f"/v1/operations/{verified['id']}/cancel", json={})
+    assert late.status_code == 409 and "has succeeded already" in late.json()["detail"]
