@@ -29,8 +29,8 @@ from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
-from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.operations import OperationRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.commands.bundles.uploads import Uploads, Written
