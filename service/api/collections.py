@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from epochal.errors import NotFound
 from epochal.service.api.access import reads_only, requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.wire.collections import Collect, CollectionPlanAnswer, Verify
@@ -29,6 +31,7 @@ def collect(request: Collect, control: Control, caller: Caller) -> OperationAnsw
 
 @router.post("/verifications", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.ADMIN)
+@answers(NotFound)
 def verify(request: Verify, control: Control, caller: Caller) -> OperationAnswer:
     """Check every file that retained snapshots need, and write again what can be, byte for byte, when asked to."""
     return control.collections.verify(request, caller.name)

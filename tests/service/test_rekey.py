@@ -139,6 +139,14 @@ def test_what_changed_meanwhile_refuses_it_and_nothing_is_left(rekeys: Rekeys) -
     assert rekeys.store.list("") == rekeys.files
 
 
+def test_a_rekey_that_is_cancelled_leaves_application_and_store_as_they_were(rekeys: Rekeys) -> None:
+    id = rekeys.asked_for()
+    rekeys.run(lambda: rekeys.plane.post(f"/v1/operations/{id}/cancel"))
+    assert rekeys.state(id) == "cancelled"
+    assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
+    assert rekeys.store.list("") == rekeys.files
+
+
 def test_meanwhile_the_application_can_neither_be_started_nor_changed(rekeys: Rekeys) -> None:
     id = rekeys.asked_for()
     client = rekeys.plane.client
