@@ -43,6 +43,7 @@ from epochal.service.api.transactions import router as transactions
 from epochal.service.api.transport import Transport
 from epochal.service.api.versions import rescaling
 from epochal.service.api.versions import router as versions
+from epochal.service.api.webhooks import router as webhooks
 from epochal.service.catalog.admin_tokens import ensure_admin_token
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.composition import (
@@ -83,6 +84,7 @@ ROUTERS = (
     events,
     logs,
     tokens,
+    webhooks,
     audit,
     internal,
 )

@@ -33,6 +33,7 @@ from epochal.service.commands.savepoints import SavepointService
 from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
+from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.isolation import ProcessUser, isolation_of
 from epochal.service.domain.ports import Builder, Executions, Supervisor
 from epochal.service.domain.settings import Settings
@@ -52,6 +53,7 @@ from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
+from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.store import SnapshotStore
 
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
@@ -116,6 +118,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         audit=AuditService(database),
         drivers=DriverService(bulkhead, events, supervisor),
+        webhooks=WebhookService(settings, database),
+        deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
     )
 
 

@@ -35,6 +35,7 @@ from epochal.cli import (
     transactions,
     up,
     versions,
+    webhooks,
 )
 from epochal.cli.failures import ExitCode, exit_code, of_the_system, sentence, unexpected
 from epochal.cli.output import encode
@@ -84,6 +85,7 @@ app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(operations.app, name="operations")
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(transactions.app, name="transaction")
 
 

@@ -16,6 +16,7 @@ from epochal.client.operations import Operations
 from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
 from epochal.client.transport import Transport
+from epochal.client.webhooks import Webhooks
 from epochal.errors import CatalogUnavailable
 
 
@@ -41,6 +42,7 @@ class Client:
         self.applications = Applications(self._transport)
         self.imports = Imports(self._transport)
         self.tokens = Tokens(self._transport)
+        self.webhooks = Webhooks(self._transport)
         self.audit = Audit(self._transport)
         self.store = Store(self._transport)
 

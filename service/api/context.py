@@ -26,6 +26,7 @@ from epochal.service.commands.savepoints import SavepointService
 from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
+from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.isolation import Isolation
 from epochal.service.domain.ports import Builder, Component, Executions, Snapshots, Supervisor
 from epochal.service.domain.settings import Settings
@@ -41,6 +42,7 @@ from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.store import SnapshotStore
 
 
@@ -87,6 +89,8 @@ class ControlPlane:
     tokens: TokenService
     audit: AuditService
     drivers: DriverService
+    webhooks: WebhookService
+    deliveries: WebhookDeliveries
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -97,6 +101,7 @@ class ControlPlane:
             self.replicas,
             self.supervisor,
             self.worker,
+            self.deliveries,
         )
 
 

@@ -16,8 +16,19 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced
 from epochal.service.catalog.models import Branch, Epoch, Execution, LeftOut
-from epochal.service.catalog.records import LEFT_OUT, columns_of, head_of, json_of, key_of, manifest_of, terms_of
+from epochal.service.catalog.records import (
+    LEFT_OUT,
+    columns_of,
+    epoch_record,
+    head_of,
+    json_of,
+    key_of,
+    manifest_of,
+    terms_of,
+)
 from epochal.service.catalog.types import now
+from epochal.service.catalog.webhooks import enqueue
+from epochal.wire.webhooks import WebhookKind
 
 
 def changed(session: Session, statement: Any) -> int:
@@ -158,6 +169,7 @@ class BranchWriter:
         self._move(epoch, State.PREPARED, {"state": State.COMMITTED.value, "committed_at": now()})
         self._count(Branch.committed_epochs)
         self._add_left_out(row)
+        self._tell("epoch.committed", epoch)
 
     def abort(self, epoch: int, failure: Failure) -> None:
         self.own()
@@ -165,6 +177,14 @@ class BranchWriter:
         if row.state == State.STARTED:
             self._move(epoch, State.STARTED, {"state": State.ABORTED.value, "failure": json_of(failure)})
             self._count(Branch.aborted_epochs)
+            self._tell("epoch.aborted", epoch)
+
+    def _tell(self, kind: WebhookKind, epoch: int) -> None:
+        def record() -> dict[str, Any]:
+            row = self._session.get_one(Epoch, (self._branch, epoch), populate_existing=True)
+            return epoch_record(row).model_dump(mode="json", exclude_none=True)
+
+        enqueue(self._session, kind, self._branch, f"{self._branch}/{epoch}/{kind.partition('.')[2]}", record)
 
     def in_state(self, state: State) -> Sequence[Epoch]:
         """This branch's epochs in ``state``, in epoch order."""

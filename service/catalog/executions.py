@@ -19,6 +19,7 @@ from epochal.service.catalog.models import Application, Artifact, Attempt, Branc
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import head_of, is_drained, json_of
 from epochal.service.catalog.types import now
+from epochal.service.catalog.webhooks import enqueue
 from epochal.service.domain.identifiers import new_branch_id, new_id
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.snapshots.continuation import drained
@@ -214,4 +215,7 @@ def end_attempt(
         execution.state = "starting"
     session.flush()
     writer.give_up()
+    if failure is not None:
+        told = {"execution": execution.id, "attempt": number, "failure": json_of(failure)}
+        enqueue(session, "attempt.failed", execution.branch, f"{execution.id}/{number}/failed", lambda: told)
     return True

@@ -30,6 +30,7 @@ from epochal.service.catalog.operations import end
 from epochal.service.catalog.records import json_of, key_of
 from epochal.service.catalog.rollbacks import roll_back
 from epochal.service.catalog.types import now
+from epochal.service.catalog.webhooks import enqueue
 from epochal.service.domain.operations import Event
 from epochal.service.domain.ports import ControlEvent
 from epochal.wire.problems import Problem, problem_of, problem_of_failure
@@ -124,6 +125,9 @@ def execution_over(
     execution.ended_at = now()
     application.updated_at = now()
     session.flush()
+    if state == "failed":
+        what = {"execution": execution.id, "attempt": execution.attempt, "failure": json_of(failure)}
+        enqueue(session, "application.failed", execution.branch, f"{execution.id}/failed", lambda: what)
     events = [execution_changed(application.name, execution)]
     for operation in _running(session, execution):
         events += _operation_over(session, application, execution, operation, failure)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 HOME_VARIABLE = "EPOCHAL_HOME"
 DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
+WEBHOOKS_LOCAL_VARIABLE = "EPOCHAL_WEBHOOKS_LOCAL"
 
 
 def default_data_directory() -> Path:
@@ -20,6 +21,11 @@ def default_data_directory() -> Path:
 def default_driver_user() -> str | None:
     """``$EPOCHAL_DRIVER_USER``."""
     return os.environ.get(DRIVER_USER_VARIABLE) or None
+
+
+def default_webhooks_local() -> bool:
+    """``$EPOCHAL_WEBHOOKS_LOCAL``."""
+    return os.environ.get(WEBHOOKS_LOCAL_VARIABLE, "") not in ("", "0")
 
 
 class Limits(BaseModel):
@@ -65,6 +71,8 @@ class Settings(BaseModel):
     """A driver's log that is larger is rotated."""
     log_files: int = Field(default=3, ge=1)
     """Rotated files that are kept of a driver's log."""
+    webhooks_local: bool = Field(default_factory=default_webhooks_local)
+    """Whether webhooks may be on this machine or its link; otherwise such addresses are refused."""
     limits: Limits = Limits()
 
     @property

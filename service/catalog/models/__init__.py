@@ -25,6 +25,8 @@ from epochal.service.catalog.models.control_plane import (
     RevokedToken,
     Supervisor,
     Token,
+    Webhook,
+    WebhookDelivery,
 )
 from epochal.service.catalog.models.snapshots import Epoch, Savepoint, SnapshotMessage, SnapshotPin, SnapshotTag
 
@@ -51,4 +53,6 @@ __all__ = [
     "Supervisor",
     "Token",
     "Version",
+    "Webhook",
+    "WebhookDelivery",
 ]

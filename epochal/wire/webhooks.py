@@ -1,0 +1,51 @@
+"""Webhooks: what they are sent, and what is said of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from epochal.wire.bodies import Answer, Body, Name
+
+WebhookKind = Literal["epoch.committed", "epoch.aborted", "attempt.failed", "application.failed"]
+WebhookState = Literal["active", "failing", "disabled"]
+
+
+class CreateWebhook(Body):
+    url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://[^\s/?#]+[^\s]*$")] = Field(
+        description="Where events are posted to; https, except within a network that is trusted."
+    )
+    kinds: list[WebhookKind] = Field(min_length=1, max_length=10, description="Which events.")
+    applications: list[Name] | None = Field(
+        default=None, max_length=1000, description="Of these applications only, which need not be there yet."
+    )
+    secret: Annotated[str, StringConstraints(min_length=16, max_length=200, pattern=r"^[\x21-\x7e]*$")] | None = Field(
+        default=None, description="What signatures are made with. Without, one is made, and is in the answer."
+    )
+
+
+class WebhookAnswer(Answer):
+    id: str
+    url: str
+    kinds: list[WebhookKind]
+    applications: list[str] | None
+    state: WebhookState = Field(
+        description="`failing`: the last delivery failed, and is tried again. `disabled`: deliveries failed for a day, "
+        "or the receiver answered 410; what waited is gone, and nothing more is sent."
+    )
+    waiting: int = Field(description="So many events wait to be delivered.")
+    dropped: int = Field(
+        description="So many were given up: the oldest of more than 10,000, or those of a disabled one."
+    )
+    failing_since: datetime | None
+    last_error: str | None = Field(description="Why the last failed delivery failed.")
+    delivered_at: datetime | None = Field(description="When the last event was taken.")
+    disabled_at: datetime | None
+    created_at: datetime
+    created_by: str
+
+
+class NewWebhookAnswer(WebhookAnswer):
+    secret: str | None = Field(description="Said once: a repeated request answers null.")

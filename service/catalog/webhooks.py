@@ -1,0 +1,152 @@
+"""Webhooks, and the queue of what is to be delivered to them.
+
+What happens is put into the queue in the transaction in which it happens: then it is neither lost nor made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from epochal.errors import Conflict, NotFound
+from epochal.service.catalog.models import Application, Branch, Webhook, WebhookDelivery
+from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.types import now
+from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.webhooks import WebhookKind
+
+MOST = 100
+"""So many webhooks there can be: each commit looks at them."""
+
+
+def enqueue(
+    session: Session, kind: WebhookKind, branch: str, event: str, data: Callable[[], Mapping[str, Any]]
+) -> None:
+    """For every webhook that takes it. ``event``: its id, the same when it is delivered again. ``data``: JSON."""
+    active = session.execute(
+        select(Webhook.id, Webhook.kinds, Webhook.applications).where(Webhook.disabled_at.is_(None))
+    )
+    takers = [row for row in active if kind in row.kinds]
+    if not takers:
+        return
+    application = session.scalars(
+        select(Application.name).join(Branch, Branch.application == Application.id).where(Branch.id == branch)
+    ).one()
+    content = {"id": event, "kind": kind, "application": application, "at": now().isoformat(), "data": data()}
+    body = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    for taker in takers:
+        if taker.applications is None or application in taker.applications:
+            session.add(WebhookDelivery(webhook=taker.id, event=event, kind=kind, body=body))
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """``body`` is what is posted."""
+
+    id: int
+    event: str
+    kind: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A webhook with what is to be delivered to it now, in order."""
+
+    id: str
+    url: str
+    secret: str
+    deliveries: tuple[Delivery, ...]
+
+
+class WebhookRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, webhook: Webhook) -> None:
+        """Raises ``Conflict`` when there are too many."""
+        if (self._session.scalar(select(func.count()).select_from(Webhook)) or 0) >= MOST:
+            raise Conflict(f"There are {MOST} webhooks already; delete one that is not needed.")
+        self._session.add(webhook)
+        self._session.flush()
+
+    def get(self, id: str) -> Webhook:
+        """Raises ``NotFound``."""
+        row = self._session.get(Webhook, id)
+        if row is None:
+            raise NotFound(f"There is no webhook {id!r}.")
+        return row
+
+    def page(self, page: PageRequest) -> Part:
+        """Oldest first."""
+        return paginate(self._session, select(Webhook), page, [Webhook.id])
+
+    def waiting(self, ids: Sequence[str]) -> Mapping[str, int]:
+        query = select(WebhookDelivery.webhook, func.count()).where(WebhookDelivery.webhook.in_(ids))
+        return {row[0]: row[1] for row in self._session.execute(query.group_by(WebhookDelivery.webhook))}
+
+    def delete(self, id: str) -> None:
+        """With what waits for it. Raises ``NotFound``."""
+        self._session.delete(self.get(id))
+        self._session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook == id))
+
+    def due(self) -> Sequence[str]:
+        """Webhooks that something can be delivered to now."""
+        waits = select(WebhookDelivery.id).where(WebhookDelivery.webhook == Webhook.id).exists()
+        query = select(Webhook.id).where(Webhook.disabled_at.is_(None), Webhook.next_at <= now(), waits)
+        return self._session.scalars(query).all()
+
+    def claim(self, id: str, seconds: float, most: int) -> Claimed | None:
+        """What is to be delivered to it, for so long by nobody else; ``None`` when somebody else has it."""
+        moment = now()
+        taken = (
+            update(Webhook)
+            .where(Webhook.id == id, Webhook.disabled_at.is_(None), Webhook.next_at <= moment)
+            .values(next_at=moment + timedelta(seconds=seconds))
+            .returning(Webhook.url, Webhook.secret)
+        )
+        row = self._session.execute(taken).one_or_none()
+        if row is None:
+            return None
+        query = select(WebhookDelivery).where(WebhookDelivery.webhook == id).order_by(WebhookDelivery.id).limit(most)
+        deliveries = tuple(Delivery(item.id, item.event, item.kind, item.body) for item in self._session.scalars(query))
+        return Claimed(id, row.url, row.secret, deliveries)
+
+    def settle(self, id: str, delivered: Sequence[int]) -> Webhook | None:
+        """These were taken. The webhook, locked, to write down how it goes on; ``None`` when it was deleted."""
+        self._session.execute(delete(WebhookDelivery).where(WebhookDelivery.id.in_(delivered)))
+        row = self._session.get(Webhook, id, with_for_update=True)
+        if row is not None and delivered:
+            row.delivered_at, row.failures, row.failing_since, row.last_error = now(), 0, None, None
+        return row
+
+    def disable(self, webhook: Webhook, at: datetime) -> None:
+        webhook.disabled_at = at
+        webhook.dropped += self._remove(webhook.id, None)
+
+    def bound(self, most: int) -> None:
+        """Give up the oldest of more than so many for one webhook, and what is left of webhooks that were deleted."""
+        counted = select(WebhookDelivery.webhook, func.count()).group_by(WebhookDelivery.webhook)
+        for id, waiting in self._session.execute(counted).all():
+            row = self._session.get(Webhook, id, with_for_update=True)
+            if row is None:
+                self._remove(id, None)
+            elif waiting > most:
+                query = select(WebhookDelivery.id).where(WebhookDelivery.webhook == id)
+                newest = self._session.scalars(query.order_by(WebhookDelivery.id.desc()).offset(most).limit(1)).one()
+                row.dropped += self._remove(id, newest)
+
+    def _remove(self, webhook: str, newest: int | None) -> int:
+        """All, or those up to delivery ``newest``; how many."""
+        before = self.waiting([webhook]).get(webhook, 0)
+        statement = delete(WebhookDelivery).where(WebhookDelivery.webhook == webhook)
+        if newest is not None:
+            statement = statement.where(WebhookDelivery.id <= newest)
+        self._session.execute(statement)
+        return before - self.waiting([webhook]).get(webhook, 0)

@@ -1,0 +1,206 @@
+"""Deliveries to webhooks: one thread, all receivers at the same time, the events of each in order.
+
+What is delivered was in the catalog before, and is taken from it after the receiver has answered: a restart loses
+nothing, and may deliver again. A receiver knows that by the event's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+import httpx
+
+from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.types import now
+from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
+from epochal.service.domain.addresses import check_address
+from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.signatures import signature
+from epochal.service.runtime.events.bell import Bell
+from epochal.service.runtime.events.hub import EventHub
+
+log = logging.getLogger("epochal.webhooks")
+
+ROUND_SECONDS = 1.0
+"""How often the catalog is asked without an event of this process."""
+ANSWER_SECONDS = 10.0
+"""So long a receiver may take, from its name to its answer."""
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 600.0
+DISABLED_AFTER = timedelta(hours=24)
+MOST_WAITING = 10_000
+"""Of more than so many events for one webhook the oldest are given up."""
+_BATCH = 20
+_BATCH_SECONDS = 30.0
+_CLAIM_SECONDS = _BATCH_SECONDS + 2 * ANSWER_SECONDS
+_BOUND_EVERY_ROUNDS = 60
+_GONE = 410
+
+
+class NotTaken(Exception):
+    """The receiver has not taken an event; the text says why. ``gone``: it wants no more."""
+
+    def __init__(self, reason: str, gone: bool = False) -> None:
+        super().__init__(reason)
+        self.gone = gone
+
+
+class WebhookDeliveries:
+    """A component."""
+
+    def __init__(self, database: Database, events: EventHub, local: bool) -> None:
+        """``local``: also deliver to loopback and link-local addresses."""
+        self._database = database
+        self._local = local
+        self._bell = Bell()
+        self._closing = False
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="webhooks", daemon=True)
+        events.listen(self._heard)
+
+    def open(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._bell.ring()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _heard(self, event: ControlEvent) -> None:
+        if event.kind in ("epoch", "execution"):
+            self._bell.ring()
+
+    async def _run(self) -> None:
+        under_way: dict[str, asyncio.Task[None]] = {}
+        rounds = 0
+        with self._bell.listener() as listener:
+            while not self._closing:
+                listener.forget()
+                under_way = {id: task for id, task in under_way.items() if not task.done()}
+                try:
+                    for id in self._due(bound=rounds % _BOUND_EVERY_ROUNDS == 0):
+                        if id not in under_way:
+                            under_way[id] = asyncio.create_task(self._deliver(id))
+                except (CatalogUnavailable, OutcomeUnknown) as error:
+                    log.warning("webhooks have to wait: %s", error)
+                except Exception:
+                    log.exception("webhooks could not be looked at")
+                rounds += 1
+                await listener.wait(ROUND_SECONDS)
+
+    def _due(self, bound: bool) -> list[str]:
+        if bound:
+            with self._database.writing() as session:
+                WebhookRepository(session).bound(MOST_WAITING)
+        with self._database.reading() as session:
+            return list(WebhookRepository(session).due())
+
+    async def _deliver(self, id: str) -> None:
+        try:
+            with self._database.writing() as session:
+                claimed = WebhookRepository(session).claim(id, _CLAIM_SECONDS, _BATCH)
+            if claimed is not None:
+                await self._deliver_claimed(claimed)
+        except (CatalogUnavailable, OutcomeUnknown) as error:
+            log.warning("webhook %s has to wait: %s", id, error)
+        except Exception:
+            log.exception("webhook %s could not be served", id)
+        else:
+            self._bell.ring()  # There may be more.
+
+    async def _deliver_claimed(self, claimed: Claimed) -> None:
+        until = time.monotonic() + _BATCH_SECONDS
+        taken: list[int] = []
+        failure: NotTaken | None = None
+        try:
+            for delivery in claimed.deliveries:
+                if time.monotonic() > until:
+                    break
+                await self._post(claimed, delivery)
+                taken.append(delivery.id)
+        except NotTaken as error:
+            failure = error
+        finally:  # also when the control plane ends meanwhile: then nobody has to wait for the claim's end
+            self._settle(claimed.id, taken, failure)
+
+    async def _post(self, claimed: Claimed, delivery: Delivery) -> None:
+        """Raises ``NotTaken``."""
+        body, seconds = delivery.body.encode(), int(time.time())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "epochal-webhooks",
+            "Epochal-Event-Id": delivery.event,
+            "Epochal-Event": delivery.kind,
+            "Epochal-Signature": signature(claimed.secret, seconds, body),
+        }
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                status = await self._status(httpx.URL(claimed.url), headers, body)
+        except TimeoutError:
+            raise NotTaken(f"no answer within {ANSWER_SECONDS:g} s") from None
+        except InvalidInput as error:
+            raise NotTaken(error.message) from None
+        except (httpx.HTTPError, OSError) as error:
+            raise NotTaken(f"{type(error).__name__}: {error}"[:500]) from None
+        if not httpx.codes.is_success(status):
+            redirected = " (redirects are not followed)" if httpx.codes.is_redirect(status) else ""
+            raise NotTaken(f"the receiver answered {status}{redirected}", gone=status == _GONE)
+
+    async def _status(self, url: httpx.URL, headers: dict[str, str], body: bytes) -> int:
+        """Posts to an address that was looked at: a name that is asked twice may mean two different ones."""
+        address = await self._address(url)
+        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=ANSWER_SECONDS) as client:
+            request = client.build_request(
+                "POST",
+                url.copy_with(host=address),
+                headers={"Host": url.netloc.decode("ascii"), **headers},
+                content=body,
+                extensions={"sni_hostname": url.host},
+            )
+            response = await client.send(request, stream=True)
+            await response.aclose()  # What a receiver says besides its status is not read.
+            return response.status_code
+
+    async def _address(self, url: httpx.URL) -> str:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+        addresses = [str(item[4][0]) for item in found]
+        if not self._local:
+            for address in addresses:
+                check_address(address)
+        return addresses[0]
+
+    def _settle(self, id: str, taken: list[int], failure: NotTaken | None) -> None:
+        with self._database.writing() as session:
+            repository = WebhookRepository(session)
+            row = repository.settle(id, taken)
+            if row is None:
+                return
+            moment = now()
+            row.next_at = moment
+            if failure is None:
+                return
+            row.failures += 1
+            row.failing_since = row.failing_since or moment
+            row.last_error = str(failure)
+            row.next_at = moment + timedelta(seconds=_pause(row.failures))
+            if failure.gone or moment - row.failing_since > DISABLED_AFTER:
+                repository.disable(row, moment)
+                log.error("webhook %s is disabled: %s; %d events were given up", id, failure, row.dropped)
+                return
+        log.warning("webhook %s: %s; it is tried again", id, failure)
+
+
+def _pause(failures: int) -> float:
+    """Seconds, twice as many each time; spread, so that receivers of many do not get all at once."""
+    with suppress(OverflowError):
+        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0)
+    return LONGEST_PAUSE_SECONDS
