@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from epochal.service.catalog.models.base import Base, Json
+from epochal.service.catalog.models.base import Base, Json, JsonList
 
 
 class Operation(Base):
@@ -119,6 +119,46 @@ class AuditEntry(Base):
     target: Mapped[str] = mapped_column(String(500))
     outcome: Mapped[int]
     request: Mapped[str] = mapped_column(String(64))
+
+
+class Webhook(Base):
+    """Where what happens is posted to. ``kinds``, ``applications``: what of it; null: of all.
+
+    ``next_at``: no delivery before; a control plane that delivers puts it ahead, so that no other one does.
+    ``failing_since``: the first of the ``failures`` in a row. ``secret`` is kept as it is: it signs.
+    """
+
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    url: Mapped[str] = mapped_column(Text)
+    kinds: Mapped[JsonList]
+    applications: Mapped[JsonList | None]
+    secret: Mapped[str] = mapped_column(String(200))
+    failures: Mapped[int]
+    failing_since: Mapped[datetime | None]
+    last_error: Mapped[str | None] = mapped_column(Text)
+    delivered_at: Mapped[datetime | None]
+    next_at: Mapped[datetime]
+    dropped: Mapped[int] = mapped_column(BigInteger)
+    disabled_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+
+
+class WebhookDelivery(Base):
+    """What a webhook has not taken yet. No foreign key: who commits an epoch never waits for, or fails by, a webhook
+    that is being deleted."""
+
+    __tablename__ = "webhook_deliveries"
+
+    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+    webhook: Mapped[str] = mapped_column(String(32))
+    event: Mapped[str] = mapped_column(String(200))
+    kind: Mapped[str] = mapped_column(String(32))
+    body: Mapped[str] = mapped_column(Text)
+
+    __table_args__ = (Index("ix_webhook_deliveries_webhook", "webhook", "id"),)
 
 
 class IdempotencyKey(Base):
