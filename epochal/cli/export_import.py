@@ -19,8 +19,8 @@ from epochal.cli.options import Json, Name, Parameter, ParametersFile, Setting, 
 from epochal.cli.output import Output
 from epochal.cli.rollback import time_of
 from epochal.cli.session import connected
-from epochal.client.bundles import ImportPlan
 from epochal.client.bundles import Progress as TransferProgress
+from epochal.client.models import ImportPlan
 
 app = typer.Typer()
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from epochal.cli.session import Session
 from epochal.client import StateValue
-from epochal.client.past import Blame, DiffRow, KeyChange, KeyHistory, Scan
+from epochal.client.models import Blame, DiffRow, KeyChange, KeyHistory, Scan
 
 Values = Mapping[str, Any]
 Change = TypeVar("Change", KeyChange, DiffRow)

@@ -35,7 +35,7 @@ class Entry:
     @property
     def first(self) -> int:
         """The number of its oldest epoch."""
-        return self.oldest.epoch if self.oldest.first is None else self.oldest.first
+        return self.oldest.first
 
     @property
     def newest(self) -> LineageNode:

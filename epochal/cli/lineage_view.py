@@ -154,10 +154,7 @@ def _epochs(entry: Entry) -> Text:
 
 def _counts(entry: Entry) -> tuple[Text, Text]:
     """Rows read, and state rows changed; of a folded run, their sums."""
-    counted = [node.counts for node in entry.nodes if node.counts is not None]
-    if not counted:
-        return Text(), Text()
-    rows = sum(counts.rows_in or 0 for counts in counted)
-    changed = sum(counts.state_rows or 0 for counts in counted)
+    rows = sum(node.counts.rows_in for node in entry.nodes)
+    changed = sum(node.counts.state_rows for node in entry.nodes)
     style = "dim" if entry.folded else ""
     return Text(f"{rows:,} rows in", style=style), Text(f"{changed:,} changed", style=style)

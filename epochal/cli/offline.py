@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from epochal.cli.output import Output
 from epochal.cli.store_view import verified_view
-from epochal.client.store_models import Verified
+from epochal.client.models import Verified
 from epochal.errors import InvalidInput
 from epochal.service.domain.store_answers import verification_answer
 from epochal.snapshots.discovery import discover
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
+from epochal.wire.bodies import read
 
 
 def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool:
@@ -22,7 +23,7 @@ def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool
         report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
     answer = verification_answer(report).model_dump(mode="json")
     document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}
-    output.result(document, verified_view(Verified.model_validate(answer)))
+    output.result(document, verified_view(read(Verified, answer)))
     for path in discovered.unreadable:
         output.warn(f"{path} is no manifest that this version can read; what it named is not checked.")
     if discovered.cut_off:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from epochal.cli import words
 from epochal.cli.listing import Column, Listing
-from epochal.client.past import Blame, DiffRow, KeyChange, KeyHistory, Scan, SnapshotDiff, SourceSlice
+from epochal.client.models import Blame, DiffRow, KeyChange, KeyHistory, Scan, SnapshotDiff, SourceRange, SourceSlice
 
 _KINDS = {"added": "green", "changed": "yellow", "deleted": "red", "expired": "dim"}
 Values = Mapping[str, Any]
@@ -163,9 +163,9 @@ def _heading(key: Values, table: str, branch: str, epoch: int) -> Text:
     return Text.assemble((named, "bold"), (f"  {table} · epoch {epoch} of {branch}", "dim"))
 
 
-def _slice(slice: SourceSlice) -> str:
+def _slice(slice: SourceSlice | SourceRange) -> str:
     rows = "" if slice.rows is None else f"{slice.rows:,} rows, "
-    detail = f" {_short(slice.detail)}" if slice.detail else ""
+    detail = f" {_short(slice.detail)}" if isinstance(slice, SourceSlice) and slice.detail else ""
     return f"{rows}{_short(slice.start)} → {_short(slice.end)}{detail}"
 
 

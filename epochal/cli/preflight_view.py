@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.client.preflight import PartChange, Preflight, StateChange, Trial, TrialSink
+from epochal.client.models import PartChange, Preflight, StateChange, Trial, TrialSink
 
 _STYLES = {
     "same": "dim",
@@ -38,9 +38,9 @@ def _table(report: Preflight) -> Table:
     )
     for kind, changes in parts:
         for part in changes:
-            table.add_row(kind, part.name, Text(part.verdict, _STYLES[part.verdict]), _between(part))
+            table.add_row(kind, part.name, Text(part.verdict, _STYLES.get(part.verdict, "")), _between(part))
     for change in report.comparison.tables:
-        table.add_row("state", change.table, Text(change.verdict, _STYLES[change.verdict]), _columns(change))
+        table.add_row("state", change.table, Text(change.verdict, _STYLES.get(change.verdict, "")), _columns(change))
     return table
 
 
@@ -53,7 +53,7 @@ def _between(part: PartChange) -> str:
 def _columns(change: StateChange) -> str:
     if change.verdict in ("added", "dropped"):
         return ""
-    said = [f"+{column['name']} {column['type']}" for column in change.added]
+    said = [f"+{column.name} {column.type}" for column in change.added]
     said += [f"{name} {before} → {after}" for name, (before, after) in change.widened.items()]
     said += [f"-{name}" for name in change.dropped]
     return ", ".join(said)

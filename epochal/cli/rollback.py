@@ -12,7 +12,7 @@ from rich.text import Text
 from epochal.cli.listing import Column, Listing
 from epochal.cli.options import Json, Name, Url, Wait
 from epochal.cli.session import connected
-from epochal.client.rollback import RollbackPlan
+from epochal.client.models import RollbackPlan
 
 app = typer.Typer()
 

@@ -116,7 +116,7 @@ def value_view(answer: StateValue) -> RenderableType:
     return Group(title, grid)
 
 
-def _entries(entries: tuple[dict[str, Any], ...]) -> RenderableType:
+def _entries(entries: list[dict[str, Any]]) -> RenderableType:
     if not entries:
         return Text("no entries", style="dim")
     names = list(dict.fromkeys(name for entry in entries for name in entry))

@@ -12,7 +12,8 @@ from epochal.cli.options import Json, Url, Wait
 from epochal.cli.output import Output
 from epochal.cli.session import connected
 from epochal.cli.store_view import collected_view, plan_view, verified_view
-from epochal.client.store_models import Collected, Verified
+from epochal.client.models import Collected, Verified
+from epochal.wire.bodies import read
 
 app = typer.Typer()
 
@@ -44,7 +45,7 @@ def gc(
             session.output.result(operation, Text(f"The collection has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Collecting")
-        session.output.result(operation, collected_view(Collected.model_validate(operation.result)))
+        session.output.result(operation, collected_view(read(Collected, operation.result)))
 
 
 @app.command()
@@ -78,7 +79,7 @@ def verify(
             session.output.result(operation, Text(f"The verification has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Verifying")
-        found = Verified.model_validate(operation.result)
+        found = read(Verified, operation.result)
         session.output.result(operation, verified_view(found))
     _exit(found.sound)
 

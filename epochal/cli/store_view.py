@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli import words
 from epochal.cli.listing import Column, Listing
-from epochal.client.store_models import Amount, Collected, CollectionPlan, Verified
+from epochal.client.models import Amount, Collected, CollectionPlan, Verified
 
 FILES_SHOWN = 20
 
@@ -76,5 +76,5 @@ def _summary(
     return [table, *folders]
 
 
-def _problems(problems: tuple[str, ...]) -> list[Text]:
+def _problems(problems: Sequence[str]) -> list[Text]:
     return [Text(problem, style="red") for problem in problems]

@@ -24,7 +24,8 @@ from epochal.cli.options import (
 from epochal.cli.preflight_view import preflight_page
 from epochal.cli.session import connected
 from epochal.client import Client
-from epochal.client.preflight import Preflight
+from epochal.client.models import Preflight
+from epochal.wire.bodies import read
 
 app = typer.Typer()
 
@@ -160,7 +161,7 @@ def preflight(
                 session.output.result(operation, Text(f"The trial has begun, as operation {operation.id}."))
                 return
             operation = session.wait(operation, f"Trying {file.name if file else name}")
-            report = Preflight.model_validate(operation.result)
+            report = read(Preflight, operation.result)
         assert report is not None
         session.output.result(report, preflight_page(report))
     if not report.ok:

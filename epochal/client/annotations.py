@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from epochal.client.models import Pin, SnapshotMessage, Tag
 from epochal.client.paths import path
-from epochal.client.store_models import Pin, SnapshotMessage, Tag
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
 
 
 class Annotations:

@@ -14,8 +14,9 @@ from epochal.client.paths import path
 from epochal.client.rollback import Rollback
 from epochal.client.state import State
 from epochal.client.transactions import Transactions
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
 from epochal.client.versions import Versions
+from epochal.wire.bodies import read
 
 
 class ApplicationHandle:

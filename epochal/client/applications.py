@@ -8,8 +8,9 @@ from typing import Any
 from epochal.client.models import Application, ApplicationState, Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
 from epochal.errors import EpochalError
+from epochal.wire.bodies import read
 
 # Building and analysing a pipeline starts a Spark session in a process of its own.
 BUILD_SECONDS = 180.0

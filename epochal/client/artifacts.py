@@ -6,8 +6,9 @@ from pathlib import Path
 
 from epochal.client.models import Artifact
 from epochal.client.paths import path
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
 from epochal.errors import ArtifactError
+from epochal.wire.bodies import read
 
 
 class Artifacts:

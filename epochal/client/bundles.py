@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx
 
-from epochal.client.models import Answer, Operation
+from epochal.client.models import ImportPlan, Operation, Upload
 from epochal.client.paths import path
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
 from epochal.errors import CatalogUnavailable, EnvironmentProblem, FileCorrupt
+from epochal.wire.bodies import read
 
 PART_BYTES = 8 << 20
 TRIES = 5
@@ -21,43 +22,6 @@ TRIES = 5
 
 Progress = Callable[[int, int], None]
 """Bytes so far, and of how many."""
-
-
-class Upload(Answer):
-    """A bundle on its way: the next part goes to ``received``."""
-
-    id: str
-    sha256: str
-    bytes: int
-    received: int
-    created_at: datetime
-    created_by: str
-
-
-class SinkMove(Answer):
-    sink: str
-    was: str
-    becomes: str
-    needs_mapping: bool
-
-
-class SourcePosition(Answer):
-    source: str
-    was: dict[str, Any]
-    becomes: dict[str, Any]
-    at: datetime | None = None
-    needs_mapping: bool
-
-
-class ImportPlan(Answer):
-    """What an import would make; ``needs`` says what has to be mapped first, in sentences."""
-
-    application: str
-    origin: dict[str, Any]
-    parameters: dict[str, Any]
-    sinks: tuple[SinkMove, ...] = ()
-    sources: tuple[SourcePosition, ...] = ()
-    needs: tuple[str, ...] = ()
 
 
 class Exports:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
-from epochal.client.models import Epoch, Execution, Lineage, Operation, Savepoint, Snapshot
-from epochal.client.past import DiffRow, SnapshotDiff
+from epochal.client.models import DiffRow, Epoch, Execution, Lineage, Operation, Savepoint, Snapshot, SnapshotDiff
 from epochal.client.paths import path
-from epochal.client.transport import PAGE, Transport, read
+from epochal.client.transport import PAGE, Transport
+from epochal.wire.bodies import read
 
 # Where the epochs between two snapshots have expired, whole states are compared.
 DIFF_SECONDS = 300.0

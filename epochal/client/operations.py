@@ -7,8 +7,9 @@ from collections.abc import Callable
 from epochal.client.models import Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
 from epochal.errors import EpochalError
+from epochal.wire.bodies import read
 from epochal.wire.problems import error_of_problem
 
 Progress = Callable[[Operation], None]
@@ -47,7 +48,7 @@ class Operations:
         ended = poll(
             first,
             lambda: self.get(first.id),
-            until=lambda now: now.state != "running",
+            until=lambda now: now.finished_at is not None,
             on_progress=on_progress,
             timeout_seconds=timeout_seconds,
             what=f"operation {first.id} ({first.kind})",

@@ -5,45 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from epochal.client.models import Answer, Operation
+from epochal.client.models import Operation, RollbackPlan
 from epochal.client.paths import path
-from epochal.client.transport import Transport, read
-
-
-class NamedSnapshot(Answer):
-    branch: str
-    epoch: int
-    committed_at: datetime | None = None
-
-
-class SinkPlan(Answer):
-    """What a sink shows of the epochs that are left behind, and what becomes of that (``rule``, ``explanation``)."""
-
-    sink: str
-    kind: str
-    target: str
-    epochs: int
-    rows: int
-    rule: str
-    explanation: str
-
-
-class RollbackPlan(Answer):
-    """What a rollback would do; ``confirm`` is what it asks to be repeated, ``None`` where nothing is shown yet."""
-
-    application: str
-    state: str
-    now: NamedSnapshot | None = None
-    to: NamedSnapshot
-    version: int
-    version_then: int | None = None
-    epochs: int
-    first: int | None = None
-    last: int | None = None
-    restarts: bool
-    move_aside: bool
-    sinks: tuple[SinkPlan, ...] = ()
-    confirm: str | None = None
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
 
 
 class Rollback:

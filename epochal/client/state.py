@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from epochal.client.models import StateLookup, StateValue
-from epochal.client.past import Blame, KeyHistory, Scan, ScannedRow
+from epochal.client.models import Blame, KeyHistory, Scan, ScannedRow, StateLookup, StateValue
 from epochal.client.paths import key_segment, path, survives_in_path
-from epochal.client.transport import PAGE, Transport, read
+from epochal.client.transport import PAGE, Transport
 from epochal.errors import InvalidInput
+from epochal.wire.bodies import read
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epochal.client.models import Operation
-from epochal.client.store_models import CollectionPlan
-from epochal.client.transport import Transport, read
+from epochal.client.models import CollectionPlan, Operation
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
 
 
 class Store:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from epochal.client.models import AuditRecord, Token
+from epochal.client.models import AuditRecord, NewToken, RotatedToken, Token
 from epochal.client.paths import path
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
 
 Scope = Literal["read", "operate", "admin"]
 
@@ -18,18 +19,18 @@ class Tokens:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(self, name: str, scope: Scope = "read", expires_at: datetime | None = None) -> Token:
+    def create(self, name: str, scope: Scope = "read", expires_at: datetime | None = None) -> NewToken:
         """A new token. Its text is in this answer only; the control plane keeps a hash."""
         body = {"name": name, "scope": scope, "expires_at": None if expires_at is None else expires_at.isoformat()}
-        return read(Token, self._transport.post("/v1/tokens", body))
+        return read(NewToken, self._transport.post("/v1/tokens", body))
 
     def list(self, limit: int | None = None) -> list[Token]:
         return self._transport.pages("/v1/tokens", Token, limit)
 
-    def rotate(self, id: str, expires_at: datetime | None = None) -> Token:
+    def rotate(self, id: str, expires_at: datetime | None = None) -> RotatedToken:
         """A new token with the name and scope of token ``id``, which is refused from now on."""
         body = {"expires_at": None if expires_at is None else expires_at.isoformat()}
-        return read(Token, self._transport.post(path("tokens", id, "rotate"), body))
+        return read(RotatedToken, self._transport.post(path("tokens", id, "rotate"), body))
 
     def delete(self, id: str) -> None:
         """The token is refused from now on, also after a restart."""

@@ -6,7 +6,8 @@ from typing import Literal
 
 from epochal.client.models import OpenTransaction, OpenTransactions, Operation
 from epochal.client.paths import path
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
 
 
 class Transactions:

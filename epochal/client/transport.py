@@ -7,16 +7,15 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
-from pydantic import BaseModel, ValidationError
 
 from epochal.client.location import Location
 from epochal.errors import CatalogUnavailable, EpochalError
+from epochal.wire.bodies import Model, read
 from epochal.wire.problems import error_of_response
 
-Model = TypeVar("Model", bound=BaseModel)
 Query = Mapping[str, Any]
 
 ATTEMPTS = 4
@@ -195,18 +194,6 @@ class Transport:
             raise EpochalError(
                 f"{response.request.url} did not answer with JSON; is it an Epochal control plane? Check EPOCHAL_URL."
             ) from error
-
-
-def read(model: type[Model], answer: Any) -> Model:
-    """One answer as a model. Raises ``EpochalError`` when client and control plane do not understand each other."""
-    try:
-        return model.model_validate(answer)
-    except ValidationError as error:
-        places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise EpochalError(
-            f"The control plane's answer is not a {model.__name__} that this client knows ({places}); "
-            "install the client of the control plane's version."
-        ) from error
 
 
 def _retry_after_seconds(response: httpx.Response) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from epochal.client.applications import BUILD_SECONDS
-from epochal.client.models import Operation, Version
+from epochal.client.models import Operation, Preflight, Version
 from epochal.client.paths import path
-from epochal.client.preflight import Preflight
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
 
 
 class Versions:
@@ -99,7 +99,8 @@ class Versions:
     ) -> Operation:
         """A preflight that also runs the last so many ``epochs`` again, in shadow, and compares what comes out.
 
-        When the operation has succeeded, ``Preflight.model_validate(operation.result)`` is the report.
+        When the operation has succeeded, ``read(Preflight, operation.result)`` is the report: both are names of
+        :mod:`epochal.client.models`.
         """
         body = self._preflight(artifact, parameters, configuration, epoch, savepoint)
         return read(Operation, self._transport.post("/v1/preflight", {**body, "trial": epochs}))

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from epochal.client.models import Answer
 from epochal.client.paths import path
-from epochal.client.transport import Transport, read
+from epochal.client.transport import Transport
 from epochal.errors import Unauthenticated
+from epochal.wire.bodies import Answer, read
 
 TOLERANCE_SECONDS = 300
 

@@ -11,10 +11,10 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from epochal.contracts.catalog import (
     AS_THE_EXECUTION,
@@ -29,7 +29,8 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import CatalogUnavailable, EpochalError, NotFound, OutcomeUnknown
+from epochal.errors import CatalogUnavailable, NotFound, OutcomeUnknown
+from epochal.wire.bodies import read
 from epochal.wire.driver import (
     AbortEpoch,
     CompleteDirective,
@@ -43,18 +44,10 @@ from epochal.wire.problems import error_by_name, problem_in, slug_of
 
 log = logging.getLogger("epochal.driver")
 
-Answer = TypeVar("Answer", bound=BaseModel)
-
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 _REPEAT_STATUS = frozenset({429, 500, 502, 503, 504})
 _REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, OutcomeUnknown.slug})
-
-
-class UnreadableAnswer(EpochalError):
-    """The control plane's answer cannot be read by this driver."""
-
-    slug = "unreadable-answer"
 
 
 class HttpCatalog(Catalog):
@@ -82,7 +75,7 @@ class HttpCatalog(Catalog):
         self._client.close()
 
     def begin_attempt(self) -> RecoveryPoint:
-        return _read(RecoveryPoint, self._call("POST", "begin"))
+        return read(RecoveryPoint, self._call("POST", "begin").json())
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
         self._call("POST", "epochs", OpenEpoch(epoch=epoch, parent=parent))
@@ -106,12 +99,12 @@ class HttpCatalog(Catalog):
 
     def epoch(self, epoch: int) -> EpochRecord | None:
         try:
-            return _read(EpochRecord, self._call("GET", f"epochs/{epoch}"))
+            return read(EpochRecord, self._call("GET", f"epochs/{epoch}").json())
         except NotFound:
             return None
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        found = _read(ReadDirectives, self._call("POST", "heartbeat", status)).directives
+        found = read(ReadDirectives, self._call("POST", "heartbeat", status).json()).directives
         for directive in found:
             if isinstance(directive, UnknownDirective):
                 self._refuse(directive)
@@ -159,18 +152,6 @@ class HttpCatalog(Catalog):
                 )
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-
-def _read(model: type[Answer], response: httpx.Response) -> Answer:
-    """Fields that a later control plane has added are ignored. Raises ``UnreadableAnswer``."""
-    try:
-        return model.model_validate_json(response.content, extra="ignore")
-    except ValidationError as error:
-        places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise UnreadableAnswer(
-            f"The control plane's answer to {response.request.url.path} cannot be read ({places}): it is of another "
-            "version than this driver. Stop and start the application."
-        ) from error
 
 
 def _worth_repeating(response: httpx.Response) -> bool:

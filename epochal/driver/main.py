@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
-from epochal.driver.http_catalog import HttpCatalog, UnreadableAnswer
+from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.orders import ArtifactFile, DriverOrders
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
@@ -22,6 +22,7 @@ from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochalError, Fenced
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.graph import Graph
+from epochal.wire.bodies import UnreadableAnswer
 from epochal.wire.exit_codes import ExitCode
 
 log = logging.getLogger("epochal.driver")

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from epochal.contracts.catalog import Failure
-from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256
-from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Open, Sha256
+from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.states import ApplicationState
 
 Parameters = dict[str, Any]
@@ -106,13 +106,13 @@ class ApplicationAnswer(Answer):
         description="Another one after each change: a version, a start, a stop, a rollback, a rekey, an end. It stays "
         "while epochs are committed. Also the ETag of the application, for `If-Match`."
     )
-    state: ApplicationState
+    state: Open[ApplicationState]
     detail: str | None
     branch: str
     version: int
     artifact: str
     parameters: Parameters
-    configuration: ApplicationConfiguration
+    configuration: ConfigurationAnswer
     shadow: bool
     head: Head | None
     parent: Parent | None

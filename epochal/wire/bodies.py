@@ -1,11 +1,31 @@
-"""What all request and answer bodies share."""
+"""What all request and answer bodies share.
+
+Versions of Epochal that are one apart understand each other. Requests with unknown fields are refused. Who reads an
+answer (:func:`read`) ignores unknown fields, and reads an unknown kind as ``other``. A field that a later version adds
+to an answer has a default, for the answers of earlier ones.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from epochal.errors import EpochalError
 
 Name = Annotated[
     str,
@@ -31,6 +51,33 @@ def _utc(value: datetime) -> datetime:
 UtcTime = Annotated[datetime, AfterValidator(_utc)]
 
 
+_READING = {"reading": True}
+"""The context of validation in which an unknown kind is read as ``other``."""
+
+
+class _OtherWhereUnknown:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_wrap_validator_function(_known_or_other, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Nobody answers ``other``."""
+        return handler(schema["schema"]["choices"][0])
+
+
+def _known_or_other(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        if info.context == _READING and isinstance(value, str):
+            return "other"
+        raise
+
+
+Known = TypeVar("Known")
+Open = Annotated[Known | Literal["other"], _OtherWhereUnknown()]
+"""A kind or state to which later versions may add. In answers that are read, ``other`` is what is not known here."""
+
+
 class Body(BaseModel):
     """A request: unknown fields are refused."""
 
@@ -49,3 +96,24 @@ class Page(Answer, Generic[Item]):
 
     items: list[Item]
     next_cursor: str | None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class UnreadableAnswer(EpochalError):
+    """An answer cannot be read by this version."""
+
+    slug = "unreadable-answer"
+
+
+def read(model: type[Model], answer: Any) -> Model:
+    """What a control plane, perhaps a later one, has answered, as a model. Raises ``UnreadableAnswer``."""
+    try:
+        return model.model_validate(answer, extra="ignore", context=_READING)
+    except ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise UnreadableAnswer(
+            f"The control plane's answer is not a {model.__name__} that this version can read ({places}): it is of "
+            "another version. Install the same as the control plane's; if a driver says this, restart its application."
+        ) from error

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from epochal.contracts.identity import EpochKey
-from epochal.wire.bodies import Answer, Body
+from epochal.wire.bodies import Answer, Body, Open
 
 GraceSeconds = Annotated[float, Field(ge=0, le=10 * 365 * 86400, description="What is younger stays.")]
 Folder = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^/\x00]+$")]
@@ -67,7 +67,7 @@ class FindingAnswer(Answer):
     """``harms``: the snapshots that need the file, oldest first, at most a hundred of ``harmed``."""
 
     path: str
-    trouble: Literal["missing", "corrupt"]
+    trouble: Open[Literal["missing", "corrupt"]]
     detail: str
     harms: list[EpochKey]
     harmed: int

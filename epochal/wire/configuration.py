@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
 
 from epochal.contracts import registry
 from epochal.contracts.configuration import Configuration as ApplicationConfiguration
@@ -14,6 +15,16 @@ from epochal.contracts.configuration import RestartStrategy
 from epochal.errors import OptionError
 
 __all__ = ["ApplicationConfiguration", "RestartStrategy", "check_configuration", "merged_configuration"]
+
+
+class _DescribedAsConfiguration:
+    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(ApplicationConfiguration.__pydantic_core_schema__)
+
+
+ConfigurationAnswer = Annotated[dict[str, Any], _DescribedAsConfiguration()]
+"""A configuration in answers: as it is stored, so that a client of another version changes one setting of it, and sends
+the others, also those that it does not know, as they were."""
 
 RESTARTING = ("master", "spark")
 """Settings that only a new driver takes: Spark's own resources (design/epochs.md)."""

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
-from epochal.wire.bodies import Answer
+from epochal.wire.bodies import Answer, Open
 
 
 class _FromTo(Answer):
@@ -96,7 +96,7 @@ class SnapshotDiff(_FromTo):
     target: DiffSide = Field(alias="to")
     ancestor: EpochKey | None
     between: Between | None
-    code: Literal["same", "different"]
+    code: Open[Literal["same", "different"]]
     parameters: list[ParameterDiff]
     tables: list[TableDiff]
 
@@ -104,7 +104,7 @@ class SnapshotDiff(_FromTo):
 class DiffRow(Answer):
     """``old`` and ``new`` have the value columns of their snapshots; null where there is no row."""
 
-    kind: Literal["added", "changed", "deleted", "expired"]
+    kind: Open[Literal["added", "changed", "deleted", "expired"]]
     key: dict[str, Any]
     old: dict[str, Any] | None
     new: dict[str, Any] | None

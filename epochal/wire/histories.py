@@ -10,7 +10,7 @@ from pydantic import Field
 from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
-from epochal.wire.bodies import Answer
+from epochal.wire.bodies import Answer, Open
 from epochal.wire.reading import Isolation
 
 
@@ -27,7 +27,7 @@ class Scan(Answer):
     table: str
     branch: str
     epoch: int
-    isolation: Isolation
+    isolation: Open[Isolation]
     items: list[ScannedRow]
     next_cursor: str | None
     note: str | None = Field(

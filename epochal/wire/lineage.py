@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochState
 from epochal.contracts.identity import EpochKey
-from epochal.wire.bodies import Answer
+from epochal.wire.bodies import Answer, Open
 from epochal.wire.diffs import SourceRange
 
 EdgeKind = Literal[
@@ -35,7 +35,7 @@ class LineageNode(Answer):
     first: int
     epochs: int
     application: str
-    state: EpochState
+    state: Open[EpochState]
     version: int
     artifact: str
     filename: str
@@ -48,6 +48,10 @@ class LineageNode(Answer):
     counts: EpochCounts
     committed_at: datetime | None
     collected: bool
+
+    @property
+    def key(self) -> EpochKey:
+        return EpochKey(self.branch, self.epoch)
 
 
 class EdgeLabel(Answer):
@@ -70,7 +74,7 @@ class LineageEdge(Answer):
 
     source: EpochKey = Field(alias="from")
     target: EpochKey = Field(alias="to")
-    kind: EdgeKind
+    kind: Open[EdgeKind]
     label: EdgeLabel | None
     slices: dict[str, SourceRange] | None
 

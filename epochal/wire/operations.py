@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from epochal.wire.bodies import Answer
+from epochal.wire.bodies import Answer, Open
 from epochal.wire.problems import Problem
 
 OperationKind = Literal[
@@ -32,10 +32,10 @@ class OperationAnswer(Answer):
     """
 
     id: str
-    kind: OperationKind
+    kind: Open[OperationKind]
     application: str | None
     """Null for what concerns the whole store. Of an import, the one that it makes."""
-    state: OperationState
+    state: Open[OperationState]
     progress: str | None
     result: dict[str, Any] | None
     error: Problem | None

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from epochal.contracts.identity import EpochKey
-from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Sha256
+from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
 from epochal.wire.graphs import GraphAnswer
 from epochal.wire.state import Column
 
@@ -42,7 +42,7 @@ class PartChange(Answer):
     """An operator, a source or a sink. ``before`` and ``after``: its type, or where a sink writes."""
 
     name: str
-    verdict: Literal["same", "added", "removed", "changed"]
+    verdict: Open[Literal["same", "added", "removed", "changed"]]
     before: str | None
     after: str | None
 
@@ -52,7 +52,7 @@ class StateChange(Answer):
     and what to do; ``notes``: what becomes of rows that are there, and is to be known."""
 
     table: str
-    verdict: Literal["same", "added", "dropped", "evolved"]
+    verdict: Open[Literal["same", "added", "dropped", "evolved"]]
     added: tuple[Column, ...] = ()
     widened: dict[str, tuple[str, str]] = Field(default_factory=dict)
     dropped: tuple[str, ...] = ()

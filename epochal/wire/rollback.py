@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, UtcTime
+from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Open, UtcTime
 from epochal.wire.states import ApplicationState
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$"), Field(description="`confirm` of a plan.")]
@@ -42,7 +42,7 @@ class SinkPlan(Answer):
     target: str
     epochs: int = Field(description="Epochs left behind in which it wrote rows.")
     rows: int
-    rule: SinkRule
+    rule: Open[SinkRule]
     explanation: str
 
 
@@ -50,7 +50,7 @@ class RollbackPlan(Answer):
     """What a rollback would do. ``confirm`` is null where no sink shows anything that is left behind."""
 
     application: str
-    state: ApplicationState
+    state: Open[ApplicationState]
     now: SnapshotName | None = Field(description="The latest committed epoch.")
     to: SnapshotName
     version: int = Field(description="The version that goes on from there: the latest.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from epochal.wire.bodies import Answer, Body, EpochNumber, Name, UtcTime
+from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, UtcTime
 from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 
 MOST_KEYS = 10_000
@@ -62,8 +62,8 @@ class StateTableView(Answer):
 
     table: str
     operator: str
-    kind: StateKind
-    scope: StateScope = Field(
+    kind: Open[StateKind]
+    scope: Open[StateScope] = Field(
         description="`keyed` rows belong to a key. `operator`, `union` and `broadcast` rows have none: their key is "
         "`_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out."
     )
@@ -93,7 +93,7 @@ class PointLookup(Answer):
     entries: list[dict[str, Any]] | None = None
     branch: str
     epoch: int
-    isolation: Isolation
+    isolation: Open[Isolation]
 
 
 class LookupRequest(Body):
@@ -115,5 +115,5 @@ class BatchLookup(Answer):
     table: str
     branch: str
     epoch: int
-    isolation: Isolation
+    isolation: Open[Isolation]
     values: list[dict[str, Any] | None]

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from epochal.wire.bodies import Answer, Body, Name, UtcTime
+from epochal.wire.bodies import Answer, Body, Name, Open, UtcTime
 from epochal.wire.scopes import Scope
 
 
@@ -17,7 +17,7 @@ class CreateToken(Body):
 class TokenAnswer(Answer):
     id: str
     name: str
-    scope: Scope
+    scope: Open[Scope]
     created_at: datetime
     expires_at: datetime | None
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from epochal.contracts.catalog import Failure
 from epochal.wire.bodies import Answer, Body, Message, Sha256
-from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.graphs import GraphAnswer
 
 
@@ -34,7 +34,7 @@ class VersionAnswer(Answer):
     number: int
     artifact: str
     parameters: dict[str, Any]
-    configuration: ApplicationConfiguration
+    configuration: ConfigurationAnswer
     graph: GraphAnswer | None
     message: str | None
     failure: Failure | None

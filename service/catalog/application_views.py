@@ -36,7 +36,7 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
         version=version.number,
         artifact=version.artifact,
         parameters=version.parameters,
-        configuration=ApplicationConfiguration.model_validate(version.configuration),
+        configuration=ApplicationConfiguration.model_validate(version.configuration).model_dump(mode="json"),
         shadow=row.shadow,
         head=head,
         parent=_parent(repository, row),

@@ -153,7 +153,7 @@ def version_answer(row: Version) -> VersionAnswer:
         number=row.number,
         artifact=row.artifact,
         parameters=row.parameters,
-        configuration=ApplicationConfiguration.model_validate(row.configuration),
+        configuration=ApplicationConfiguration.model_validate(row.configuration).model_dump(mode="json"),
         graph=None if row.graph is None else GraphAnswer.model_validate(row.graph),
         message=row.message,
         failure=failure_of(row.failure),

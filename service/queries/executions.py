@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from epochal.contracts.catalog import DriverStatus
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ExecutionRepository
@@ -10,7 +9,7 @@ from epochal.service.catalog.models import Execution
 from epochal.service.catalog.records import failure_of
 from epochal.service.domain.pages import PageRequest
 from epochal.wire.bodies import Page
-from epochal.wire.executions import AttemptAnswer, ExecutionAnswer
+from epochal.wire.executions import AttemptAnswer, ExecutionAnswer, StatusAnswer
 from epochal.wire.states import AttemptState, ExecutionState
 
 
@@ -49,7 +48,7 @@ def _answer(session: Session, application: str, row: Execution) -> ExecutionAnsw
         attempt=row.attempt,
         available_now=row.available_now,
         drain=row.drain,
-        status=None if row.status is None else DriverStatus.model_validate(row.status),
+        status=None if row.status is None else StatusAnswer.model_validate(row.status),
         heartbeat_at=row.heartbeat_at,
         stop_requested_at=row.stop_requested_at,
         started_at=row.started_at,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -115,7 +115,7 @@ class OperationWorker:
         claim = self._held.get(id)
         if claim is not None:
             claim.cancel()
-        self._ring(changed.operation.kind)
+        self._ring(cast(OperationKind, changed.operation.kind))
         return changed.operation
 
     def work_off(self, lane: str) -> None:

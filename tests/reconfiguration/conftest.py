@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from epochal.client import Client, Operation
-from epochal.client.preflight import Preflight, Trial
+from epochal.client.models import Preflight, Trial
 from epochal.errors import NotFound, NotYetCommitted
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 

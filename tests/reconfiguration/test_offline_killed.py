@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import pytest
 
-from epochal.client.preflight import Preflight
+from epochal.client.models import Preflight
 from epochal.errors import EpochalError
 from epochal.faults import ENVIRONMENT, Fault
 from epochal.service.commands import rekey as points

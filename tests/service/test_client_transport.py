@@ -12,12 +12,29 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from epochal.client import Client, events
 from epochal.client.transport import ATTEMPTS
 from epochal.errors import CatalogUnavailable, EpochalError, NameTaken, NotFound
+from epochal.wire.operations import OperationAnswer
 
-TOKEN = {"id": "t1", "name": "ci", "scope": "read", "token": "secret", "created_at": "2024-05-01T12:00:00Z"}
+TOKEN = {
+    "id": "t1",
+    "name": "ci",
+    "scope": "read",
+    "token": "secret",
+    "created_at": "2024-05-01T12:00:00Z",
+    "expires_at": None,
+}
+OPERATION = {
+    "id": "o1",
+    "kind": "start",
+    "application": "flights",
+    "state": "running",
+    "created_at": "2024-05-01T12:00:00Z",
+    **dict.fromkeys(("progress", "result", "error", "cancel_requested_at", "finished_at")),
+}
 
 
 @dataclass(frozen=True)
@@ -166,6 +183,14 @@ def test_fields_of_a_newer_control_plane_are_ignored(script: Script, client: Cli
     assert client.tokens.list()[0].id == "t1"
 
 
+def test_kinds_of_a_newer_control_plane_are_other(script: Script, client: Client) -> None:
+    script.then(answer(200, {**OPERATION, "kind": "teleport", "state": "paused"}))
+    found = client.operations.get("o1")
+    assert (found.kind, found.state) == ("other", "other")
+    with pytest.raises(ValidationError):  # the control plane itself answers with what it knows
+        OperationAnswer.model_validate({**OPERATION, "kind": "teleport"})
+
+
 @pytest.mark.parametrize("body", ["<html>", '{"items": [{"id": 1}], "next_cursor": null}'])
 def test_an_answer_that_is_not_understood_is_an_error_and_no_crash(script: Script, client: Client, body: str) -> None:
     script.then(answer(200, body))
@@ -201,11 +226,10 @@ def test_events_of_an_unknown_application_end_at_once(script: Script, client: Cl
 
 
 def test_an_operation_that_failed_raises_its_reason(script: Script, client: Client) -> None:
-    operation = {"id": "o1", "kind": "start", "application": "flights", "created_at": "2024-05-01T12:00:00Z"}
     reason = {"type": "urn:epochal:problem:execution-failed", "title": "x", "status": 500, "detail": "No space left."}
     script.then(
-        answer(202, {**operation, "state": "running", "progress": "starting the driver"}),
-        answer(200, {**operation, "state": "failed", "error": reason}),
+        answer(202, {**OPERATION, "progress": "starting the driver"}),
+        answer(200, {**OPERATION, "state": "failed", "error": reason, "finished_at": "2024-05-01T12:00:01Z"}),
     )
     progress = []
     with pytest.raises(EpochalError, match="No space left"):

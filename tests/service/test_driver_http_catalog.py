@@ -17,8 +17,9 @@ import pytest
 from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
-from epochal.driver.http_catalog import HttpCatalog, UnreadableAnswer
+from epochal.driver.http_catalog import HttpCatalog
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced
+from epochal.wire.bodies import UnreadableAnswer
 
 RUNNING = DriverStatus(phase="running", epoch=3)
 MANIFEST = ManifestReference(branch="main", epoch=4, path="main/manifests/4.json", sha256="a" * 64)
@@ -266,7 +267,7 @@ def test_a_directive_that_the_driver_does_not_know_is_answered_with_a_failure(ne
 
 def test_an_answer_that_cannot_be_read_is_named() -> None:
     script = Script([Reply(200, {**POINT, "next_epoch": None})])
-    with control_plane(script) as url, pytest.raises(UnreadableAnswer, match=r"begin.*next_epoch.*version"):
+    with control_plane(script) as url, pytest.raises(UnreadableAnswer, match=r"RecoveryPoint.*next_epoch.*version"):
         catalog(url).begin_attempt()
 
 

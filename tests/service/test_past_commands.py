@@ -43,7 +43,7 @@ def test_the_client_looks_into_the_past(plane: Plane, client: Client, driver: St
     delays = application.state("delays")
     times = {epoch.epoch: epoch.committed_at for epoch in application.epochs.list()}
     assert delays.get("JFK", "LAX", at=times[4]).value == {"flights": 2, "worst": None}
-    assert delays.lookup([route("JFK", "LAX")], at=times[1]).values == ({"flights": 1, "worst": 2.5},)
+    assert delays.lookup([route("JFK", "LAX")], at=times[1]).values == [{"flights": 1, "worst": 2.5}]
     changes = delays.history("JFK", "LAX", limit=None).items
     assert [(change.epoch, change.new and change.new["flights"]) for change in changes] == [(5, 3), (3, 2), (1, 1)]
     assert changes[0].at == times[5]

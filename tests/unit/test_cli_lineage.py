@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,39 @@ ARRIVED = {Glyph.SNAPSHOT, Glyph.FOLDED}
 LEFTWARD = {Glyph.END, Glyph.TEE, Glyph.ACROSS, Glyph.CROSS}
 
 
+def plain(branch: str, epoch: int, **more: Any) -> LineageNode:
+    """A committed snapshot of which there is nothing to say, but for ``more``."""
+    facts = {
+        "application": branch,
+        "first": epoch,
+        "epochs": 1,
+        "state": "committed",
+        "version": 1,
+        "artifact": "0" * 64,
+        "filename": "flights.py",
+        "parameters": {},
+        "changes": [],
+        "savepoints": [],
+        "tags": [],
+        "pinned": False,
+        "message": None,
+        "counts": {},
+        "committed_at": NOW,
+        "collected": False,
+    }
+    return LineageNode.model_validate({"branch": branch, "epoch": epoch, **facts, **more})
+
+
+def edge(older: LineageNode, newer: LineageNode, kind: Any) -> LineageEdge:
+    return LineageEdge(source=older.key, target=newer.key, kind=kind, label=None, slices=None)
+
+
+def lineage_of(
+    application: str, head: EpochKey | None, nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]
+) -> Lineage:
+    return Lineage(application=application, head=head, nodes=list(nodes), edges=list(edges), next_cursor=None)
+
+
 @st.composite
 def lineages(draw: st.DrawFn) -> Lineage:
     """Any tree of snapshots: plain epochs, forks anywhere, savepoints, several roots, any of them the head."""
@@ -36,20 +70,15 @@ def lineages(draw: st.DrawFn) -> Lineage:
         parent = draw(st.sampled_from([parent, index - 1, index - 1])) if index else None
         continues = parent is not None and draw(st.integers(0, 9)) > 0 and parent == index - 1
         branch = nodes[parent].branch if parent is not None and continues else f"branch-{index}"
-        node = LineageNode(
-            branch=branch,
-            epoch=index,
-            application=branch,
-            state=draw(st.sampled_from(["committed", "committed", "committed", "prepared"])),
-            savepoints=("kept",) if draw(st.integers(0, 9)) == 0 else (),
-            committed_at=NOW,
-        )
+        state = draw(st.sampled_from(["committed", "committed", "committed", "prepared"]))
+        savepoints = ["kept"] if draw(st.integers(0, 9)) == 0 else []
+        node = plain(branch, index, state=state, savepoints=savepoints)
         nodes.append(node)
         if parent is not None:
             kind = "epoch" if continues else "fork"
-            edges.append(LineageEdge(source=nodes[parent].key, target=node.key, kind=kind))
+            edges.append(edge(nodes[parent], node, kind))
     head = draw(st.sampled_from(nodes)).key if nodes else None
-    return Lineage(application="any", head=head, nodes=tuple(reversed(nodes)), edges=tuple(edges))
+    return lineage_of("any", head, nodes[::-1], edges)
 
 
 @given(lineages(), st.booleans())
@@ -139,11 +168,11 @@ def node(branch: str, epoch: int, seconds_ago: float, **more: object) -> Lineage
         "committed_at": NOW - timedelta(seconds=seconds_ago),
         **more,
     }
-    return LineageNode.model_validate({"branch": branch, "epoch": epoch, **details})
+    return plain(branch, epoch, **details)
 
 
 def chain(nodes: Sequence[LineageNode]) -> list[LineageEdge]:
-    return [LineageEdge(source=older.key, target=newer.key, kind="epoch") for older, newer in pairwise(nodes)]
+    return [edge(older, newer, "epoch") for older, newer in pairwise(nodes)]
 
 
 @pytest.fixture
@@ -155,9 +184,9 @@ def forked() -> Lineage:
     changed = {"parameters": {"late_minutes": 30}}
     fork = [node("what-if", epoch, seconds_ago=1.5, **changed) for epoch in (5, 6)]
     fork[0] = fork[0].model_copy(update={"changes": (LineageChange(kind="fork"),)})
-    edges = [*chain(main), *chain(fork), LineageEdge(source=main[3].key, target=fork[0].key, kind="fork")]
+    edges = [*chain(main), *chain(fork), edge(main[3], fork[0], "fork")]
     newest_first = [*reversed(main[4:]), *reversed(fork), *reversed(main[:4])]
-    return Lineage(application="flights", head=EpochKey("flights", 10), nodes=tuple(newest_first), edges=tuple(edges))
+    return lineage_of("flights", EpochKey("flights", 10), newest_first, edges)
 
 
 def rendered(lineage: Lineage, width: int, encoding: str = "utf-8", **options: bool) -> list[str]:
@@ -206,7 +235,7 @@ def test_nothing_is_folded_when_all_is_asked_for(forked: Lineage) -> None:
 
 
 def test_an_application_without_snapshots() -> None:
-    empty = Lineage(application="new", head=None)
+    empty = lineage_of("new", None, [], [])
     assert rendered(empty, 80) == ["new has no snapshots yet."]
 
 

@@ -26,8 +26,7 @@ from epochal.cli.main import app
 from epochal.cli.options import configuration, parameters
 from epochal.cli.output import encode
 from epochal.cli.past_view import diff_rows_view, scan_view
-from epochal.client.models import Application, Epoch, Head, Parent, StateValue
-from epochal.client.past import DiffRow, Scan
+from epochal.client.models import Application, DiffRow, Epoch, Head, Parent, Scan, StateValue
 from epochal.contracts.catalog import Failure, ShownDue, ShownWatermarks
 from epochal.declarations.names import alternatives
 
@@ -112,7 +111,7 @@ def test_an_error_is_one_line_but_the_authors_own_traceback_is_shown() -> None:
 
 
 def test_documents_of_many_have_items() -> None:
-    epoch = Head(branch="main", epoch=3, committed_at=NOW)
+    epoch = Head(branch="main", epoch=3, committed_at=NOW, drained=False)
     assert json.loads(encode([epoch]))["items"][0]["epoch"] == 3
     assert json.loads(encode(epoch))["committed_at"].startswith("2024-05-01T12:00:00")
 
@@ -124,6 +123,11 @@ def application(name: str, **more: object) -> ListedApplication:
         "branch": f"{name}-1",
         "version": 1,
         "artifact": "0" * 64,
+        "parameters": {},
+        "configuration": {},
+        "shadow": False,
+        "revision": "1",
+        **dict.fromkeys(("detail", "head", "parent", "execution", "failure", "restarts")),
         "created_at": NOW,
         "updated_at": NOW,
         **more,
@@ -133,7 +137,7 @@ def application(name: str, **more: object) -> ListedApplication:
 
 def listing(width: int) -> list[str]:
     applications = [
-        application("flights", head=Head(branch="flights-1", epoch=118, committed_at=NOW), attempt=2),
+        application("flights", head=Head(branch="flights-1", epoch=118, committed_at=NOW, drained=False), attempt=2),
         application("what-if", parent=Parent(application="flights", branch="flights-1", epoch=103), shadow=True),
         application("broken", state="failed", failure=Failure(type="SinkError", message="No space left.\nmore")),
         application("new", state="created", detail="[not markup]"),
@@ -269,7 +273,8 @@ def test_epochs_say_what_they_were_opened_for_where_there_is_room() -> None:
 def test_values_of_state_are_never_cut() -> None:
     values = {f"column_{index}": BIG * 10**index for index in range(6)} | {"total": "411522627.6744855963364485596667"}
     row = {"key": {"origin": "JFK", "destination": "LAX"}, "value": values}
-    page = {"table": "delays", "branch": "main", "epoch": 3, "items": [row, row], "next_cursor": None}
+    place = {"table": "delays", "branch": "main", "epoch": 3, "isolation": "read_committed", "next_cursor": None}
+    page = {**place, "items": [row, row]}
     text = drawn(scan_view(Scan.model_validate(page), "flights"))
     for value in values.values():
         assert text.split().count(str(value)) == 2, text
@@ -294,7 +299,8 @@ def test_columns_that_others_are_computed_from_are_not_shown() -> None:
     old = {"n": 1, "mean_sum": 4, "mean_count": 2, "mean": 2.0}
     new = {"n": 2, "mean_sum": 9, "mean_count": 3, "mean": 3.0}
     row = {"key": {"k": 1}, "value": new}
-    page = Scan.model_validate({"table": "t", "branch": "b", "epoch": 3, "items": [row]})
+    place = {"table": "t", "branch": "b", "epoch": 3, "isolation": "read_committed", "next_cursor": None}
+    page = Scan.model_validate({**place, "items": [row]})
     assert shown.scan(page).items[0].value == {"n": 2, "mean": 3.0}
     changed = {"kind": "changed", "key": {"k": 1}, "old": old, "new": new}
     (change,) = shown.rows([DiffRow.model_validate(changed)])
@@ -304,7 +310,7 @@ def test_columns_that_others_are_computed_from_are_not_shown() -> None:
     hidden = {**changed, "new": {**old, "mean_sum": 8, "mean_count": 4}}
     (kept,) = shown.rows([DiffRow.model_validate(hidden)])
     assert kept.new == hidden["new"]
-    value = StateValue.model_validate({"table": "t", "key": {"k": 1}, "value": new, "branch": "b", "epoch": 3})
+    value = StateValue(table="t", key={"k": 1}, value=new, branch="b", epoch=3, isolation="read_committed")
     assert shown.lookup(value).value == {"n": 2, "mean": 3.0}
 
 
