@@ -26,8 +26,8 @@ def list_artifacts(limit: Limit = 20, url: Url = None, as_json: Json = False) ->
         artifacts = session.client.artifacts.list(limit)
         table = Listing(Column("sha256"), Column("file", flexible=True), Column("bytes"), Column("uploaded"))
         for artifact in artifacts:
-            made = words.age(artifact.created_at)
-            table.add(words.code(artifact.sha256), Text(artifact.filename, style="bold"), str(artifact.bytes), made)
+            age = words.age(artifact.created_at)
+            table.add(words.code(artifact.sha256), Text(artifact.filename, style="bold"), str(artifact.bytes), age)
         session.output.result(artifacts, table)
 
 

@@ -55,6 +55,8 @@ _BODY = (
     (400, "body-incomplete", "The connection ended within the body."),
     (413, "body-too-large", "The body is larger than what is taken here."),
 )
+WITHOUT_AN_ERROR = frozenset(slug for _, slug, _ in (_INTERNAL, _INVALID_REQUEST, _NO_SUCH_PATH, *_BODY))
+"""Types of problems that no class of errors stands for: they end a request before, or in spite of, any endpoint."""
 
 
 def answers(*problems: type[errors.EpochalError]) -> Callable[[Endpoint], Endpoint]:

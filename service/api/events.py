@@ -13,7 +13,7 @@ from epochal.service.api.access import requires
 from epochal.service.api.context import control_plane
 from epochal.service.domain.ports import EventKind
 from epochal.service.runtime.events.hub import EventHub
-from epochal.service.runtime.events.journal import JournalEntry, Wanted
+from epochal.service.runtime.events.journal import EventFilter, JournalEntry
 from epochal.wire.bodies import Name
 from epochal.wire.scopes import Scope
 
@@ -43,8 +43,8 @@ async def events(
     A client that reconnects with `Last-Event-ID` gets what it missed, as far as it is kept."""
     plane = control_plane(request)
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
-    wanted = Wanted(frozenset([name]), None if kinds is None else frozenset(kinds))
-    return _answer(plane.events, wanted, last_event_id, lambda entry: b"%d" % entry.number)
+    filter = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
+    return _answer(plane.events, filter, last_event_id, lambda entry: b"%d" % entry.number)
 
 
 @router.get(
@@ -67,11 +67,11 @@ async def all_events(
     """As the events of one application, of all that the caller may read. An id is `application/number`; that of what
     concerns no application (an import that has not succeeded) begins with the slash. Applications need not be there
     yet. To go on, send the id that came last; within an application numbers rise."""
-    wanted = Wanted(
+    filter = EventFilter(
         None if applications is None else frozenset(applications), None if kinds is None else frozenset(kinds)
     )
     after = None if last_event_id is None else int(last_event_id.rpartition("/")[2])
-    return _answer(control_plane(request).events, wanted, after, event_id)
+    return _answer(control_plane(request).events, filter, after, event_id)
 
 
 def event_id(entry: JournalEntry) -> bytes:
@@ -80,20 +80,20 @@ def event_id(entry: JournalEntry) -> bytes:
 
 
 def _answer(
-    hub: EventHub, wanted: Wanted, after: int | None, id_of: Callable[[JournalEntry], bytes]
+    hub: EventHub, filter: EventFilter, after: int | None, id_of: Callable[[JournalEntry], bytes]
 ) -> StreamingResponse:
     # Decided before the answer begins: what happens after a client has seen its headers is never missed.
     position = hub.position(after)
     return StreamingResponse(
-        _stream(hub, wanted, position, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        _stream(hub, filter, position, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
 
 
 async def _stream(
-    hub: EventHub, wanted: Wanted, position: int, id_of: Callable[[JournalEntry], bytes]
+    hub: EventHub, filter: EventFilter, position: int, id_of: Callable[[JournalEntry], bytes]
 ) -> AsyncIterator[bytes]:
     yield _RETRY
-    async for entry in hub.stream(wanted, position, HEARTBEAT_SECONDS):
+    async for entry in hub.stream(filter, position, HEARTBEAT_SECONDS):
         yield _HEARTBEAT if entry is None else _event(entry, id_of(entry))
 
 

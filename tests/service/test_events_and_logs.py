@@ -21,14 +21,14 @@ from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownDue
 from epochal.service.api import events as event_routes
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.runtime.events import hub as hubs
-from epochal.service.runtime.events.journal import Journal, Wanted
+from epochal.service.runtime.events.journal import EventFilter, Journal
 from epochal.service.runtime.logs.files import log_path
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
-FLIGHTS = Wanted(frozenset(["flights"]))
+FLIGHTS = EventFilter(frozenset(["flights"]))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import lmdb
 
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.runtime.events.bell import Bell
-from epochal.service.runtime.events.journal import Journal, JournalEntry, Wanted
+from epochal.service.runtime.events.journal import EventFilter, Journal, JournalEntry
 
 log = logging.getLogger("epochal.events")
 
@@ -73,7 +73,7 @@ class EventHub:
         return last if after is None or after > last else after
 
     async def stream(
-        self, wanted: Wanted, position: int, heartbeat_seconds: float
+        self, filter: EventFilter, position: int, heartbeat_seconds: float
     ) -> AsyncIterator[JournalEntry | None]:
         """Events after ``position``, as they come; ends when the hub closes.
 
@@ -83,7 +83,7 @@ class EventHub:
             silent = 0.0
             while not self._closed:
                 listener.forget()
-                entries, position = self.journal.after(position, wanted)
+                entries, position = self.journal.after(position, filter)
                 for entry in entries:
                     yield entry
                 if entries:
