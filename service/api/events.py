@@ -43,8 +43,8 @@ async def events(
     A client that reconnects with `Last-Event-ID` gets what it missed, as far as it is kept."""
     plane = control_plane(request)
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
-    filter = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
-    return _answer(plane.events, filter, last_event_id, lambda entry: b"%d" % entry.number)
+    chosen = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
+    return _answer(plane.events, chosen, last_event_id, lambda entry: b"%d" % entry.number)
 
 
 @router.get(
@@ -67,11 +67,11 @@ async def all_events(
     """As the events of one application, of all that the caller may read. An id is `application/number`; that of what
     concerns no application (an import that has not succeeded) begins with the slash. Applications need not be there
     yet. To go on, send the id that came last; within an application numbers rise."""
-    filter = EventFilter(
+    chosen = EventFilter(
         None if applications is None else frozenset(applications), None if kinds is None else frozenset(kinds)
     )
     after = None if last_event_id is None else int(last_event_id.rpartition("/")[2])
-    return _answer(control_plane(request).events, filter, after, event_id)
+    return _answer(control_plane(request).events, chosen, after, event_id)
 
 
 def event_id(entry: JournalEntry) -> bytes:
@@ -80,20 +80,20 @@ def event_id(entry: JournalEntry) -> bytes:
 
 
 def _answer(
-    hub: EventHub, filter: EventFilter, after: int | None, id_of: Callable[[JournalEntry], bytes]
+    hub: EventHub, chosen: EventFilter, after: int | None, id_of: Callable[[JournalEntry], bytes]
 ) -> StreamingResponse:
     # Decided before the answer begins: what happens after a client has seen its headers is never missed.
     position = hub.position(after)
     return StreamingResponse(
-        _stream(hub, filter, position, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        _stream(hub, chosen, position, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
 
 
 async def _stream(
-    hub: EventHub, filter: EventFilter, position: int, id_of: Callable[[JournalEntry], bytes]
+    hub: EventHub, chosen: EventFilter, position: int, id_of: Callable[[JournalEntry], bytes]
 ) -> AsyncIterator[bytes]:
     yield _RETRY
-    async for entry in hub.stream(filter, position, HEARTBEAT_SECONDS):
+    async for entry in hub.stream(chosen, position, HEARTBEAT_SECONDS):
         yield _HEARTBEAT if entry is None else _event(entry, id_of(entry))
 
 

@@ -216,6 +216,6 @@ def end_attempt(
     session.flush()
     writer.give_up()
     if failure is not None:
-        told = {"execution": execution.id, "attempt": number, "failure": json_of(failure)}
-        enqueue(session, "attempt.failed", execution.branch, f"{execution.id}/{number}/failed", lambda: told)
+        data = {"execution": execution.id, "attempt": number, "failure": json_of(failure)}
+        enqueue(session, "attempt.failed", execution.branch, f"{execution.id}/{number}/failed", lambda: data)
     return True

@@ -165,8 +165,8 @@ class OperationClaims:
         with self._database.writing() as session:
             application, arguments = wish(session)
             check_store_free(session, kind)
-            given = arguments.model_dump(mode="json")
-            row = OperationRepository(session).add(kind, application, None, given, by, "waiting")
+            encoded = arguments.model_dump(mode="json")
+            row = OperationRepository(session).add(kind, application, None, encoded, by, "waiting")
             return _changed(session, row)
 
     def claim(self, kinds: Collection[OperationKind]) -> Claim | None:

@@ -73,7 +73,7 @@ class EventHub:
         return last if after is None or after > last else after
 
     async def stream(
-        self, filter: EventFilter, position: int, heartbeat_seconds: float
+        self, chosen: EventFilter, position: int, heartbeat_seconds: float
     ) -> AsyncIterator[JournalEntry | None]:
         """Events after ``position``, as they come; ends when the hub closes.
 
@@ -83,7 +83,7 @@ class EventHub:
             silent = 0.0
             while not self._closed:
                 listener.forget()
-                entries, position = self.journal.after(position, filter)
+                entries, position = self.journal.after(position, chosen)
                 for entry in entries:
                     yield entry
                 if entries:

@@ -76,7 +76,7 @@ class Journal:
             cursor = transaction.cursor()
             return _id(cursor.key()) if cursor.last() else 0
 
-    def after(self, position: int, filter: EventFilter, limit: int = 500) -> tuple[list[JournalEntry], int]:
+    def after(self, position: int, chosen: EventFilter, limit: int = 500) -> tuple[list[JournalEntry], int]:
         """Events after ``position``, oldest first, and the position reached."""
         found: list[JournalEntry] = []
         with self._environment.begin() as transaction:
@@ -85,7 +85,7 @@ class Journal:
             while present and len(found) < limit:
                 position = _id(cursor.key())
                 name, kind, data = bytes(cursor.value()).split(b"\n", 2)
-                if filter.takes(application := name.decode(), kind_name := kind.decode()):
+                if chosen.takes(application := name.decode(), kind_name := kind.decode()):
                     found.append(JournalEntry(position, kind_name, application, data))
                 present = cursor.next()
         return found, position
