@@ -12,7 +12,7 @@ from rich.text import Text
 from epochal.cli import words
 from epochal.cli.listing import Column, Listing
 from epochal.cli.options import Json, Limit, Url, Wait
-from epochal.cli.session import Session, connected
+from epochal.cli.session import connected
 from epochal.client import Operation
 from epochal.errors import OperationCancelled
 
@@ -43,17 +43,12 @@ def cancel(operation: Id, wait: Wait = True, url: Url = None, as_json: Json = Fa
     with connected(url, as_json) as session:
         found = session.client.operations.cancel(operation)
         if wait and found.state == "running":
-            found = _ended(session, found)
+            try:
+                found = session.wait(found, f"Cancelling {found.kind} {found.id}")
+            except OperationCancelled:
+                found = session.client.operations.get(found.id)
         done = "is cancelled" if found.state == "cancelled" else "is being cancelled"
         session.output.result(found, Text(f"Operation {found.kind} {found.id} {done}."))
-
-
-def _ended(session: Session, operation: Operation) -> Operation:
-    """Raises what it failed with, where not all could be removed."""
-    try:
-        return session.wait(operation, f"Cancelling {operation.kind} {operation.id}")
-    except OperationCancelled:
-        return session.client.operations.get(operation.id)
 
 
 def _table(operations: Sequence[Operation]) -> RenderableType:

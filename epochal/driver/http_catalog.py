@@ -30,7 +30,7 @@ from epochal.contracts.catalog import (
 )
 from epochal.contracts.identity import EpochKey
 from epochal.errors import CatalogUnavailable, NotFound, OutcomeUnknown
-from epochal.wire.bodies import read
+from epochal.wire.bodies import Model, UnreadableAnswer, read
 from epochal.wire.driver import (
     AbortEpoch,
     CompleteDirective,
@@ -75,7 +75,7 @@ class HttpCatalog(Catalog):
         self._client.close()
 
     def begin_attempt(self) -> RecoveryPoint:
-        return read(RecoveryPoint, self._call("POST", "begin").json())
+        return _read(RecoveryPoint, self._call("POST", "begin"))
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
         self._call("POST", "epochs", OpenEpoch(epoch=epoch, parent=parent))
@@ -99,12 +99,12 @@ class HttpCatalog(Catalog):
 
     def epoch(self, epoch: int) -> EpochRecord | None:
         try:
-            return read(EpochRecord, self._call("GET", f"epochs/{epoch}").json())
+            return _read(EpochRecord, self._call("GET", f"epochs/{epoch}"))
         except NotFound:
             return None
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        found = read(ReadDirectives, self._call("POST", "heartbeat", status).json()).directives
+        found = _read(ReadDirectives, self._call("POST", "heartbeat", status)).directives
         for directive in found:
             if isinstance(directive, UnknownDirective):
                 self._refuse(directive)
@@ -152,6 +152,18 @@ class HttpCatalog(Catalog):
                 )
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def _read(model: type[Model], response: httpx.Response) -> Model:
+    """Raises ``UnreadableAnswer``, also for what is no JSON at all."""
+    try:
+        answer = response.json()
+    except ValueError:
+        raise UnreadableAnswer(
+            f"{response.request.url.path} was answered with what is no JSON, as no control plane does: a proxy between "
+            "the driver and its control plane? Let drivers reach it directly, or by another URL."
+        ) from None
+    return read(model, answer)
 
 
 def _worth_repeating(response: httpx.Response) -> bool:

@@ -271,6 +271,11 @@ def test_an_answer_that_cannot_be_read_is_named() -> None:
         catalog(url).begin_attempt()
 
 
+def test_an_answer_that_is_no_json_is_named() -> None:
+    with control_plane(Script([Reply(200)])) as url, pytest.raises(UnreadableAnswer, match=r"/begin was .*no JSON"):
+        catalog(url).begin_attempt()
+
+
 def test_heartbeats_whose_answers_cannot_be_read_end_the_driver_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[EpochalError] = []
     over = threading.Event()
