@@ -34,7 +34,6 @@ from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
-from epochal.service.domain.isolation import ProcessUser, isolation_of
 from epochal.service.domain.ports import Builder, Executions, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.audit import AuditService
@@ -48,6 +47,7 @@ from epochal.service.runtime.builder.pool import BoundedBuilder
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.app import create_app
-from epochal.service.domain.isolation import close_process
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.isolation import close_process
 
 # Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
 GRACE_SECONDS = 3

@@ -16,7 +16,7 @@ from epochal.service.catalog.models import Execution
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.supervision import SupervisorHeartbeat
-from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.ports import (
     AttemptTicket,
     ControlEvent,

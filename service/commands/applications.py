@@ -11,7 +11,7 @@ from epochal.service.catalog.executions import ENDED, BranchOrigin
 from epochal.service.catalog.places import check_places
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
-from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import Builder, ControlEvent
 from epochal.service.domain.settings import Settings

@@ -6,9 +6,10 @@ from epochal.errors import EnvironmentProblem
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Artifact
-from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep, remove
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_files import check_artifact, keep, remove
 from epochal.wire.artifacts import ArtifactAnswer
 from epochal.wire.bodies import Page
 

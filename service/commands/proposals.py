@@ -16,7 +16,7 @@ from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.building import Producer, TrialOf
 from epochal.service.domain.comparison import compared
 from epochal.service.domain.ports import Builder, Meanwhile

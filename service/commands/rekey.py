@@ -8,7 +8,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.rekeys import RekeyRepository, has_branch
-from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.building import RekeyOf
 from epochal.service.domain.ports import Builder, EventSink
 from epochal.service.domain.settings import Settings

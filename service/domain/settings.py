@@ -62,7 +62,7 @@ class Settings(BaseModel):
     authentication: bool = True
     launcher: str = "local"
     driver_user: str | None = Field(default_factory=default_driver_user)
-    """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.domain.isolation``."""
+    """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.runtime.isolation``."""
     collect_every_seconds: float | None = Field(default=3600.0, gt=0)
     """How often what no retained snapshot needs is deleted; ``None``: only when somebody asks for it."""
     grace_seconds: float = Field(default=3600.0, ge=0)

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from epochal.errors import EnvironmentProblem
-from epochal.service.domain.isolation import ProcessUser, local_store
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.isolation import ProcessUser, local_store
 from epochal.snapshots.local_files import make_folder
 
 _OWNER_ONLY = 0o700

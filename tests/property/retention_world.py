@@ -28,8 +28,9 @@ from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.collecting import Collection, CollectionRequest
-from epochal.service.domain.artifact_files import artifact_path, keep
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_files import keep
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.store import SnapshotStore

@@ -24,9 +24,9 @@ import pytest
 import epochal
 from epochal.client import Client
 from epochal.errors import EnvironmentProblem, EpochalError, OptionError, SnapshotError
-from epochal.service.domain.isolation import ProcessUser, find_user, identity_of, isolation_of
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import prepare_folders
+from epochal.service.runtime.isolation import ProcessUser, find_user, identity_of, isolation_of
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
 from epochal.testing.servers.process import ServerProcess, accepts, free_port
@@ -118,13 +118,13 @@ BUILD = """
 import json, sys
 from pathlib import Path
 from epochal.errors import EpochalError
-from epochal.service.domain.artifact_files import keep
+from epochal.service.runtime.artifact_files import keep
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.admin_tokens import ensure_admin_token
 from epochal.service.runtime.folders import prepare_folders
-from epochal.service.domain.isolation import isolation_of
+from epochal.service.runtime.isolation import isolation_of
 from epochal.service.domain.settings import Settings
 
 settings = Settings(data=Path({data!r}))
@@ -282,7 +282,7 @@ def _readable_by(uid: int, path: Path) -> bool:
 
 CLOSED = """
 import subprocess, sys
-from epochal.service.domain.isolation import close_process
+from epochal.service.runtime.isolation import close_process
 read = "import os; print(len(open(f'/proc/{os.getppid()}/environ').read()), open(f'/proc/{os.getppid()}/mem', 'rb'))"
 before = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True)
 close_process()

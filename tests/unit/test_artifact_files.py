@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from epochal.errors import ArtifactError
-from epochal.service.domain.artifact_files import check_artifact, keep, kept_for_a_while
+from epochal.service.runtime.artifact_files import check_artifact, keep, kept_for_a_while
 
 
 def archive(count: int, name: str = "m{}.py") -> bytes:

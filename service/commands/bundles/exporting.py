@@ -22,7 +22,7 @@ from epochal.service.catalog.records import key_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.commands.bundles import folders
-from epochal.service.domain.artifact_files import artifact_path
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.bundle_format import (
     BundleEpoch,

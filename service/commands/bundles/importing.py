@@ -34,9 +34,10 @@ from epochal.service.catalog.operations import OperationRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.commands.bundles.uploads import Uploads, Written
-from epochal.service.domain.artifact_files import artifact_path, check_artifact, keep
+from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.operations import Interrupted
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_files import check_artifact, keep
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, Member
 from epochal.snapshots.manifest import FileReference

@@ -17,10 +17,10 @@ from epochal.service.catalog.places import check_places
 from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.commands.bundles.unpacking import unpacked
 from epochal.service.commands.bundles.uploads import Uploads
-from epochal.service.domain.artifact_files import check_artifact, kept_for_a_while
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Limits, Settings
+from epochal.service.runtime.artifact_files import check_artifact, kept_for_a_while
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from epochal.errors import Conflict, InvalidInput, NotFound, StorageFull
 from epochal.service.catalog.types import now
 from epochal.service.commands.bundles import folders
-from epochal.service.domain.artifact_files import keep
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_files import keep
 from epochal.snapshots.store import storage_errors
 from epochal.wire.bundles import CreateImport, ImportAnswer
 

@@ -40,8 +40,8 @@ from epochal.service.domain.building import (
     TrialOf,
     Work,
 )
-from epochal.service.domain.isolation import ProcessUser, identity_of
 from epochal.service.domain.ports import Meanwhile
+from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.local import driver_environment
 
 log = logging.getLogger("epochal.builder")

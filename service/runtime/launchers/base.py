@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from epochal.driver.orders import DriverOrders
-from epochal.service.domain.isolation import ProcessUser
+from epochal.service.runtime.isolation import ProcessUser
 
 
 class ProcessReference(BaseModel):

@@ -15,8 +15,8 @@ from epochal import faults
 from epochal.driver.orders import DriverOrders
 from epochal.engine import class_archive
 from epochal.errors import EnvironmentProblem
-from epochal.service.domain.isolation import ProcessUser, identity_of
 from epochal.service.runtime.folders import take_folder
+from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.processes import LocalProcess

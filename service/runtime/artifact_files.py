@@ -27,11 +27,6 @@ _KINDS = (".py", ".zip")
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
-def artifact_path(directory: Path, sha256: str, filename: str) -> Path:
-    """Where the artifact lies. ``filename`` has passed :func:`check_artifact`."""
-    return directory / sha256 / filename
-
-
 def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
     """Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large when unpacked."""
     if not _HARMLESS.fullmatch(filename):
