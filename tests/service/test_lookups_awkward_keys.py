@@ -186,7 +186,7 @@ def test_null_by_the_client_and_the_command_line(
     assert state.blame(None, None).change.new == {"flights": 6}
     assert len(state.history(None, None).items) == 2
     assert [tuple(row.key.values()) for row in state.scan_all(None, limit=1)] == [(None, None), (None, "2013-01-31")]
-    assert state.lookup([{"origin": "\0", "day": None}]).values == ({"flights": 8},)
+    assert state.lookup([{"origin": "\0", "day": None}]).values == [{"flights": 8}]
     with pytest.raises(InvalidKey, match="lookup"):
         state.get("\0", None)
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
