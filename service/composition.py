@@ -47,8 +47,10 @@ from epochal.service.runtime.builder.pool import BoundedBuilder
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
+from epochal.service.runtime.leadership import leadership_of
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.replicas import Replicas
@@ -74,6 +76,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     limits = settings.limits
     builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
     replicas = Replicas(settings.replicas_directory, store, directory, events)
+    leadership = leadership_of(settings.database_url)
+    housekeeping = Housekeeping(leadership)
     supervisor = make_supervisor(settings, isolation.user, ledger)
     lifecycle = Lifecycle(database, events, supervisor)
     uploads = Uploads(settings)
@@ -93,6 +97,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         events=events,
         builder=builder,
         replicas=replicas,
+        leadership=leadership,
+        housekeeping=housekeeping,
         supervisor=supervisor,
         artifacts=ArtifactService(settings, database),
         applications=ApplicationService(settings, database, builder, lifecycle),

@@ -27,7 +27,7 @@ from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
-from epochal.service.domain.ports import Builder, Component, Executions, Snapshots, Supervisor
+from epochal.service.domain.ports import Builder, Component, Executions, Leadership, Snapshots, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.audit import AuditService
 from epochal.service.queries.epochs import EpochService
@@ -38,6 +38,7 @@ from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import Isolation
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker
@@ -63,6 +64,8 @@ class ControlPlane:
     events: EventHub
     builder: Builder
     replicas: Replicas
+    leadership: Leadership
+    housekeeping: Housekeeping
     supervisor: Supervisor
 
     artifacts: ArtifactService
@@ -99,9 +102,11 @@ class ControlPlane:
             self.events,
             self.builder,
             self.replicas,
+            self.leadership,
             self.supervisor,
             self.worker,
             self.deliveries,
+            self.housekeeping,
         )
 
 

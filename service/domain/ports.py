@@ -8,6 +8,7 @@ border                 implemented by                          called by
 :class:`Supervisor`    ``runtime/supervision``                 commands: "look at the catalog now"
 :class:`Builder`       ``runtime/builder``                     commands: what does this artifact contain?
 :class:`EventSink`     ``runtime/events``                      whatever writes to the catalog: this has changed
+:class:`Leadership`    ``runtime/leadership.py``               whatever only one control plane may do
 :class:`Component`     what ``runtime`` has running            the app factory: open and close
 :class:`Executions`    ``catalog/ledger.py``                   the supervisor: what shall run; what became of it
 :class:`Snapshots`     ``queries/snapshots.py``                look-ups and replicas: which snapshot is meant?
@@ -107,6 +108,32 @@ class ControlEvent:
 class EventSink(Protocol):
     def publish(self, event: ControlEvent) -> None:
         """Take one event, after its transaction. Quick, never blocks, never raises."""
+
+
+# Leadership.
+
+
+@dataclass(frozen=True)
+class Leading:
+    """This control plane leads, and may act until it is asked again. ``term`` rises with each time that one begins to.
+
+    ``since``, by the database's clock: from then on this one's writes to the catalog have landed without a break, so
+    what was not heard before proves nothing.
+    """
+
+    term: int
+    since: datetime
+
+
+class Leadership(Component, Protocol):
+    """Of all control planes of a catalog at most one leads. It alone supervises, schedules collections and lets rows
+    expire.
+
+    Data does not depend on it, since writers are fenced by their attempt: it keeps two from doing the same.
+    """
+
+    def leading(self) -> Leading | None:
+        """``None``: another one leads, or none. Quick; to be asked before each act. Never raises."""
 
 
 # Supervision.

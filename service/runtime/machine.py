@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROCESS_IDS = Path("/proc/self/ns/pid")
+_OF_THE_MACHINE = "pid:[4026531836]"
+"""The namespace of process ids that a machine starts with (PROC_PID_INIT_INO of Linux); each container has another."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """``boot`` is opaque: another one after each start of the machine. Containers of one machine differ in ``host``."""
+    """``boot`` is opaque: another one after each start of the machine, and in each container of it, since process ids
+    mean something else there. Most containers differ in ``host``, too, but not those that use the machine's network.
+    """
 
     host: str
     boot: str
+
+    def was_before(self, later: Machine) -> bool:
+        """Whether this is an earlier start of the same machine. Two machines of one name cannot be told apart."""
+        return self.host == later.host and _start(self.boot) != _start(later.boot)
 
 
 @cache
@@ -24,11 +37,25 @@ def this_machine() -> Machine:
     return Machine(socket.gethostname(), _boot())
 
 
+def steady_seconds() -> float:
+    """A clock that nobody sets, the same for all processes of the machine; it goes on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+def _start(boot: str) -> str:
+    return boot.partition("+")[0]
+
+
 def _boot() -> str:
     try:
-        return _BOOT_ID.read_text().strip()
+        start = _BOOT_ID.read_text().strip()
     except OSError:
         # macOS: seconds and microseconds of the start.
         command = ["sysctl", "-n", "kern.boottime"]
         listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return listing.partition("}")[0].strip("{ ").replace(" ", "")
+    with suppress(OSError):
+        namespace = os.readlink(_PROCESS_IDS)
+        if namespace != _OF_THE_MACHINE:
+            return f"{start}+{namespace.strip('pid:[]')}"
+    return start

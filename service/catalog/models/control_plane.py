@@ -63,11 +63,28 @@ class Directive(Base):
     __table_args__ = (Index("ix_directives_execution", "execution", "completed_at"),)
 
 
-class Supervisor(Base):
-    """The control plane that supervises: one row, or none. ``holder`` is its process, ``folder`` its data folder's id.
+class Lease(Base):
+    """What at most one process holds at a time, until ``expires_at``. All times are by the database's clock.
 
-    ``heartbeat_at`` is by the database's clock; the rest is for people.
+    ``term`` rises with each holder, and never falls: a row stays when its lease was released. ``holder`` is one object
+    in one process; host, boot and process are for people, and say whether it is gone.
     """
+
+    __tablename__ = "leases"
+
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    holder: Mapped[str] = mapped_column(String(32))
+    term: Mapped[int] = mapped_column(BigInteger)
+    host: Mapped[str] = mapped_column(String(255))
+    boot: Mapped[str] = mapped_column(String(100))
+    process: Mapped[str] = mapped_column(String(100))
+    acquired_at: Mapped[datetime]
+    renewed_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+
+
+class Supervisor(Base):
+    """Not used any more: see :class:`Lease`. The table stays for one version, since migrations only add."""
 
     __tablename__ = "supervisor"
 

@@ -1,0 +1,87 @@
+"""What is to be done every now and then by one control plane of a catalog: the one that leads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from epochal.errors import EpochalError
+from epochal.service.domain.ports import Leadership
+from epochal.service.runtime.machine import steady_seconds
+
+log = logging.getLogger("epochal.housekeeping")
+
+LOOK_SECONDS = 1.0
+
+Task = Callable[[], bool]
+"""One piece of work of bounded length; whether there is more of it to do. Idempotent, since a control plane that loses
+its lease in the middle of it does not know."""
+
+
+@dataclass
+class _Regular:
+    name: str
+    every_seconds: float
+    task: Task
+    due_at: float = 0.0
+
+
+class Housekeeping:
+    """A :class:`~epochal.service.domain.ports.Component`: one thread, one task at a time.
+
+    Each task is called when this control plane begins to lead, and so many seconds after its last call as long as it
+    leads; it is called again at once while there is more to do. Leadership is asked before each call.
+    """
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self._regular: list[_Regular] = []
+        self._term: int | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+
+    def register(self, name: str, every_seconds: float, task: Task) -> None:
+        """To be called before :meth:`open`. ``name`` is for the log."""
+        self._regular.append(_Regular(name, every_seconds, task))
+
+    def open(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def look(self) -> None:
+        """Call what is due, in the caller's thread."""
+        for regular in self._regular:
+            if not self._leads():
+                return
+            if steady_seconds() >= regular.due_at:
+                self._call(regular)
+                regular.due_at = steady_seconds() + regular.every_seconds
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            self.look()
+
+    def _leads(self) -> bool:
+        leading = self._leadership.leading()
+        if leading is None or self._closing.is_set():
+            return False
+        if leading.term != self._term:
+            self._term = leading.term
+            for regular in self._regular:
+                regular.due_at = 0.0
+        return True
+
+    def _call(self, regular: _Regular) -> None:
+        try:
+            while self._leads() and regular.task():
+                pass
+        except EpochalError as error:
+            log.warning("%s has to wait: %s", regular.name, error)
+        except Exception:
+            log.exception("%s failed", regular.name)

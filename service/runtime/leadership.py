@@ -1,0 +1,148 @@
+"""Which control plane of a catalog leads: a thread that keeps one lease, and does nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from epochal.errors import EpochalError
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.leases import Leases
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.leases import LEADER, Grant, Holder, Lease, LeaseSettings
+from epochal.service.domain.ports import Leading
+from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.machine import Machine, steady_seconds, this_machine
+
+log = logging.getLogger("epochal.leadership")
+
+
+class LeaseLeadership:
+    """The control plane's :class:`~epochal.service.domain.ports.Leadership`.
+
+    ``leases`` has a connection of its own: whatever fills the others, the lease is renewed.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        settings: LeaseSettings | None = None,
+        clock: Callable[[], float] = steady_seconds,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._leases = leases
+        self._settings = settings or LeaseSettings()
+        self._clock = clock
+        self._close = close
+        self._term: int | None = None
+        self._acting_until = 0.0
+        self._since: datetime | None = None
+        self._said: object = None
+        self._state = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+
+    def open(self) -> None:
+        """The first control plane leads when this returns."""
+        self.step()
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        with self._state:
+            term, self._term = self._term, None
+        if term is not None:
+            try:
+                self._leases.release(LEADER, term)
+            except EpochalError as error:
+                log.warning("the lease is left to end by itself: %s", error)
+        self._close()
+
+    def leading(self) -> Leading | None:
+        with self._state:
+            if self._term is None or self._since is None or self._clock() >= self._acting_until:
+                return None
+            return Leading(self._term, self._since)
+
+    def step(self) -> float:
+        """Renew the lease, or ask for it. So many seconds later it is to be called again."""
+        asked_at = self._clock()
+        try:
+            term = self._term
+            if term is None or not self._renew(term, asked_at):
+                self._acquire()
+        except EpochalError as error:
+            self._fail(error)
+            return min(self._settings.look_seconds, self._settings.renew_seconds)
+        if self._term is None:
+            return self._settings.look_seconds
+        return max(0.0, asked_at + self._settings.renew_seconds - self._clock())
+
+    def _run(self) -> None:
+        pause = self._settings.look_seconds
+        while not self._closing.wait(pause):
+            try:
+                pause = self.step()
+            except Exception:
+                log.exception("the lease could not be kept")
+                pause = self._settings.look_seconds
+
+    def _renew(self, term: int, asked_at: float) -> bool:
+        grant = self._leases.renew(LEADER, term, self._settings.lease_seconds)
+        if grant is None:
+            with self._state:
+                self._term = None
+            log.warning("term %d of this control plane is over: its lease was not renewed in time", term)
+            return False
+        unbroken = asked_at < self._acting_until and self._since is not None
+        self._hold(grant, asked_at, self._since if unbroken else None)
+        return True
+
+    def _acquire(self) -> None:
+        asked_at = self._clock()
+        answer = self._leases.acquire(LEADER, self._settings.lease_seconds)
+        if isinstance(answer, Lease):
+            self._say(answer.holder.id, f"{answer.holder} leads, in term {answer.term}; this one stands by")
+            return
+        self._hold(answer, asked_at, None)
+        self._say(answer.term, f"this control plane leads, in term {answer.term}")
+
+    def _hold(self, grant: Grant, asked_at: float, since: datetime | None) -> None:
+        with self._state:
+            self._term = grant.term
+            self._acting_until = asked_at + self._settings.lease_seconds - self._settings.margin_seconds
+            self._since = since or grant.at
+
+    def _fail(self, error: EpochalError) -> None:
+        """Until it is over the lease is still held. What was not heard meanwhile proves nothing."""
+        with self._state:
+            self._since = None
+        self._say("failed", f"the lease cannot be kept: {error}")
+
+    def _say(self, what: object, text: str) -> None:
+        if what != self._said:
+            log.info("%s", text)
+        self._said = what
+
+
+def leadership_of(url: str) -> LeaseLeadership:
+    """For the catalog at ``url``. Nothing is opened before :meth:`LeaseLeadership.open`."""
+    database = Database(url, connections=2, urgent=True)
+    return LeaseLeadership(Leases(database, _this_process(), _is_gone), close=database.close)
+
+
+def _this_process() -> Holder:
+    here = this_machine()
+    return Holder(new_id(), here.host, here.boot, str(LocalProcess.find(os.getpid())))
+
+
+def _is_gone(holder: Holder) -> bool:
+    """Nobody has to wait for the end of the lease of a process that was killed on this machine."""
+    here = this_machine()
+    there = Machine(holder.host, holder.boot)
+    return there == here and not LocalProcess.parse(holder.process).exists()
