@@ -64,7 +64,7 @@ def upgrade(
                 artifact,
                 **_merged(session.client, name, values, configured),
                 message=message,
-                if_match=if_match or seen,
+                if_match=if_match or seen or None,
             )
         if version.operation is None:
             text = f"{name} has version {version.number}; its next start uses it."

@@ -64,6 +64,8 @@ from epochal.wire.tokens import TokenAnswer as Token
 from epochal.wire.transactions import TransactionAnswer as OpenTransaction
 from epochal.wire.transactions import TransactionsAnswer as OpenTransactions
 from epochal.wire.versions import VersionAnswer as Version
+from epochal.wire.webhooks import NewWebhookAnswer as NewWebhook
+from epochal.wire.webhooks import WebhookAnswer as Webhook
 
 __all__ = [
     "Amount",
@@ -100,6 +102,7 @@ __all__ = [
     "LineageNode",
     "NamedSnapshot",
     "NewToken",
+    "NewWebhook",
     "OpenTransaction",
     "OpenTransactions",
     "Operation",
@@ -140,6 +143,7 @@ __all__ = [
     "read",
     "Verified",
     "Version",
+    "Webhook",
 ]
 
 

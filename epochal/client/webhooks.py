@@ -6,33 +6,14 @@ import hashlib
 import hmac
 import time
 from collections.abc import Sequence
-from datetime import datetime
 
+from epochal.client.models import NewWebhook, Webhook
 from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.errors import Unauthenticated
-from epochal.wire.bodies import Answer, read
+from epochal.wire.bodies import read
 
 TOLERANCE_SECONDS = 300
-
-
-class Webhook(Answer):
-    """``secret`` is in the answer that made it only."""
-
-    id: str
-    url: str
-    kinds: tuple[str, ...]
-    applications: tuple[str, ...] | None = None
-    state: str
-    waiting: int = 0
-    dropped: int = 0
-    failing_since: datetime | None = None
-    last_error: str | None = None
-    delivered_at: datetime | None = None
-    disabled_at: datetime | None = None
-    created_at: datetime
-    created_by: str
-    secret: str | None = None
 
 
 class Webhooks:
@@ -43,7 +24,7 @@ class Webhooks:
 
     def create(
         self, url: str, kinds: Sequence[str], *, applications: Sequence[str] | None = None, secret: str | None = None
-    ) -> Webhook:
+    ) -> NewWebhook:
         """What happens from now on is posted to ``url``. Its ``secret`` is in this answer only.
 
         ``kinds``: of ``epoch.committed``, ``epoch.aborted``, ``attempt.failed``, ``application.failed``.
@@ -54,7 +35,7 @@ class Webhooks:
             "applications": None if applications is None else list(applications),
             "secret": secret,
         }
-        return read(Webhook, self._transport.post("/v1/webhooks", body))
+        return read(NewWebhook, self._transport.post("/v1/webhooks", body))
 
     def get(self, id: str) -> Webhook:
         return read(Webhook, self._transport.get(path("webhooks", id)))

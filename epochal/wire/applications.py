@@ -103,9 +103,11 @@ class Restarts(Answer):
 class ApplicationAnswer(Answer):
     name: str
     revision: str = Field(
+        default="",
         description="Another one after each change: a version, a start, a stop, a rollback, a rekey, an end. It stays "
-        "while epochs are committed. Also the ETag of the application, for `If-Match`."
+        "while epochs are committed. Also the ETag of the application, for `If-Match`.",
     )
+    """Empty in the answer of a control plane that has no revisions yet."""
     state: Open[ApplicationState]
     detail: str | None
     branch: str

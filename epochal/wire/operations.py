@@ -41,4 +41,4 @@ class OperationAnswer(Answer):
     error: Problem | None
     created_at: datetime
     finished_at: datetime | None
-    cancel_requested_at: datetime | None
+    cancel_requested_at: datetime | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from epochal.wire.bodies import Answer, Body, Name
+from epochal.wire.bodies import Answer, Body, Name, Open
 
 WebhookKind = Literal["epoch.committed", "epoch.aborted", "attempt.failed", "application.failed"]
 WebhookState = Literal["active", "failing", "disabled"]
@@ -29,9 +29,9 @@ class CreateWebhook(Body):
 class WebhookAnswer(Answer):
     id: str
     url: str
-    kinds: list[WebhookKind]
+    kinds: list[Open[WebhookKind]]
     applications: list[str] | None
-    state: WebhookState = Field(
+    state: Open[WebhookState] = Field(
         description="`failing`: the last delivery failed, and is tried again. `disabled`: deliveries failed for a day, "
         "or the receiver answered 410; what waited is gone, and nothing more is sent."
     )
