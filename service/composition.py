@@ -36,7 +36,8 @@ from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.ports import Builder, Executions, Supervisor
 from epochal.service.domain.settings import Settings
-from epochal.service.queries.audit import AuditService
+from epochal.service.queries.administration import AdministrationQueries
+from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
@@ -122,7 +123,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         collections=CollectionService(settings, database, store, worker),
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
-        audit=AuditService(database),
+        registered=ApplicationQueries(database),
+        administration=AdministrationQueries(database),
         drivers=DriverService(bulkhead, events, supervisor),
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),

@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
 @answers(*SNAPSHOT)
 def list_pins(name: str, page: Paging, control: Control) -> Page[PinAnswer]:
     """By branch and epoch."""
-    return control.annotations.pins(name, page)
+    return control.registered.pins(name, page)
 
 
 @router.get("/tags")
@@ -35,7 +35,7 @@ def list_pins(name: str, page: Paging, control: Control) -> Page[PinAnswer]:
 @answers(*SNAPSHOT)
 def list_tags(name: str, page: Paging, control: Control) -> Page[TagAnswer]:
     """By name."""
-    return control.annotations.tags(name, page)
+    return control.registered.tags(name, page)
 
 
 @router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
@@ -51,7 +51,7 @@ def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Con
 @answers(*SNAPSHOT)
 def get_pin(name: str, epoch: EpochNumber, control: Control) -> PinAnswer:
     """Who pinned it, when, and why."""
-    return control.annotations.pinned(name, epoch)
+    return control.registered.pin(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/pin", status_code=status.HTTP_204_NO_CONTENT)
@@ -75,7 +75,7 @@ def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Con
 @answers(*SNAPSHOT)
 def get_tags(name: str, epoch: EpochNumber, control: Control) -> Page[TagAnswer]:
     """The snapshot's tags, by name; all of them in one page."""
-    return Page(items=control.annotations.tags_of(name, epoch), next_cursor=None)
+    return control.registered.tags_of(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/tags/{tag}", status_code=status.HTTP_204_NO_CONTENT)
@@ -99,7 +99,7 @@ def write_message(
 @requires(Scope.READ)
 @answers(*SNAPSHOT)
 def get_message(name: str, epoch: EpochNumber, control: Control) -> MessageAnswer:
-    return control.annotations.written(name, epoch)
+    return control.registered.message(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/message", status_code=status.HTTP_204_NO_CONTENT)

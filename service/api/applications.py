@@ -39,14 +39,14 @@ def create_application(
 @requires(Scope.READ)
 def list_applications(page: Paging, control: Control) -> Page[ApplicationAnswer]:
     """By name."""
-    return control.applications.page(page)
+    return control.registered.applications(page)
 
 
 @router.get("/{name}")
 @requires(Scope.READ)
 def get_application(name: str, response: Response, control: Control) -> ApplicationAnswer:
     """`ETag`: its revision, for `If-Match` with what changes it."""
-    return _tagged(response, control.applications.get(name))
+    return _tagged(response, control.registered.application(name))
 
 
 @router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT)

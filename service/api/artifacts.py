@@ -48,7 +48,7 @@ async def register_artifact(
 @requires(Scope.READ)
 def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
     """Newest first."""
-    return control.artifacts.page(page)
+    return control.registered.artifacts(page)
 
 
 @router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
@@ -63,4 +63,4 @@ def delete_artifact(sha256: Sha256, control: Control) -> None:
 @router.get("/{sha256}")
 @requires(Scope.READ)
 def get_artifact(sha256: str, control: Control) -> ArtifactAnswer:
-    return control.artifacts.get(sha256)
+    return control.registered.artifact(sha256)

@@ -16,4 +16,4 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 @requires(Scope.ADMIN)
 def list_audit(page: Paging, control: Control) -> Page[AuditAnswer]:
     """Every call that changed something, or was refused to, newest first."""
-    return control.audit.page(page)
+    return control.administration.audit(page)

@@ -29,7 +29,8 @@ from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.ports import Builder, Component, Executions, Leadership, Snapshots, Supervisor
 from epochal.service.domain.settings import Settings
-from epochal.service.queries.audit import AuditService
+from epochal.service.queries.administration import AdministrationQueries
+from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
@@ -90,7 +91,8 @@ class ControlPlane:
     collections: CollectionService
     lineage: LineageService
     tokens: TokenService
-    audit: AuditService
+    registered: ApplicationQueries
+    administration: AdministrationQueries
     drivers: DriverService
     webhooks: WebhookService
     deliveries: WebhookDeliveries

@@ -28,13 +28,13 @@ def create_savepoint(name: str, request: CreateSavepoint, control: Control, call
 @requires(Scope.READ)
 def list_savepoints(name: str, page: Paging, control: Control) -> Page[SavepointAnswer]:
     """By name."""
-    return control.savepoints.page(name, page)
+    return control.registered.savepoints(name, page)
 
 
 @router.get("/{savepoint}")
 @requires(Scope.READ)
 def get_savepoint(name: str, savepoint: str, control: Control) -> SavepointAnswer:
-    return control.savepoints.get(name, savepoint)
+    return control.registered.savepoint(name, savepoint)
 
 
 @router.delete("/{savepoint}", status_code=status.HTTP_204_NO_CONTENT)

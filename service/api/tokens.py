@@ -41,7 +41,7 @@ def rotate_token(id: str, body: RotateToken, request: Request, control: Control,
 @requires(Scope.ADMIN)
 def list_tokens(page: Paging, control: Control) -> Page[TokenAnswer]:
     """By name, without the tokens themselves."""
-    return control.tokens.page(page)
+    return control.administration.tokens(page)
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)

@@ -23,7 +23,7 @@ rescaling = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
 @requires(Scope.READ)
 def list_versions(name: str, page: Paging, control: Control) -> Page[VersionAnswer]:
     """Newest first."""
-    return control.versions.page(name, page)
+    return control.registered.versions(name, page)
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)

@@ -30,13 +30,13 @@ def create_webhook(body: CreateWebhook, request: Request, control: Control, call
 @requires(Scope.ADMIN)
 def list_webhooks(page: Paging, control: Control) -> Page[WebhookAnswer]:
     """Oldest first, without their secrets."""
-    return control.webhooks.page(page)
+    return control.administration.webhooks(page)
 
 
 @router.get("/{id}")
 @requires(Scope.ADMIN)
 def get_webhook(id: str, control: Control) -> WebhookAnswer:
-    return control.webhooks.get(id)
+    return control.administration.webhook(id)
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)

@@ -8,6 +8,7 @@ from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.artifacts import ArtifactAnswer
 
 _NAMED = 5
 """So many versions are named where an artifact cannot be deleted."""
@@ -62,3 +63,7 @@ class ArtifactRepository:
         self._session.add(row)
         self._session.flush()
         return row
+
+
+def artifact_answer(row: Artifact) -> ArtifactAnswer:
+    return ArtifactAnswer(sha256=row.sha256, filename=row.filename, bytes=row.bytes, created_at=row.created_at)

@@ -13,6 +13,7 @@ from epochal.service.catalog.models import Application, Epoch, Savepoint
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import manifest_of
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.savepoints import SavepointAnswer, SavepointManifest
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,15 @@ class SavepointRepository:
         if manifest is None:
             raise Conflict(f"Savepoint {row.name!r} has no manifest in the catalog.")
         return SavepointRow(row, manifest)
+
+
+def savepoint_answer(item: SavepointRow) -> SavepointAnswer:
+    return SavepointAnswer(
+        name=item.row.name,
+        branch=item.row.branch,
+        epoch=item.row.epoch,
+        manifest=SavepointManifest(path=item.manifest.path, sha256=item.manifest.sha256),
+        message=item.row.message,
+        created_at=item.row.created_at,
+        created_by=item.row.created_by,
+    )

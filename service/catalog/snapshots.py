@@ -14,7 +14,7 @@ from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.holding import check_not_collected
-from epochal.service.catalog.lineage import Segment, committed_head, segment_of, segments
+from epochal.service.catalog.lineage import SNAPSHOTS, Segment, committed_head, segment_of, segments
 from epochal.service.catalog.models import Application, Branch, Epoch, Savepoint, SnapshotTag
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.retention import horizon_of, is_held
@@ -34,6 +34,13 @@ class SnapshotRepository:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def decided(self, application: str, epoch: int) -> EpochKey:
+        """The snapshot of this epoch of the application's lineage, also an expired one. Raises ``NotFound``."""
+        row = self.epoch(ApplicationRepository(self._session).named(application), epoch)
+        if State(row.state) not in SNAPSHOTS:
+            raise NotFound(f"Epoch {epoch} of application {application!r} is {row.state}: it has no snapshot.")
+        return EpochKey(row.branch, row.epoch)
 
     def resolve(
         self,

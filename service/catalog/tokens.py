@@ -4,10 +4,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import NameTaken, NotFound
-from epochal.service.catalog.models import RevokedToken, Token
+from epochal.service.catalog.models import Attempt, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.scopes import Scope
+from epochal.wire.tokens import TokenAnswer
 
 
 class TokenRepository:
@@ -21,6 +23,13 @@ class TokenRepository:
     def add(self, token: Token) -> None:
         self._session.add(token)
         self._session.flush()
+
+    def find(self, id: str) -> Token | None:
+        return self._session.get(Token, id)
+
+    def attempt(self, execution: str, number: int) -> Attempt | None:
+        """Whose driver has a token of its own."""
+        return self._session.get(Attempt, (execution, number))
 
     def get(self, id: str) -> Token:
         """Locked until the transaction ends. Raises ``NotFound``."""
@@ -38,3 +47,9 @@ class TokenRepository:
         self._session.add(RevokedToken(id=row.id, name=row.name, revoked_at=now(), revoked_by=by))
         self._session.delete(row)
         self._session.flush()
+
+
+def token_answer(row: Token) -> TokenAnswer:
+    return TokenAnswer(
+        id=row.id, name=row.name, scope=Scope(row.scope), created_at=row.created_at, expires_at=row.expires_at
+    )

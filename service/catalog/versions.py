@@ -8,9 +8,12 @@ from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.graphs import GraphAnswer
+from epochal.wire.versions import VersionAnswer
 
 
 class VersionRepository:
@@ -77,3 +80,17 @@ class VersionRepository:
         self._session.add(row)
         self._session.flush()
         return row
+
+
+def version_answer(row: Version) -> VersionAnswer:
+    return VersionAnswer(
+        number=row.number,
+        artifact=row.artifact,
+        parameters=row.parameters,
+        configuration=ApplicationConfiguration.model_validate(row.configuration).model_dump(mode="json"),
+        graph=None if row.graph is None else GraphAnswer.model_validate(row.graph),
+        message=row.message,
+        failure=failure_of(row.failure),
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )

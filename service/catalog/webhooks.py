@@ -19,7 +19,7 @@ from epochal.service.catalog.models import Application, Branch, Webhook, Webhook
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.wire.webhooks import WebhookKind
+from epochal.wire.webhooks import WebhookAnswer, WebhookKind, WebhookState
 
 MOST = 100
 """So many webhooks there can be: each commit looks at them."""
@@ -150,3 +150,22 @@ class WebhookRepository:
             statement = statement.where(WebhookDelivery.id <= newest)
         self._session.execute(statement)
         return before - self.waiting([webhook]).get(webhook, 0)
+
+
+def webhook_answer(row: Webhook, waiting: int) -> WebhookAnswer:
+    state: WebhookState = "disabled" if row.disabled_at else "failing" if row.failing_since else "active"
+    return WebhookAnswer(
+        id=row.id,
+        url=row.url,
+        kinds=row.kinds,
+        applications=row.applications,
+        state=state,
+        waiting=waiting,
+        dropped=row.dropped,
+        failing_since=row.failing_since,
+        last_error=row.last_error,
+        delivered_at=row.delivered_at,
+        disabled_at=row.disabled_at,
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 from epochal.contracts.identity import EpochKey
-from epochal.engine.epoch import State
 from epochal.errors import NameTaken, NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.holding import hold
-from epochal.service.catalog.lineage import SNAPSHOTS
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.domain.pages import PageRequest
 from epochal.wire.annotations import (
     CreatePin,
     CreateTag,
@@ -19,7 +16,6 @@ from epochal.wire.annotations import (
     TagAnswer,
     WriteMessage,
 )
-from epochal.wire.bodies import Page
 
 
 class AnnotationService:
@@ -36,25 +32,13 @@ class AnnotationService:
             hold(session, key)
             return pin_answer(AnnotationRepository(session).add_pin(row, key, request.message, by))
 
-    def pinned(self, application: str, epoch: int) -> PinAnswer:
-        with self._database.reading() as session:
-            row = AnnotationRepository(session).pin(_decided(session, application, epoch))
-            if row is None:
-                raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
-            return pin_answer(row)
-
     def unpin(self, application: str, epoch: int) -> None:
         with self._database.writing() as session:
             repository = AnnotationRepository(session)
-            row = repository.pin(_decided(session, application, epoch))
+            row = repository.pin(SnapshotRepository(session).decided(application, epoch))
             if row is None:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
             repository.remove(row)
-
-    def pins(self, application: str, page: PageRequest) -> Page[PinAnswer]:
-        with self._database.reading() as session:
-            part = AnnotationRepository(session).pins(ApplicationRepository(session).named(application), page)
-            return Page(items=[pin_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
     def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> TagAnswer:
         """Raises ``NameTaken`` unless the tag may move, ``SnapshotExpired``."""
@@ -69,21 +53,10 @@ class AnnotationService:
                 )
             return tag_answer(repository.put_tag(row, key, request.name, request.message, by))
 
-    def tags_of(self, application: str, epoch: int) -> list[TagAnswer]:
-        with self._database.reading() as session:
-            key = _decided(session, application, epoch)
-            annotations = AnnotationRepository(session).of([key]).get(key)
-            return list(annotations.tags) if annotations is not None else []
-
-    def tags(self, application: str, page: PageRequest) -> Page[TagAnswer]:
-        with self._database.reading() as session:
-            part = AnnotationRepository(session).tags(ApplicationRepository(session).named(application), page)
-            return Page(items=[tag_answer(row) for row in part.rows], next_cursor=part.next_cursor)
-
     def untag(self, application: str, epoch: int, name: str) -> None:
         with self._database.writing() as session:
             repository = AnnotationRepository(session)
-            key = _decided(session, application, epoch)
+            key = SnapshotRepository(session).decided(application, epoch)
             row = repository.tag(ApplicationRepository(session).named(application), name)
             if row is None or EpochKey(row.branch, row.epoch) != key:
                 raise NotFound(f"Epoch {epoch} of application {application!r} has no tag {name!r}.")
@@ -92,20 +65,13 @@ class AnnotationService:
     def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> MessageAnswer:
         """Also about a snapshot that has expired: it stays a part of the lineage."""
         with self._database.writing() as session:
-            key = _decided(session, application, epoch)
+            key = SnapshotRepository(session).decided(application, epoch)
             return message_answer(AnnotationRepository(session).put_message(key, request.message, by))
-
-    def written(self, application: str, epoch: int) -> MessageAnswer:
-        with self._database.reading() as session:
-            row = AnnotationRepository(session).message(_decided(session, application, epoch))
-            if row is None:
-                raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
-            return message_answer(row)
 
     def erase(self, application: str, epoch: int) -> None:
         with self._database.writing() as session:
             repository = AnnotationRepository(session)
-            row = repository.message(_decided(session, application, epoch))
+            row = repository.message(SnapshotRepository(session).decided(application, epoch))
             if row is None:
                 raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
             repository.remove(row)
@@ -113,10 +79,3 @@ class AnnotationService:
 
 def _retained(session: Session, application: Application, epoch: int) -> EpochKey:
     return SnapshotRepository(session).resolve(application, epoch, None).key
-
-
-def _decided(session: Session, application: str, epoch: int) -> EpochKey:
-    row = SnapshotRepository(session).epoch(ApplicationRepository(session).named(application), epoch)
-    if State(row.state) not in SNAPSHOTS:
-        raise NotFound(f"Epoch {epoch} of application {application!r} is {row.state}: it has no snapshot.")
-    return EpochKey(row.branch, row.epoch)

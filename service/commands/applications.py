@@ -1,4 +1,4 @@
-"""Applications: created after their code was analysed, listed, deleted when nothing runs."""
+"""Applications: created after their code was analysed, deleted when nothing runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from epochal.service.catalog.places import check_places
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
 from epochal.service.domain.artifacts import artifact_path
-from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import Builder, ControlEvent
 from epochal.service.domain.settings import Settings
 from epochal.wire.applications import ApplicationAnswer, CreateApplication
-from epochal.wire.bodies import Page
 from epochal.wire.configuration import check_configuration
 
 
@@ -49,16 +47,6 @@ class ApplicationService:
             answer = application_answer(session, row)
         self._lifecycle.announce(events, answer.execution)
         return answer
-
-    def get(self, name: str) -> ApplicationAnswer:
-        with self._database.reading() as session:
-            return application_answer(session, ApplicationRepository(session).named(name))
-
-    def page(self, page: PageRequest) -> Page[ApplicationAnswer]:
-        with self._database.reading() as session:
-            part = ApplicationRepository(session).page(page)
-            items = [application_answer(session, row) for row in part.rows]
-            return Page(items=items, next_cursor=part.next_cursor)
 
     def delete(self, name: str, revisions: Revisions = None) -> None:
         """The name is free again. Snapshots stay: forks may stand on them. Raises ``Conflict`` while it runs."""

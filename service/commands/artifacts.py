@@ -3,15 +3,12 @@ from __future__ import annotations
 import hashlib
 
 from epochal.errors import EnvironmentProblem
-from epochal.service.catalog.artifacts import ArtifactRepository
+from epochal.service.catalog.artifacts import ArtifactRepository, artifact_answer
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Artifact
 from epochal.service.domain.artifacts import artifact_path
-from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_files import check_artifact, keep, remove
 from epochal.wire.artifacts import ArtifactAnswer
-from epochal.wire.bodies import Page
 
 
 class ArtifactService:
@@ -32,12 +29,12 @@ class ArtifactService:
             except OSError as error:
                 raise EnvironmentProblem(f"The artifact cannot be kept in {path.parent}: {error.strerror}.") from error
         if row is not None:
-            return _answer(row), False
+            return artifact_answer(row), False
         with self._database.writing() as session:
             repository = ArtifactRepository(session)
             row = repository.find(sha256)
             new = row is None
-            return _answer(row or repository.add(sha256, filename, len(content), by)), new
+            return artifact_answer(row or repository.add(sha256, filename, len(content), by)), new
 
     def delete(self, sha256: str) -> None:
         """With its file; nothing when it is not there. Raises ``Conflict`` while a version names it."""
@@ -46,16 +43,3 @@ class ArtifactService:
             if row is not None:
                 # Before the commit: whoever registers the same bytes after it finds no file that is about to go.
                 remove(artifact_path(self._settings.artifacts_directory, row.sha256, row.filename))
-
-    def get(self, sha256: str) -> ArtifactAnswer:
-        with self._database.reading() as session:
-            return _answer(ArtifactRepository(session).get(sha256))
-
-    def page(self, page: PageRequest) -> Page[ArtifactAnswer]:
-        with self._database.reading() as session:
-            part = ArtifactRepository(session).page(page)
-            return Page(items=[_answer(row) for row in part.rows], next_cursor=part.next_cursor)
-
-
-def _answer(row: Artifact) -> ArtifactAnswer:
-    return ArtifactAnswer(sha256=row.sha256, filename=row.filename, bytes=row.bytes, created_at=row.created_at)

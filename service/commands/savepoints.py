@@ -9,12 +9,10 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.savepoints import SavepointRepository, SavepointRow
+from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.commands.lifecycle import Lifecycle
-from epochal.service.domain.pages import PageRequest
-from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.savepoints import CreateSavepoint, SavepointAnswer, SavepointManifest
+from epochal.wire.savepoints import CreateSavepoint
 
 
 class SavepointService:
@@ -44,16 +42,6 @@ class SavepointService:
         self._lifecycle.announce(events, waiting)
         return answer
 
-    def get(self, application: str, name: str) -> SavepointAnswer:
-        with self._database.reading() as session:
-            row = ApplicationRepository(session).named(application)
-            return _answer(SavepointRepository(session).get(row, name))
-
-    def page(self, application: str, page: PageRequest) -> Page[SavepointAnswer]:
-        with self._database.reading() as session:
-            part = SavepointRepository(session).page(ApplicationRepository(session).named(application), page)
-            return Page(items=[_answer(item) for item in part.rows], next_cursor=part.next_cursor)
-
     def delete(self, application: str, name: str) -> None:
         """Its snapshot is then kept only as long as others of its age."""
         with self._database.writing() as session:
@@ -62,15 +50,3 @@ class SavepointService:
             repository.delete(savepoint)
             event = savepoint_deleted(application, savepoint.row)
         self._lifecycle.announce([event], None)
-
-
-def _answer(item: SavepointRow) -> SavepointAnswer:
-    return SavepointAnswer(
-        name=item.row.name,
-        branch=item.row.branch,
-        epoch=item.row.epoch,
-        manifest=SavepointManifest(path=item.manifest.path, sha256=item.manifest.sha256),
-        message=item.row.message,
-        created_at=item.row.created_at,
-        created_by=item.row.created_by,
-    )

@@ -4,15 +4,12 @@ from epochal.errors import EnvironmentProblem, InvalidInput
 from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Token
-from epochal.service.catalog.tokens import TokenRepository
+from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
-from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.secrets import UserToken
 from epochal.service.runtime.authenticator import Authenticator
-from epochal.wire.bodies import Page
-from epochal.wire.scopes import Scope
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, TokenAnswer
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken
 
 
 class TokenService:
@@ -39,12 +36,7 @@ class TokenService:
             repository = TokenRepository(session)
             repository.check_free(request.name)
             repository.add(row)
-        return NewTokenAnswer(**_answer(row).model_dump(), token=token.text)
-
-    def page(self, page: PageRequest) -> Page[TokenAnswer]:
-        with self._database.reading() as session:
-            part = TokenRepository(session).page(page)
-            return Page(items=[_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+        return NewTokenAnswer(**token_answer(row).model_dump(), token=token.text)
 
     def delete(self, id: str, by: str) -> None:
         """Raises ``NotFound``."""
@@ -85,7 +77,7 @@ class TokenService:
             self._admin.replace()
         self._authenticator.forget()
         file = str(self._admin.path) if in_file else None
-        return RotatedTokenAnswer(**_answer(row).model_dump(), token=token.text, file=file)
+        return RotatedTokenAnswer(**token_answer(row).model_dump(), token=token.text, file=file)
 
     def _in_admin_file(self, id: str) -> bool:
         try:
@@ -93,9 +85,3 @@ class TokenService:
         except EnvironmentProblem:
             return False  # It holds something else by now.
         return token is not None and token.id == id
-
-
-def _answer(row: Token) -> TokenAnswer:
-    return TokenAnswer(
-        id=row.id, name=row.name, scope=Scope(row.scope), created_at=row.created_at, expires_at=row.expires_at
-    )

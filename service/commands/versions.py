@@ -14,18 +14,14 @@ from epochal.service.catalog.executions import ENDED, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.places import check_places
-from epochal.service.catalog.records import failure_of
-from epochal.service.catalog.versions import VersionRepository
+from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.commands.lifecycle import Lifecycle, changes
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
-from epochal.service.domain.pages import PageRequest
-from epochal.wire.bodies import Page
 from epochal.wire.configuration import (
     ApplicationConfiguration,
     merged_configuration,
     needs_restart,
 )
-from epochal.wire.graphs import GraphAnswer
 from epochal.wire.operations import OperationAnswer, OperationKind
 from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
 
@@ -35,12 +31,6 @@ class VersionService:
         self._database = database
         self._proposals = proposals
         self._lifecycle = lifecycle
-
-    def page(self, application: str, page: PageRequest) -> Page[VersionAnswer]:
-        with self._database.reading() as session:
-            row = ApplicationRepository(session).named(application)
-            part = VersionRepository(session).page(row, page)
-            return Page(items=[version_answer(version) for version in part.rows], next_cursor=part.next_cursor)
 
     def create(self, application: str, request: CreateVersion, by: str, revisions: Revisions = None) -> VersionAnswer:
         """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
@@ -145,18 +135,4 @@ def _order(version: Version, candidate: Candidate) -> VersionOrder:
         configuration=version.configuration,
         by=version.created_by,
         message=version.message,
-    )
-
-
-def version_answer(row: Version) -> VersionAnswer:
-    return VersionAnswer(
-        number=row.number,
-        artifact=row.artifact,
-        parameters=row.parameters,
-        configuration=ApplicationConfiguration.model_validate(row.configuration).model_dump(mode="json"),
-        graph=None if row.graph is None else GraphAnswer.model_validate(row.graph),
-        message=row.message,
-        failure=failure_of(row.failure),
-        created_at=row.created_at,
-        created_by=row.created_by,
     )

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from epochal.errors import NotFound, Unauthenticated
 from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Attempt, Token
+from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.permissions import ANONYMOUS, Principal
 from epochal.service.domain.secrets import DriverToken, UserToken, same
@@ -81,7 +81,7 @@ class Authenticator:
         if token is None:
             raise Unauthenticated(_WRONG)
         with self._database.reading() as session:
-            row = session.get(Token, token.id)
+            row = TokenRepository(session).find(token.id)
         if row is None or not same(row.secret_sha256, token.sha256):
             raise Unauthenticated(_WRONG)
         principal = Principal(id=row.id, name=row.name, scope=Scope(row.scope))
@@ -89,7 +89,7 @@ class Authenticator:
 
     def _look_up_driver(self, token: DriverToken) -> None:
         with self._bulkhead.database.reading() as session:
-            row = session.get(Attempt, (token.execution, token.attempt))
+            row = TokenRepository(session).attempt(token.execution, token.attempt)
         if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
             raise Unauthenticated("This needs the token that a driver was started with.")
 

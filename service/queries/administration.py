@@ -1,0 +1,48 @@
+"""What administrators look at: tokens, webhooks, the audit log."""
+
+from __future__ import annotations
+
+from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.tokens import TokenRepository, token_answer
+from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
+from epochal.service.domain.pages import PageRequest
+from epochal.wire.audit import AuditAnswer
+from epochal.wire.bodies import Page
+from epochal.wire.tokens import TokenAnswer
+from epochal.wire.webhooks import WebhookAnswer
+
+
+class AdministrationQueries:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def audit(self, page: PageRequest) -> Page[AuditAnswer]:
+        """Newest first."""
+        with self._database.reading() as session:
+            part = AuditRepository(session).page(page)
+            items = [
+                AuditAnswer(at=row.at, token=row.token, action=row.action, target=row.target, outcome=row.outcome)
+                for row in part.rows
+            ]
+            return Page(items=items, next_cursor=part.next_cursor)
+
+    def tokens(self, page: PageRequest) -> Page[TokenAnswer]:
+        with self._database.reading() as session:
+            part = TokenRepository(session).page(page)
+            return Page(items=[token_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def webhook(self, id: str) -> WebhookAnswer:
+        """Raises ``NotFound``."""
+        with self._database.reading() as session:
+            repository = WebhookRepository(session)
+            return webhook_answer(repository.get(id), repository.waiting([id]).get(id, 0))
+
+    def webhooks(self, page: PageRequest) -> Page[WebhookAnswer]:
+        """Oldest first."""
+        with self._database.reading() as session:
+            repository = WebhookRepository(session)
+            part = repository.page(page)
+            waiting = repository.waiting([row.id for row in part.rows])
+            items = [webhook_answer(row, waiting.get(row.id, 0)) for row in part.rows]
+            return Page(items=items, next_cursor=part.next_cursor)

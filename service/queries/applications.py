@@ -1,0 +1,91 @@
+"""Applications, and what is listed of each: versions, savepoints, what people said of snapshots; and their code."""
+
+from __future__ import annotations
+
+from epochal.errors import NotFound
+from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
+from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.artifacts import ArtifactRepository, artifact_answer
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.savepoints import SavepointRepository, savepoint_answer
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.catalog.versions import VersionRepository, version_answer
+from epochal.service.domain.pages import PageRequest
+from epochal.wire.annotations import MessageAnswer, PinAnswer, TagAnswer
+from epochal.wire.applications import ApplicationAnswer
+from epochal.wire.artifacts import ArtifactAnswer
+from epochal.wire.bodies import Page
+from epochal.wire.savepoints import SavepointAnswer
+from epochal.wire.versions import VersionAnswer
+
+
+class ApplicationQueries:
+    """Each raises ``NotFound`` for what is not there. Snapshots are named by their epoch, along the lineage."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def artifact(self, sha256: str) -> ArtifactAnswer:
+        with self._database.reading() as session:
+            return artifact_answer(ArtifactRepository(session).get(sha256))
+
+    def artifacts(self, page: PageRequest) -> Page[ArtifactAnswer]:
+        with self._database.reading() as session:
+            part = ArtifactRepository(session).page(page)
+            return Page(items=[artifact_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def application(self, name: str) -> ApplicationAnswer:
+        with self._database.reading() as session:
+            return application_answer(session, ApplicationRepository(session).named(name))
+
+    def applications(self, page: PageRequest) -> Page[ApplicationAnswer]:
+        with self._database.reading() as session:
+            part = ApplicationRepository(session).page(page)
+            items = [application_answer(session, row) for row in part.rows]
+            return Page(items=items, next_cursor=part.next_cursor)
+
+    def versions(self, application: str, page: PageRequest) -> Page[VersionAnswer]:
+        with self._database.reading() as session:
+            part = VersionRepository(session).page(ApplicationRepository(session).named(application), page)
+            return Page(items=[version_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def savepoint(self, application: str, name: str) -> SavepointAnswer:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            return savepoint_answer(SavepointRepository(session).get(row, name))
+
+    def savepoints(self, application: str, page: PageRequest) -> Page[SavepointAnswer]:
+        with self._database.reading() as session:
+            part = SavepointRepository(session).page(ApplicationRepository(session).named(application), page)
+            return Page(items=[savepoint_answer(item) for item in part.rows], next_cursor=part.next_cursor)
+
+    def pin(self, application: str, epoch: int) -> PinAnswer:
+        with self._database.reading() as session:
+            row = AnnotationRepository(session).pin(SnapshotRepository(session).decided(application, epoch))
+            if row is None:
+                raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
+            return pin_answer(row)
+
+    def pins(self, application: str, page: PageRequest) -> Page[PinAnswer]:
+        with self._database.reading() as session:
+            part = AnnotationRepository(session).pins(ApplicationRepository(session).named(application), page)
+            return Page(items=[pin_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def tags(self, application: str, page: PageRequest) -> Page[TagAnswer]:
+        with self._database.reading() as session:
+            part = AnnotationRepository(session).tags(ApplicationRepository(session).named(application), page)
+            return Page(items=[tag_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+
+    def tags_of(self, application: str, epoch: int) -> Page[TagAnswer]:
+        with self._database.reading() as session:
+            key = SnapshotRepository(session).decided(application, epoch)
+            annotations = AnnotationRepository(session).of([key]).get(key)
+            return Page(items=[] if annotations is None else list(annotations.tags), next_cursor=None)
+
+    def message(self, application: str, epoch: int) -> MessageAnswer:
+        with self._database.reading() as session:
+            row = AnnotationRepository(session).message(SnapshotRepository(session).decided(application, epoch))
+            if row is None:
+                raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
+            return message_answer(row)
