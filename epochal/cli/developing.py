@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 from rich.rule import Rule
@@ -17,6 +16,7 @@ from epochal.cli.failures import sentence, unexpected
 from epochal.cli.local_run import authors_errors
 from epochal.cli.output import Output
 from epochal.cli.sample import Sample, sample_view, take_sample
+from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.pipeline.artifact import load
@@ -30,7 +30,7 @@ class Development:
     """One file, run on a sample of ``sample`` rows of each source; ``rows`` of each result are printed."""
 
     file: Path
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     rows: int
     sample: int
     spark: SparkSession

@@ -24,6 +24,7 @@ from epochal.cli.directories import held, writable
 from epochal.cli.local_spark import local_spark
 from epochal.cli.output import Output
 from epochal.contracts.catalog import EpochCounts
+from epochal.contracts.parameters import Parameters
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
@@ -43,10 +44,10 @@ class Code:
 
     graph: Graph
     sha256: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
 
 
-def code_of_file(file: Path, parameters: Mapping[str, Any]) -> Code:
+def code_of_file(file: Path, parameters: Parameters) -> Code:
     """Raises what the artifact or the pipeline is wrong with."""
     artifact = load(file)
     graph = artifact.graph(parameters)
@@ -77,7 +78,7 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             execution=catalog.execution,
             attempt=catalog.attempt,
             artifact=code.sha256,
-            parameters=dict(code.parameters),
+            parameters=code.parameters,
             configuration=configuration,
             shadow=options.shadow,
             available_now=options.available_now,

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from epochal.contracts.parameters import Parameters
 from epochal.errors import OptionError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]
@@ -77,7 +78,7 @@ Setting = Annotated[
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file or a zip with `pipeline` or `build(..)`.")]
 
 
-def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> dict[str, Any]:
+def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> Parameters:
     """``-p`` over ``--parameters``. Raises ``typer.BadParameter``."""
     values: dict[str, Any] = {}
     if file is not None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 
 
 class _Record(BaseModel):
@@ -263,7 +264,7 @@ class VersionOrder(_Record):
     artifact: str
     """sha256 of the artifact."""
     location: str
-    parameters: dict[str, Any] = {}
+    parameters: Parameters = {}
     configuration: dict[str, Any] = {}
     by: str
     message: str | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
 from epochal.errors import ArtifactError
 
@@ -49,7 +49,7 @@ class DriverOrders(BaseModel):
     attempt: int = Field(ge=1)
     application: str
     artifact: ArtifactFile
-    parameters: dict[str, Any] = {}
+    parameters: Parameters = {}
     configuration: Configuration = Configuration()
     version: int | None = None
     by: str | None = None

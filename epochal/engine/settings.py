@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.configuration import Configuration
+from epochal.contracts.parameters import Parameters
 
 __all__ = ["Configuration", "ExecutionOrders"]
 
@@ -21,7 +20,7 @@ class ExecutionOrders(BaseModel):
     attempt: int
     artifact: str
     """sha256 of the artifact."""
-    parameters: dict[str, Any] = {}
+    parameters: Parameters = {}
     configuration: Configuration = Configuration()
     version: int | None = None
     """The number of the application version; ``None`` where versions are not counted. Made ``by`` whom, and why."""

@@ -18,15 +18,15 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pydantic import BaseModel
 
+from epochal.contracts.parameters import Parameters
 from epochal.errors import ArtifactError, EpochalError
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.parameters import parameters_model, parse_parameters
@@ -52,7 +52,7 @@ class Artifact:
     def package(self) -> str:
         return self.module.__name__.partition(".")[0]
 
-    def pipeline(self, parameters: Mapping[str, Any] | None = None) -> Pipeline:
+    def pipeline(self, parameters: Parameters | None = None) -> Pipeline:
         """Build the pipeline. Raises ``ParameterError``, ``PipelineError``, ``ArtifactError``."""
         parsed = parse_parameters(self.parameters, parameters or {})
         build = getattr(self.module, "build", None)
@@ -62,7 +62,7 @@ class Artifact:
             result = build() if parsed is None else build(parsed)
         return self._checked(result, "what build() returns")
 
-    def graph(self, parameters: Mapping[str, Any] | None = None) -> Graph:
+    def graph(self, parameters: Parameters | None = None) -> Graph:
         """The graph of the pipeline. Raises as :meth:`pipeline`."""
         return self.pipeline(parameters).graph()
 
@@ -78,7 +78,7 @@ class Artifact:
         return pipeline
 
 
-def load_graph(path: Path | str, parameters: Mapping[str, Any] | None = None) -> Graph:
+def load_graph(path: Path | str, parameters: Parameters | None = None) -> Graph:
     """The graph of the artifact at ``path``, its code ready for executors. Raises as :func:`load` and ``graph()``."""
     artifact = load(path)
     artifact.ship()

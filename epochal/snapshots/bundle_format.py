@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, ShownDue, ShownWatermarks
 from epochal.contracts.conditions import Trigger
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.errors import InvalidInput
 from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT
 
@@ -62,7 +63,7 @@ class BundleVersion(_Model):
     number: int
     artifact: str
     filename: str
-    parameters: dict[str, Any]
+    parameters: Parameters
     configuration: dict[str, Any]
     graph: dict[str, Any] | None = None
     created_at: datetime

@@ -17,6 +17,7 @@ from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.conditions import Clock, Due, EpochConditions, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.contracts.source import Slice
 from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT, check_format_of
 from epochal.state.table import StateTable
@@ -105,7 +106,7 @@ class Manifest(_Model):
     attempt: int
     artifact: str
     """sha256 of the artifact: the code version."""
-    parameters: dict[str, Any] = {}
+    parameters: Parameters = {}
     parallelism: int
     max_parallelism: int
     slices: dict[str, Slice] = {}

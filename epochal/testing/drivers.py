@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from pyspark.java_gateway import launch_gateway
 
+from epochal.contracts.parameters import Parameters
 from epochal.engine.class_archive import archive_options
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
 from epochal.testing.fork_server import ForkedProcess, ForkServer
@@ -121,7 +122,7 @@ class DriverPlan:
 
     pipeline: Path
     directory: Path
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
     faults: Sequence[Fault] = ()

@@ -6,12 +6,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from epochal.contracts.catalog import Failure
-from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Open, Sha256
+from epochal.contracts.parameters import Parameters
+from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.states import ApplicationState
-
-Parameters = dict[str, Any]
-
 
 AvailableNow = Annotated[
     bool,
@@ -101,6 +99,8 @@ class Restarts(Answer):
 
 
 class ApplicationAnswer(Answer):
+    model_config = ALL_SAID
+
     name: str
     revision: str = Field(
         default="",

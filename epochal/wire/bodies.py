@@ -88,6 +88,10 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+ALL_SAID = ConfigDict(json_schema_serialization_defaults_required=True)
+"""Of answers that say all fields: their defaults are for the answers of earlier versions."""
+
+
 Item = TypeVar("Item")
 
 

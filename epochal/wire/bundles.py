@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256, UtcTime
 
 
@@ -71,7 +72,7 @@ class ImportApplication(Body):
     """Make an application of an uploaded bundle. ``parameters`` and ``configuration`` go over the bundle's."""
 
     name: Name | None = Field(default=None, description="Without: as the application was called.")
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters = Field(default_factory=dict)
     map: dict[str, str] = Field(
         default_factory=dict, description="Old to new: paths, topics, tables, brokers that are values of parameters."
     )
@@ -94,7 +95,7 @@ class ImportArguments(BaseModel):
     upload: str
     sha256: str
     name: str
-    parameters: dict[str, Any]
+    parameters: Parameters
     configuration: dict[str, Any]
     graph: dict[str, Any]
     shadow: bool
@@ -133,7 +134,7 @@ class ImportPlan(Answer):
 
     application: str
     origin: dict[str, Any]
-    parameters: dict[str, Any]
+    parameters: Parameters
     sinks: list[SinkMove]
     sources: list[SourcePosition]
     needs: list[str] = Field(description="What is missing; empty: it can be imported.")

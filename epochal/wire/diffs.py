@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Open
 
 
@@ -26,7 +27,7 @@ class DiffSide(Answer):
     version: int | None
     artifact: str
     filename: str | None
-    parameters: dict[str, Any]
+    parameters: Parameters
     parallelism: int
 
 

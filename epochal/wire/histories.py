@@ -9,6 +9,7 @@ from pydantic import Field
 
 from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.contracts.source import Slice
 from epochal.wire.bodies import Answer, Open
 from epochal.wire.reading import Isolation
@@ -96,6 +97,6 @@ class Blame(Answer):
     artifact: str
     filename: str | None
     version: int | None
-    parameters: dict[str, Any]
+    parameters: Parameters
     changes: list[Change]
     slices: dict[str, SourceSlice]

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochState
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Open
 from epochal.wire.diffs import SourceRange
 
@@ -39,7 +40,7 @@ class LineageNode(Answer):
     version: int
     artifact: str
     filename: str
-    parameters: dict[str, Any]
+    parameters: Parameters
     changes: list[Change]
     savepoints: list[str]
     tags: list[str]
@@ -62,7 +63,7 @@ class EdgeLabel(Answer):
     message: str | None
     version: int
     artifact: str
-    parameters: dict[str, Any]
+    parameters: Parameters
 
 
 class LineageEdge(Answer):

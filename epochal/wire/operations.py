@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from epochal.wire.bodies import Answer, Open
+from epochal.wire.bodies import ALL_SAID, Answer, Open
 from epochal.wire.problems import Problem
 
 OperationKind = Literal[
@@ -30,6 +30,8 @@ class OperationAnswer(Answer):
 
     One that was asked to be cancelled has ``cancel_requested_at``, and is ``running`` until nothing is left of it.
     """
+
+    model_config = ALL_SAID
 
     id: str
     kind: Open[OperationKind]

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
 from epochal.wire.graphs import GraphAnswer
 from epochal.wire.state import Column
@@ -20,7 +21,7 @@ class Preflight(Body):
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
     artifact: Sha256 | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Parameters | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)
     trial: int | None = Field(
         default=None,

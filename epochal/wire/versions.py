@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from pydantic import Field
 
 from epochal.contracts.catalog import Failure
+from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, Message, Sha256
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.graphs import GraphAnswer
@@ -15,7 +15,7 @@ class CreateVersion(Body):
     """What is left out stays as in the latest version; what is given replaces it."""
 
     artifact: Sha256 | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Parameters | None = None
     configuration: ApplicationConfiguration | None = None
     message: Message | None = None
 
@@ -33,7 +33,7 @@ class VersionAnswer(Answer):
 
     number: int
     artifact: str
-    parameters: dict[str, Any]
+    parameters: Parameters
     configuration: ConfigurationAnswer
     graph: GraphAnswer | None
     message: str | None

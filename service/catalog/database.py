@@ -106,6 +106,12 @@ class Database:
                 if sqlite:
                     driver.execute("PRAGMA foreign_keys=ON")
 
+    @contextmanager
+    def without_transaction(self) -> Iterator[Connection]:
+        """PostgreSQL only: each statement by itself, for those that no transaction may hold."""
+        with _translated(), self._engine.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
     def close(self) -> None:
         self._engine.dispose()
 

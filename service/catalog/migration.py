@@ -1,23 +1,37 @@
-"""Bringing a catalog to this version's tables: an empty or older one is migrated, a newer one refused."""
+"""Bringing a catalog to this version's tables.
+
+An empty or older one is migrated; a newer one is used as it is where it says that this version can, or is refused.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, column, inspect, select, table, update
 
 import epochal.migrations
-from epochal.errors import CatalogVersion
+from epochal.errors import CatalogUnavailable, CatalogVersion
+from epochal.migrations.expanding import Index, bound_lock_waits, finish
+from epochal.service.catalog.advisory import Alone, alone_meanwhile
 from epochal.service.catalog.database import Database
 
-_LOCK = 0x65706F63
-"""Control planes that start at once on PostgreSQL migrate one after the other; on SQLite the write lock does it."""
+FOLDER = Path(epochal.migrations.__file__).parent
+_TRIES_SECONDS = 60.0
+_PAUSE_SECONDS = 1.0
+_LOCK_NOT_AVAILABLE = "55P03"
+_EXPANDS_SINCE = "0013"
+"""The first version that asks a newer catalog whether it can work on it. What followed expands, or says otherwise."""
+_INSTALLATION = table("installation", column("oldest_reader"))
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +39,8 @@ logger = logging.getLogger(__name__)
 def migrate(url: str) -> str:
     """Migrate the catalog at ``url`` to this version and return its revision.
 
-    Raises ``CatalogVersion`` for a catalog of a later version, ``CatalogUnavailable``, ``OptionError``.
+    Raises ``CatalogVersion`` for a catalog of a later version that this one cannot use, ``CatalogUnavailable``,
+    ``OptionError``.
     """
     database = Database(url)
     try:
@@ -35,24 +50,31 @@ def migrate(url: str) -> str:
 
 
 def migrate_database(database: Database) -> str:
-    """As :func:`migrate`, in one transaction: all of it or nothing."""
-    with database.migrating() as session:
-        connection = session.connection()
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        before = _refuse_newer(connection)
-        head = newest_revision()
-        if before != head:
-            logger.info("migrating the catalog from %s to %s", before or "empty", head)
-            command.upgrade(_configuration(connection), "head")
-        return head
+    """As :func:`migrate`. SQLite: in one transaction. PostgreSQL: each migration in one of its own, so that no table is
+    locked for longer than one takes; it may be cut off anywhere, and goes on with the next start."""
+    with alone_meanwhile(database, Alone.MIGRATION):
+        with database.reading() as session:
+            found = refuse_newer(session.connection())
+        pending = _pending(found)
+        if pending is None:
+            logger.warning(
+                "the catalog is at revision %s, of a later version, which says that this one can use it", found
+            )
+            return str(found)
+        if pending:
+            logger.info("migrating the catalog from %s to %s", found or "empty", pending[-1])
+        one_by_one = database.engine.dialect.name == "postgresql" and found is not None
+        for revision in pending if one_by_one else pending[-1:]:
+            _upgrade(database, revision)
+        _finish(database)
+        return newest_revision()
 
 
 def check_current(database: Database) -> None:
-    """Raises ``CatalogVersion`` unless the catalog has exactly this version's tables."""
+    """Raises ``CatalogVersion`` unless the catalog has this version's tables."""
     with database.reading() as session:
-        found = _refuse_newer(session.connection())
-    if found != newest_revision():
+        found = refuse_newer(session.connection())
+    if _pending(found):
         raise CatalogVersion(
             f"The catalog is at revision {found or 'none'}, this version of Epochal needs {newest_revision()}; "
             "run `epochal up` or `epochal migrate`."
@@ -61,27 +83,113 @@ def check_current(database: Database) -> None:
 
 def newest_revision() -> str:
     """The revision of this version's tables."""
-    head = ScriptDirectory.from_config(_configuration(None)).get_current_head()
+    head = _scripts().get_current_head()
     assert head is not None  # the package always carries at least one revision
     return head
 
 
-def _refuse_newer(connection: Connection) -> str | None:
-    """The catalog's revision, ``None`` when it is empty. Raises ``CatalogVersion`` when it is not one of ours."""
+def oldest_reader(revision: str | None = None) -> str:
+    """The revision of the oldest version that can work on the tables of ``revision``; without one, of the newest."""
+    for script in _scripts().walk_revisions("base", revision or newest_revision()):
+        said: str | None = getattr(script.module, "oldest_reader", None)
+        if said is not None:
+            return said
+    return _EXPANDS_SINCE
+
+
+def refuse_newer(connection: Connection) -> str | None:
+    """The catalog's revision, ``None`` when it is empty. Raises ``CatalogVersion`` when this version cannot use it."""
     found = MigrationContext.configure(connection).get_current_revision()
-    if found is not None:
-        try:
-            ScriptDirectory.from_config(_configuration(None)).get_revision(found)
-        except CommandError:
-            raise CatalogVersion(
-                f"The catalog is at revision {found}, which this version of Epochal does not know: it is newer than "
-                f"{newest_revision()}. Install the version of Epochal that made it, or a later one."
-            ) from None
+    if found is None or _known(found) is not None:
+        return found
+    oldest = _says_oldest_reader(connection)
+    if oldest is None or _known(oldest) is None:
+        since = "" if oldest is None else f", and can be used by versions from revision {oldest} on"
+        raise CatalogVersion(
+            f"The catalog is at revision {found}, which this version of Epochal does not know: it is newer than "
+            f"{newest_revision()}{since}. Install the version of Epochal that made it, or a later one; to go back, "
+            "restore a backup from before the upgrade."
+        )
     return found
+
+
+def _upgrade(database: Database, revision: str) -> None:
+    until = time.monotonic() + _TRIES_SECONDS
+    while True:
+        try:
+            with database.migrating() as session:
+                connection = session.connection()
+                refuse_newer(connection)
+                bound_lock_waits(connection)
+                command.upgrade(_configuration(connection), revision)
+                if _has_installation(connection):
+                    connection.execute(update(_INSTALLATION).values(oldest_reader=oldest_reader(revision)))
+            return
+        except CatalogUnavailable as error:
+            if not _waited_for_a_lock(error):
+                raise
+            if time.monotonic() > until:
+                raise CatalogUnavailable(
+                    f"Migration {revision} found a table of the catalog locked for {_TRIES_SECONDS:g} s: somebody has "
+                    "a long transaction on it (pg_stat_activity says who). End it, and repeat `epochal migrate`."
+                ) from error
+            logger.info("migration %s waits for a lock, and is tried again", revision)
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _finish(database: Database) -> None:
+    indexes: Sequence[Index] = [
+        index for script in _scripts().walk_revisions() for index in getattr(script.module, "indexes", ())
+    ]
+    if database.engine.dialect.name == "postgresql":
+        with database.without_transaction() as connection:
+            finish(connection, indexes)
+    elif indexes:
+        with database.migrating() as session:
+            finish(session.connection(), indexes)
+
+
+def _waited_for_a_lock(error: CatalogUnavailable) -> bool:
+    original: Any = getattr(error.__cause__, "orig", None)
+    return getattr(original, "sqlstate", None) == _LOCK_NOT_AVAILABLE
+
+
+def _pending(found: str | None) -> list[str] | None:
+    """What is still to be done, oldest first; ``None``: the catalog is ahead of this version."""
+    if found is not None and _known(found) is None:
+        return None
+    revisions = [script.revision for script in _scripts().walk_revisions()]
+    return revisions[: len(revisions) if found is None else revisions.index(found)][::-1]
+
+
+def _known(revision: str) -> Script | None:
+    try:
+        return _scripts().get_revision(revision)
+    except CommandError:
+        return None
+
+
+def _says_oldest_reader(connection: Connection) -> str | None:
+    if not _has_installation(connection):
+        return None
+    return connection.execute(select(_INSTALLATION.c.oldest_reader)).scalar()
+
+
+def _has_installation(connection: Connection) -> bool:
+    return inspect(connection).has_table(_INSTALLATION.name)
+
+
+def _scripts() -> ScriptDirectory:
+    return _scripts_in(FOLDER)
+
+
+@cache
+def _scripts_in(_folder: Path) -> ScriptDirectory:
+    return ScriptDirectory.from_config(_configuration(None))
 
 
 def _configuration(connection: Connection | None) -> Config:
     configuration = Config()
-    configuration.set_main_option("script_location", str(Path(epochal.migrations.__file__).parent))
+    configuration.set_main_option("script_location", str(FOLDER))
     configuration.attributes["connection"] = connection
     return configuration

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from epochal.errors import Conflict, EpochalError, OperationCancelled
+from epochal.service.catalog.advisory import Alone, alone
 from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
@@ -172,15 +173,25 @@ class OperationClaims:
     def claim(self, kinds: Collection[OperationKind]) -> Claim | None:
         """The oldest of these kinds that nobody carries out. Of each kind a process has one at a time."""
         with self._database.reading() as session:
-            if not self._free(session, _running(kinds)):
-                return None
+            moment = database_now(session)
+            free = [row.id for row in session.scalars(_running(kinds)) if self._is_free(row, moment)]
+        for id in free:
+            claim = self._claim(id)
+            if claim is not None:
+                return claim
+        return None
+
+    def _claim(self, id: str) -> Claim | None:
+        """One row at a time is locked: who claims another operation at the same time is not in the way."""
+        query = select(Operation).where(Operation.id == id, Operation.state == "running")
         asked_at = time.monotonic()
         with self._database.writing() as session:
-            for row in self._free(session, _running(kinds).with_for_update(skip_locked=True)):
-                until = database_now(session) + timedelta(seconds=LEASE_SECONDS)
-                row.claim_holder, row.claim_until = self._holder, until
-                return Claim(self._database, self._holder, row, asked_at, self._is_closing)
-        return None
+            row = session.scalars(query.with_for_update(skip_locked=True)).first()
+            moment = database_now(session)
+            if row is None or not self._is_free(row, moment):
+                return None
+            row.claim_holder, row.claim_until = self._holder, moment + timedelta(seconds=LEASE_SECONDS)
+            return Claim(self._database, self._holder, row, asked_at, self._is_closing)
 
     def cancel(self, id: str, by: str) -> Changed:
         """Have it swept by whoever holds the claim. Raises ``NotFound``, ``Conflict``."""
@@ -192,20 +203,18 @@ class OperationClaims:
                 row.progress = "is being cancelled"
             return _changed(session, row)
 
-    def _free(self, session: Session, query: Select[Operation]) -> list[Operation]:
-        moment = database_now(session)
-        return [
-            row
-            for row in session.scalars(query).all()
-            if is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
-        ]
+    def _is_free(self, row: Operation, moment: datetime) -> bool:
+        return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
 
 
 def check_store_free(session: Session, kind: OperationKind) -> None:
     """One operation on the whole store at a time, and none while an import writes files that nothing names yet, some of
     which may be there already. Raises ``Conflict`` naming what is under way."""
     disturbing = {"collect": ("collect", "verify", "import"), "verify": ("collect", "verify"), "import": ("collect",)}
-    query = select(Operation).where(Operation.kind.in_(disturbing.get(kind, ())), Operation.state == "running")
+    if kind not in disturbing:
+        return
+    alone(session, Alone.STORE)  # another control plane may be about to begin one
+    query = select(Operation).where(Operation.kind.in_(disturbing[kind]), Operation.state == "running")
     running = session.scalars(query.limit(1)).first()
     if running is not None:
         raise Conflict(

@@ -124,7 +124,7 @@ class RekeyRepository:
         versions = VersionRepository(self._session)
         number = versions.next_number(application)
         graph = None if latest.graph is None else GraphDescription.model_validate(latest.graph)
-        parameters = dict(latest.parameters)
+        parameters = latest.parameters
         versions.add(application, number, latest.artifact, parameters, plan.configuration, graph, plan.by, message)
         return number
 

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochRecord, Failure
+from epochal.contracts.parameters import Parameters
 from epochal.errors import IncompatibleState
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import (
@@ -37,7 +38,7 @@ def standalone_catalog(
     url: str,
     application: str,
     artifact_sha256: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Parameters | None = None,
     configuration: Mapping[str, Any] | None = None,
 ) -> SqlCatalog:
     """The catalog of a new attempt at ``application``, in the database at ``url`` (``sqlite:///run/catalog.sqlite``).
@@ -114,7 +115,7 @@ def _end_earlier_run(session: Session, application: Application) -> None:
 
 
 def _new_version(
-    session: Session, application: Application, sha256: str, parameters: dict[str, Any], configuration: dict[str, Any]
+    session: Session, application: Application, sha256: str, parameters: Parameters, configuration: dict[str, Any]
 ) -> None:
     if session.get(Artifact, sha256) is None:
         session.add(Artifact(sha256=sha256, filename="standalone", bytes=0, created_at=now(), created_by=_OWNER))

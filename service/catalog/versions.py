@@ -3,6 +3,7 @@ from __future__ import annotations
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from epochal.contracts.parameters import Parameters
 from epochal.errors import ArtifactError, NotFound
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.executions import latest_version
@@ -59,7 +60,7 @@ class VersionRepository:
         application: Application,
         number: int,
         artifact: str,
-        parameters: dict[str, object],
+        parameters: Parameters,
         configuration: ApplicationConfiguration,
         graph: GraphDescription | None,
         by: str,

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from epochal.errors import Conflict, NotFound
 from epochal.service.catalog.models import Application, Branch, Webhook, WebhookDelivery
 from epochal.service.catalog.pages import paginate
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.webhooks import WebhookAnswer, WebhookKind, WebhookState
 
@@ -63,6 +63,7 @@ class Claimed:
     url: str
     secret: str
     deliveries: tuple[Delivery, ...]
+    until: datetime
 
 
 class WebhookRepository:
@@ -73,6 +74,7 @@ class WebhookRepository:
         """Raises ``Conflict`` when there are too many."""
         if (self._session.scalar(select(func.count()).select_from(Webhook)) or 0) >= MOST:
             raise Conflict(f"There are {MOST} webhooks already; delete one that is not needed.")
+        webhook.next_at = database_now(self._session)
         self._session.add(webhook)
         self._session.flush()
 
@@ -99,16 +101,18 @@ class WebhookRepository:
     def due(self) -> Sequence[str]:
         """Webhooks that something can be delivered to now."""
         waits = select(WebhookDelivery.id).where(WebhookDelivery.webhook == Webhook.id).exists()
-        query = select(Webhook.id).where(Webhook.disabled_at.is_(None), Webhook.next_at <= now(), waits)
+        moment = database_now(self._session)
+        query = select(Webhook.id).where(Webhook.disabled_at.is_(None), Webhook.next_at <= moment, waits)
         return self._session.scalars(query).all()
 
     def claim(self, id: str, seconds: float, most: int) -> Claimed | None:
         """What is to be delivered to it, for so long by nobody else; ``None`` when somebody else has it."""
-        moment = now()
+        moment = database_now(self._session)
+        until = moment + timedelta(seconds=seconds)
         taken = (
             update(Webhook)
             .where(Webhook.id == id, Webhook.disabled_at.is_(None), Webhook.next_at <= moment)
-            .values(next_at=moment + timedelta(seconds=seconds))
+            .values(next_at=until)
             .returning(Webhook.url, Webhook.secret)
         )
         row = self._session.execute(taken).one_or_none()
@@ -116,13 +120,17 @@ class WebhookRepository:
             return None
         query = select(WebhookDelivery).where(WebhookDelivery.webhook == id).order_by(WebhookDelivery.id).limit(most)
         deliveries = tuple(Delivery(item.id, item.event, item.kind, item.body) for item in self._session.scalars(query))
-        return Claimed(id, row.url, row.secret, deliveries)
+        return Claimed(id, row.url, row.secret, deliveries, until)
 
-    def settle(self, id: str, delivered: Sequence[int]) -> Webhook | None:
-        """These were taken. The webhook, locked, to write down how it goes on; ``None`` when it was deleted."""
+    def settle(self, claimed: Claimed, delivered: Sequence[int]) -> Webhook | None:
+        """These were taken. The webhook, locked, to write down how it goes on: due at once.
+        ``None`` when it was deleted, or when somebody else has claimed it since: then that is for him to say."""
         self._session.execute(delete(WebhookDelivery).where(WebhookDelivery.id.in_(delivered)))
-        row = self._session.get(Webhook, id, with_for_update=True)
-        if row is not None and delivered:
+        row = self._session.get(Webhook, claimed.id, with_for_update=True)
+        if row is None or row.next_at != claimed.until:
+            return None
+        row.next_at = database_now(self._session)
+        if delivered:
             row.delivered_at, row.failures, row.failing_since, row.last_error = now(), 0, None, None
         return row
 

@@ -89,7 +89,7 @@ class ForkService:
         origin, candidate = BranchOrigin("fork", plan.base.key, request.message), plan.candidate
         row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
         VersionRepository(session).add(
-            row, 1, candidate.artifact.sha256, dict(candidate.parameters), candidate.configuration, graph, by
+            row, 1, candidate.artifact.sha256, candidate.parameters, candidate.configuration, graph, by
         )
         events: list[ControlEvent] = []
         if request.start:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.parameters import Parameters
 from epochal.engine.trial import TrialReport
 from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
@@ -38,7 +37,7 @@ class Candidate:
     before: Version
     artifact: Artifact
     location: Path
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     configuration: ApplicationConfiguration
 
 
@@ -69,7 +68,7 @@ class Proposals:
         session: Session,
         application: Application,
         artifact: str | None,
-        parameters: Mapping[str, Any] | None,
+        parameters: Parameters | None,
         configuration: ApplicationConfiguration | None,
     ) -> Candidate:
         """What is ``None`` stays as it is. Raises ``ArtifactError``, ``OptionError``."""

@@ -88,7 +88,7 @@ class VersionService:
                 row,
                 versions.next_number(row),
                 candidate.artifact.sha256,
-                dict(candidate.parameters),
+                candidate.parameters,
                 candidate.configuration,
                 graph,
                 by,

@@ -23,7 +23,6 @@ class WebhookService:
     def create(self, request: CreateWebhook, by: str) -> NewWebhookAnswer:
         """What happens from now on is delivered to it. Raises ``InvalidInput``, ``Conflict``: there are too many."""
         self._check(request.url)
-        moment = now()
         row = Webhook(
             id=new_id(),
             url=request.url,
@@ -32,8 +31,7 @@ class WebhookService:
             secret=request.secret or f"whsec_{secrets.token_urlsafe(32)}",
             failures=0,
             dropped=0,
-            next_at=moment,
-            created_at=moment,
+            created_at=now(),
             created_by=by,
         )
         with self._database.writing() as session:

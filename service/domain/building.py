@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
 from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
@@ -36,7 +37,7 @@ class Producer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     artifact: Path
-    parameters: dict[str, Any]
+    parameters: Parameters
     configuration: Configuration
 
 
@@ -78,7 +79,7 @@ class BuildRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     artifact: Path
-    parameters: dict[str, Any]
+    parameters: Parameters
     configuration: Configuration = Configuration()
     seconds: float
     memory_bytes: int | None = None

@@ -27,6 +27,7 @@ from typing import Any, Literal, Protocol
 
 from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.parameters import Parameters
 from epochal.engine.trial import TrialReport
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.building import RekeyOf, TrialOf
@@ -60,18 +61,18 @@ class Builder(Component, Protocol):
     Both raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError``, .. naming operator and fix.
     """
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+    def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
         """Fast (tens of milliseconds; a warm subprocess), without Spark."""
 
     def analyse(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration
+        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
     ) -> GraphDescription:
         """The full analysis with Spark against empty inputs, in a fresh subprocess (some seconds)."""
 
     def trial(
         self,
         artifact: Path,
-        parameters: Mapping[str, Any],
+        parameters: Parameters,
         configuration: ApplicationConfiguration,
         trial: TrialOf,
         meanwhile: Meanwhile,
@@ -81,7 +82,7 @@ class Builder(Component, Protocol):
     def rekey(
         self,
         artifact: Path,
-        parameters: Mapping[str, Any],
+        parameters: Parameters,
         configuration: ApplicationConfiguration,
         target: RekeyOf,
         meanwhile: Meanwhile,
@@ -195,7 +196,7 @@ class LaunchPlan:
     branch: str
     artifact: Path
     artifact_sha256: str
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     configuration: ApplicationConfiguration
     shadow: bool
     available_now: bool = False
@@ -270,7 +271,7 @@ class Making:
     version: int
     artifact: str
     filename: str
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     changes: tuple[Change, ...]
 
 

@@ -19,7 +19,6 @@ import httpx
 
 from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
 from epochal.service.domain.addresses import check_address
 from epochal.service.domain.ports import ControlEvent
@@ -129,7 +128,7 @@ class WebhookDeliveries:
         except NotTaken as error:
             failure = error
         finally:  # also when the control plane ends meanwhile: then nobody has to wait for the claim's end
-            self._settle(claimed.id, taken, failure)
+            self._settle(claimed, taken, failure)
 
     async def _post(self, claimed: Claimed, delivery: Delivery) -> None:
         """Raises ``NotTaken``."""
@@ -178,25 +177,22 @@ class WebhookDeliveries:
                 check_address(address)
         return addresses[0]
 
-    def _settle(self, id: str, taken: list[int], failure: NotTaken | None) -> None:
+    def _settle(self, claimed: Claimed, taken: list[int], failure: NotTaken | None) -> None:
         with self._database.writing() as session:
             repository = WebhookRepository(session)
-            row = repository.settle(id, taken)
-            if row is None:
+            row = repository.settle(claimed, taken)
+            if row is None or failure is None:
                 return
-            moment = now()
-            row.next_at = moment
-            if failure is None:
-                return
+            moment = row.next_at
             row.failures += 1
             row.failing_since = row.failing_since or moment
             row.last_error = str(failure)
             row.next_at = moment + timedelta(seconds=_pause(row.failures))
             if failure.gone or moment - row.failing_since > DISABLED_AFTER:
                 repository.disable(row, moment)
-                log.error("webhook %s is disabled: %s; %d events were given up", id, failure, row.dropped)
+                log.error("webhook %s is disabled: %s; %d events were given up", claimed.id, failure, row.dropped)
                 return
-        log.warning("webhook %s: %s; it is tried again", id, failure)
+        log.warning("webhook %s: %s; it is tried again", claimed.id, failure)
 
 
 def _pause(failures: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from epochal.service.catalog.migration import (
     migrate,
     migrate_database,
     newest_revision,
+    oldest_reader,
 )
 from epochal.service.catalog.models import Application, Base, Branch, Operation
 from epochal.service.catalog.standalone import standalone_catalog
@@ -241,6 +243,52 @@ def test_a_newer_catalog_is_refused_and_left_alone(database: Database) -> None:
     assert "9999" in refusal.value.message and newest_revision() in refusal.value.message
     with database.reading() as session:
         assert session.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
+
+
+@pytest.mark.parametrize(("oldest", "usable"), [(newest_revision(), True), ("0011", True), ("9998", False)])
+def test_a_newer_catalog_is_used_as_it_is_where_it_says_that_it_can_be(
+    database: Database, oldest: str, usable: bool
+) -> None:
+    """As while control planes are replaced one after the other: the first new one has migrated."""
+    migrate_database(database)
+    with database.writing() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        columns = "number integer, id text, incarnation text, oldest_reader text, created_at text"
+        session.execute(text(f"CREATE TABLE IF NOT EXISTS installation ({columns})"))
+        session.execute(text("DELETE FROM installation"))
+        session.execute(
+            text(
+                "INSERT INTO installation (number, id, incarnation, oldest_reader, created_at) "
+                "VALUES (1, 'i', 'i', :oldest, :at)"
+            ),
+            {"oldest": oldest, "at": AT},
+        )
+    if usable:
+        assert migrate_database(database) == "9999"
+        check_current(database)
+    else:
+        with pytest.raises(CatalogVersion, match="can be used by versions from revision 9998 on"):
+            migrate_database(database)
+    with database.reading() as session:
+        assert session.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
+        assert session.scalar(text("SELECT oldest_reader FROM installation")) == oldest
+
+
+CONTRACTS = {"drop_table", "drop_column", "drop_constraint", "rename_table", "alter_column", "drop_index"}
+
+
+def test_migrations_expand_or_say_who_can_still_work_on_their_tables() -> None:
+    for script in ScriptDirectory.from_config(_configuration(None)).walk_revisions():
+        if script.revision <= "0013":
+            continue
+        calls = {
+            node.func.attr
+            for node in ast.walk(ast.parse(Path(script.path).read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        }
+        if calls & CONTRACTS:
+            assert getattr(script.module, "oldest_reader", None) is not None, script.path
+    assert oldest_reader() >= "0013"
 
 
 def test_control_planes_that_start_at_once_migrate_once(url: str) -> None:

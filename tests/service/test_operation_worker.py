@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +15,14 @@ from pydantic import BaseModel
 
 from epochal.errors import CatalogUnavailable, Conflict, EnvironmentProblem
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim, OperationClaims
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.operations import Interrupted
+from epochal.service.runtime import operations
 from epochal.service.runtime.operations import OperationWorker, Verb
+from tests.catalogs import new_sqlite_catalog
 from tests.waiting import eventually
 
 
@@ -46,10 +48,13 @@ class Unheard:
 Run = Callable[[Claim, Request], Checked]
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
-    migrate_database(database)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
+    else:
+        url = str(request.getfixturevalue("postgresql_catalog_url"))
+    database = Database(url)
     yield database
     database.close()
 
@@ -273,3 +278,77 @@ def test_running_operations_of_a_kind_are_found_oldest_first(database: Database)
     id = asked_for(database)
     with database.reading() as session:
         assert [row.id for row in OperationRepository(session).running("verify")] == [id]
+
+
+def test_what_is_cancelled_elsewhere_ends_with_the_next_renewal(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "RENEW_SECONDS", 0.05)
+    begun, swept = threading.Event(), list[str]()
+
+    def unending(claim: Claim, request: Request) -> Checked:
+        begun.set()
+        while True:
+            claim.check()
+
+    worker = worker_of(database, unending, lambda claim, request: swept.append(claim.id))
+    worker.open()
+    try:
+        id = begin(worker)
+        assert begun.wait(20)
+        assert worker_of(database, unending).cancel(id, "me").state == "running"  # of another control plane
+        eventually(lambda: operation(database, id).state == "cancelled")
+    finally:
+        worker.close()
+    assert swept == [id]
+
+
+def test_of_many_operations_each_is_carried_out_by_one_of_many_control_planes(database: Database) -> None:
+    with database.writing() as session:
+        added = [OperationRepository(session).add("verify", None, None, {}, "me").id for _ in range(12)]
+    start = threading.Barrier(3)
+
+    def work_off(holder: str) -> list[str]:
+        own, carried_out = claims(database, holder), list[str]()
+        start.wait()
+        while (claim := own.claim(["verify"])) is not None:
+            carried_out.append(claim.id)
+            claim.succeed(Checked(checked=holder))
+        return carried_out
+
+    with ThreadPoolExecutor(3) as pool:
+        done = [id for ids in pool.map(work_off, ["one", "two", "three"]) for id in ids]
+    assert sorted(done) == sorted(added)
+    assert {operation(database, id).state for id in added} == {"succeeded"}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_what_somebody_is_about_to_claim_is_skipped(database: Database) -> None:
+    with database.writing() as session:
+        oldest, next = (OperationRepository(session).add("verify", None, None, {}, "me").id for _ in range(2))
+    with database.writing() as session:
+        OperationRepository(session).locked(oldest)
+        claim = claims(database, "me").claim(["verify"])
+        assert claim is not None and claim.id == next
+        assert claims(database, "another").claim(["verify"]) is None
+    claim = claims(database, "another").claim(["verify"])
+    assert claim is not None and claim.id == oldest
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_of_two_control_planes_that_begin_to_work_on_the_store_one_does(database: Database) -> None:
+    both = threading.Barrier(2)
+
+    def begin(kind: str) -> str | None:
+        def wish(session: Any) -> tuple[None, Request]:
+            both.wait(20)  # each is within its transaction
+            return None, Request()
+
+        try:
+            return claims(database, kind).begin(kind, "me", wish).operation.id  # type: ignore[arg-type]
+        except Conflict:
+            return None
+
+    with ThreadPoolExecutor(2) as pool:
+        begun = list(pool.map(begin, ["collect", "verify"]))
+    assert sum(id is not None for id in begun) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,27 @@ from epochal.contracts.catalog import DriverStatus
 from epochal.errors import EpochalError, Fenced
 from epochal.service.domain.settings import Settings
 
+# These run here on PostgreSQL, too.
+from tests.service.conftest import free_port
+from tests.service.test_idempotency import (  # noqa: F401
+    test_a_key_is_good_for_one_request_of_one_token,
+    test_a_repeated_call_is_answered_and_not_repeated,
+    test_of_calls_at_once_with_one_key_one_is_carried_out,
+)
+from tests.service.test_revisions import test_a_revision_outlives_epochs_and_ends_with_every_change  # noqa: F401
+from tests.service.test_webhooks import (  # noqa: F401
+    Receiver,
+    _no_pauses,
+    hook,
+    seen,
+    test_a_restart_loses_nothing,
+    test_epochs_and_failures_are_delivered_in_order_and_signed,
+    test_the_oldest_of_too_many_are_given_up_and_counted,
+    test_webhooks_are_listed_and_deleted_without_their_secrets,
+    test_what_is_not_taken_is_delivered_again_and_redirects_are_not_followed,
+)
+from tests.waiting import eventually
+
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
@@ -22,7 +43,19 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def settings(settings: Settings, postgresql_catalog_url: str) -> Settings:
-    return settings.model_copy(update={"database": postgresql_catalog_url})
+    return settings.model_copy(update={"database": postgresql_catalog_url, "webhooks_local": True})
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture
+def local(settings: Settings) -> Settings:
+    return settings
 
 
 def test_the_whole_way(plane: Plane) -> None:
@@ -141,15 +174,28 @@ def test_of_two_applications_with_one_name_one_wins(plane: Plane) -> None:
     assert problems == {"urn:epochal:problem:name-taken"}
 
 
+def test_two_control_planes_deliver_each_event_once_and_in_order(
+    plane: Plane, serve: Callable[..., Any], tmp_path: Path, receiver: Receiver
+) -> None:
+    other = plane.settings.model_copy(
+        update={"data": tmp_path / "other", "port": free_port(), "store": plane.settings.store_url}
+    )
+    with serve(other):
+        id = hook(plane, receiver, kinds=["epoch.committed"])
+        plane.application()
+        plane.driver().epochs(30)
+        eventually(lambda: len(receiver.taken) >= 30 and seen(plane, id)["waiting"] == 0)
+    assert [event["data"]["epoch"] for event in receiver.taken] == list(range(1, 31))
+
+
 def test_two_control_planes_on_one_catalog(plane: Plane, serve: Callable[..., Any], tmp_path: Path) -> None:
     """A driver that was started through one goes on through the other; tokens are good at both."""
     plane.application()
     driver = plane.driver()
     driver.running()
     driver.epoch()
-    port = plane.settings.port + 1 if plane.settings.port < 65535 else plane.settings.port - 1
     other = plane.settings.model_copy(
-        update={"data": tmp_path / "other", "port": port, "store": plane.settings.store_url}
+        update={"data": tmp_path / "other", "port": free_port(), "store": plane.settings.store_url}
     )
     with serve(other) as (_, token):
         with httpx.Client(base_url=other.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:

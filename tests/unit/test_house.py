@@ -154,3 +154,16 @@ def test_commands_change_something_and_what_only_reads_is_a_query() -> None:
                 names = {verb.name for verb in service.body if isinstance(verb, ast.FunctionDef)}
                 reading |= {f"{service.name}.{name}" for name in names & {"get", "page", "list", "all", "find"}}
     assert reading <= {"ImportService.get", "ImportService.all"}, "uploads are files, not rows"
+
+
+def test_parameters_have_one_form() -> None:
+    """From the request to the driver; the client takes any mapping, and the pipeline's own model is an author's."""
+    other = set()
+    for path in shipped_modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.AnnAssign(target=ast.Name(id="parameters")) | ast.arg(arg="parameters"):
+                    said = "" if node.annotation is None else ast.unparse(node.annotation)
+                    if re.match(r"(dict|Mapping)\[", said) and "client" not in path.parts:
+                        other.add(f"{path.relative_to(ROOT)}: {said}")
+    assert other == {"epochal/pipeline/parameters.py: Mapping[str, Any]"} & other

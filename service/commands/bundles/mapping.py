@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from epochal.contracts.parameters import Parameters
 from epochal.errors import InvalidInput
 from epochal.pipeline.description import GraphDescription, names_place
 from epochal.wire.bundles import ImportApplication, SinkMove, SourcePosition
@@ -18,7 +19,7 @@ class MappingNeeded(InvalidInput):
     slug = "mapping-needed"
 
 
-def mapped(parameters: Mapping[str, Any], request: ImportApplication) -> dict[str, Any]:
+def mapped(parameters: Parameters, request: ImportApplication) -> dict[str, Any]:
     """The bundle's parameters with old places replaced, and the given ones over them. Raises ``InvalidInput``."""
     used: set[str] = set()
     replaced = {name: _replaced(value, request.map, used) for name, value in parameters.items()}
@@ -26,7 +27,7 @@ def mapped(parameters: Mapping[str, Any], request: ImportApplication) -> dict[st
     if unused:
         raise InvalidInput(
             f"No parameter of the bundle has the value {unused[0]!r}, which map names. Its parameters are "
-            f"{dict(parameters)!r}; what is not a parameter cannot be mapped."
+            f"{parameters!r}; what is not a parameter cannot be mapped."
         )
     return {**replaced, **request.parameters}
 
@@ -73,7 +74,7 @@ def source_positions(
     ]
 
 
-def needs(sinks: list[SinkMove], sources: list[SourcePosition], parameters: Mapping[str, Any]) -> list[str]:
+def needs(sinks: list[SinkMove], sources: list[SourcePosition], parameters: Parameters) -> list[str]:
     """What has to be said before it can be imported, in sentences."""
     found = [
         f"Sink {move.sink!r} would write to {move.becomes}, as the exported application does{_hint(move, parameters)}: "
@@ -89,7 +90,7 @@ def needs(sinks: list[SinkMove], sources: list[SourcePosition], parameters: Mapp
     ]
 
 
-def _hint(move: SinkMove, parameters: Mapping[str, Any]) -> str:
+def _hint(move: SinkMove, parameters: Parameters) -> str:
     """Parameters whose value is part of the target."""
     names = [
         f"{name}={value!r}" for name, value in parameters.items() if isinstance(value, str) and value in move.becomes

@@ -82,7 +82,7 @@ class Assembly:
             version=making.version,
             artifact=making.artifact,
             filename=making.filename,
-            parameters=dict(making.parameters),
+            parameters=making.parameters,
             changes=[*self._changes(entry), *self._transactions.get(key, [])],
             savepoints=self._savepoints.get(key, []),
             tags=[tag.name for tag in annotations.tags],
@@ -139,7 +139,7 @@ def _labelled(making: Making, by: str | None, at: datetime | None, message: str 
         message=message,
         version=making.version,
         artifact=making.artifact,
-        parameters=dict(making.parameters),
+        parameters=making.parameters,
     )
 
 

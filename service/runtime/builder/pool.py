@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.parameters import Parameters
 from epochal.engine.trial import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
@@ -44,12 +44,12 @@ class BoundedBuilder:
     def close(self) -> None:
         self._builder.close()
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+    def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
         with self._place():
             return self._builder.describe(artifact, parameters)
 
     def analyse(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: ApplicationConfiguration
+        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
     ) -> GraphDescription:
         with self._place():
             return self._builder.analyse(artifact, parameters, configuration)
@@ -57,7 +57,7 @@ class BoundedBuilder:
     def trial(
         self,
         artifact: Path,
-        parameters: Mapping[str, Any],
+        parameters: Parameters,
         configuration: ApplicationConfiguration,
         trial: TrialOf,
         meanwhile: Meanwhile,
@@ -67,7 +67,7 @@ class BoundedBuilder:
     def rekey(
         self,
         artifact: Path,
-        parameters: Mapping[str, Any],
+        parameters: Parameters,
         configuration: ApplicationConfiguration,
         target: RekeyOf,
         meanwhile: Meanwhile,

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
 from epochal.engine.trial import TrialReport
 from epochal.errors import (
@@ -94,17 +94,17 @@ class SubprocessBuilder:
                     self._process.kill()
                     self._process.wait()
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+    def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
         request = _request(artifact, parameters, Configuration(), Describe(), DESCRIBE_SECONDS)
         return _there(self._answer(request.model_copy(update={"memory_bytes": DESCRIBE_MEMORY_BYTES})).graph)
 
-    def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: Configuration) -> GraphDescription:
+    def analyse(self, artifact: Path, parameters: Parameters, configuration: Configuration) -> GraphDescription:
         return _there(self._answer(_request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph)
 
     def trial(
         self,
         artifact: Path,
-        parameters: Mapping[str, Any],
+        parameters: Parameters,
         configuration: Configuration,
         trial: TrialOf,
         meanwhile: Meanwhile,
@@ -115,7 +115,7 @@ class SubprocessBuilder:
     def rekey(
         self,
         artifact: Path,
-        parameters: Mapping[str, Any],
+        parameters: Parameters,
         configuration: Configuration,
         target: RekeyOf,
         meanwhile: Meanwhile,
@@ -215,10 +215,10 @@ def _received(connection: socket.socket, deadline: float, meanwhile: Meanwhile) 
 
 
 def _request(
-    artifact: Path, parameters: Mapping[str, Any], configuration: Configuration, work: Work, seconds: float
+    artifact: Path, parameters: Parameters, configuration: Configuration, work: Work, seconds: float
 ) -> BuildRequest:
     return BuildRequest(
-        artifact=artifact, parameters=dict(parameters), configuration=configuration, work=work, seconds=seconds
+        artifact=artifact, parameters=parameters, configuration=configuration, work=work, seconds=seconds
     )
 
 

@@ -177,7 +177,7 @@ class ThreadedSupervisor:
             attempt=ticket.attempt,
             application=plan.application,
             artifact=ArtifactFile(path=plan.artifact, sha256=plan.artifact_sha256),
-            parameters=dict(plan.parameters),
+            parameters=plan.parameters,
             configuration=plan.configuration,
             version=plan.version,
             by=plan.by,
