@@ -30,8 +30,8 @@ FIRST_MAP_BYTES = 1 << 30
 """Of address space, not of disk or memory; doubled when it is full."""
 _MARK, _LEFT = b"mark", b"rows left in "
 _PRUNED_AT_ONCE = 16_384
-_LOCK_BYTES = 3 * 4096
-"""Enough for 126 readers."""
+_READERS = 126
+_PAGE_BYTES, _READER_BYTES = 4096, 64
 _DAMAGED = (
     lmdb.InvalidError,
     lmdb.CorruptedError,
@@ -282,12 +282,12 @@ def throw_away(folder: Path) -> None:
 
 
 def _open(folder: Path) -> lmdb.Environment:
-    _reserve(folder / "lock.mdb")
+    reserve_lock(folder / "lock.mdb", _READERS)
     environment = lmdb.open(
         str(folder),
         map_size=FIRST_MAP_BYTES,
         max_dbs=64,
-        max_readers=126,
+        max_readers=_READERS,
         sync=False,
         metasync=False,
         writemap=False,
@@ -302,12 +302,13 @@ def _open(folder: Path) -> lmdb.Environment:
     return environment
 
 
-def _reserve(lock: Path) -> None:
+def reserve_lock(lock: Path, readers: int) -> None:
     """LMDB writes to this file through memory: where the disk is full, that would kill the process."""
+    pages = -(-(readers + 2) * _READER_BYTES // _PAGE_BYTES)
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
     try:
-        if os.fstat(descriptor).st_blocks * 512 < _LOCK_BYTES and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
+        if os.fstat(descriptor).st_blocks * 512 < pages * _PAGE_BYTES and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, pages * _PAGE_BYTES)
     finally:
         os.close(descriptor)
 

@@ -19,7 +19,7 @@ from epochal.service.queries.state.lookups import PointAnswer, etag
 from epochal.service.queries.state.window_lookups import window_format
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.replicas.follower import FollowedTable
-from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.replicas.serving import ServedReplicas
 
 ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
 _REQUEST_ID = REQUEST_ID.encode()
@@ -30,7 +30,7 @@ _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
 class FastLookups:
     """ASGI middleware, the outermost one. ``observe`` is told of what was answered here."""
 
-    def __init__(self, app: ASGIApp, replicas: Replicas, authenticator: Authenticator, observe: Observe) -> None:
+    def __init__(self, app: ASGIApp, replicas: ServedReplicas, authenticator: Authenticator, observe: Observe) -> None:
         self._app = app
         self._replicas = replicas
         self._authenticator = authenticator

@@ -13,7 +13,7 @@ from epochal import Client
 from epochal.cli.main import main
 from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, Watermarks, microseconds
 from epochal.service.runtime.replicas.applying import catch_up
-from epochal.service.runtime.replicas.replica import Replica
+from epochal.service.runtime.replicas.generations import Generations
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import Expiry, StateClock
@@ -194,10 +194,10 @@ def test_a_replica_holds_what_the_committed_snapshot_shows_and_no_more(tmp_path:
         if chance.random() < 0.2:
             branch.compact()
     for timed in (WINDOWS, SESSIONS):
-        replica = Replica.open(tmp_path / timed.id)
+        generations = Generations(tmp_path / timed.id)
         format = RowFormat(timed)
         for head in chance.sample(branch.epochs, 6) + branch.epochs[-6:]:
-            catch_up(replica, branch.store, head, timed)
+            replica = catch_up(generations, branch.store, head, timed)
             rows = branch.models[head.key].get(timed.id, {})
             at, found = replica.scan(b"")
             assert (at, replica.count()) == (head.key, (len(rows), head.key))
@@ -205,4 +205,4 @@ def test_a_replica_holds_what_the_committed_snapshot_shows_and_no_more(tmp_path:
             with replica.environment.begin() as transaction:
                 # Rows that were written again leave entries behind, until the times that these had.
                 assert transaction.stat(replica.times)["entries"] <= 24
-        replica.close()
+        generations.close()

@@ -3,105 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from epochal.backends.catch_up import Step
 from epochal.backends.lmdb_environment import Environment
 from epochal.backends.lmdb_long_keys import LONGEST
 from epochal.backends.recent import EncodedChanges
-from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing
 from epochal.service.domain.ports import ApplicationHead
 from epochal.service.runtime.replicas.applying import catch_up
 from epochal.service.runtime.replicas.changes import manifests_between
 from epochal.service.runtime.replicas.follower import Follower
+from epochal.service.runtime.replicas.generations import Generations
+from epochal.service.runtime.replicas.index import ReplicaIndex
 from epochal.service.runtime.replicas.replica import Replica
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
-from epochal.snapshots.compaction import compact
-from epochal.snapshots.delta import sort_changes, write_delta
-from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.table import Column, StateKind, StateTable
-from tests.manifests import plain_manifest
-
-DELAYS = StateTable(
-    id="delays",
-    operator="delays",
-    kind=StateKind.AGGREGATE,
-    key=(Column(name="origin", type="string"), Column(name="destination", type="string")),
-    value=(Column(name="flights", type="bigint"), Column(name="worst", type="double")),
-)
-Row = tuple[str, str, int | None, float | None]
-
-
-@dataclass
-class Line:
-    """Writes a line of snapshots as the engine does, and remembers what the table must hold at each."""
-
-    store: SnapshotStore
-    branch: str = "main"
-    heads: list[ManifestReference] = field(default_factory=list)
-    expected: dict[EpochKey, dict[tuple[str, str], tuple[Any, Any]]] = field(default_factory=dict)
-
-    @property
-    def head(self) -> ManifestReference:
-        return self.heads[-1]
-
-    def epoch(self, puts: Sequence[Row] = (), deletes: Sequence[tuple[str, str]] = (), bases: bool = False) -> None:
-        parent = self.heads[-1] if self.heads else None
-        key = EpochKey(self.branch, parent.epoch + 1 if parent else 1)
-        rows = [(origin, to, "put", flights, worst) for origin, to, flights, worst in puts]
-        rows += [(origin, to, "delete", None, None) for origin, to in deletes]
-        deltas = []
-        for subtask in range(2):
-            own = [row for row in rows if (len(row[0]) + len(row[1])) % 2 == subtask]
-            columns: list[Any] = list(zip(*own, strict=True)) or [[]] * 5
-            changes = pa.table(
-                {"_kg": [subtask] * len(own), "_op": columns[2], "origin": columns[0], "destination": columns[1]}
-                | {"flights": columns[3], "worst": columns[4]},
-                schema=DELAYS.delta_schema,
-            )
-            deltas.append(write_delta(self.store, sort_changes(DELAYS, changes), key, subtask, 2))
-        manifest = plain_manifest(
-            key.epoch,
-            application="flights",
-            branch=self.branch,
-            parent=parent,
-            parallelism=2,
-            max_parallelism=128,
-            tables=(DELAYS,),
-            deltas=tuple(deltas),
-            bases=self._bases(parent) if bases and parent else (),
-        )
-        self.heads.append(self.store.write_manifest(manifest))
-        state = dict(self.expected[parent.key]) if parent else {}
-        state.update({(origin, to): (flights, worst) for origin, to, flights, worst in puts})
-        for pair in deletes:
-            state.pop(pair, None)
-        self.expected[key] = state
-
-    def _bases(self, parent: ManifestReference) -> Any:
-        return compact(self.store, DELAYS, read_chains(self.store, parent, ["delays"])["delays"], 128)
-
-
-def held(replica: Replica) -> tuple[EpochKey | None, dict[tuple[str, str], tuple[Any, Any]]]:
-    at, rows = replica.scan(b"")
-    format = RowFormat(DELAYS)
-    keys = format._keys.decode([key for key, _ in rows]).to_pylist()
-    values = [format._values.decode_one(value) for _, value in rows]
-    return at, {
-        (key["origin"], key["destination"]): (value["flights"], value["worst"])
-        for key, value in zip(keys, values, strict=True)
-    }
+from tests.service.lines import DELAYS, Line, held
 
 
 @pytest.fixture
@@ -110,49 +34,51 @@ def line(tmp_path: Path) -> Line:
 
 
 @pytest.fixture
-def replica(tmp_path: Path) -> Any:
-    made = Replica.open(tmp_path / "replicas" / "delays")
+def generations(tmp_path: Path) -> Any:
+    made = Generations(tmp_path / "replicas" / "delays")
     yield made
     made.close()
 
 
-def test_a_replica_holds_each_committed_epoch_in_turn(line: Line, replica: Replica) -> None:
+def test_a_replica_holds_each_committed_epoch_in_turn(line: Line, generations: Generations) -> None:
     line.epoch([("JFK", "LAX", 1, 5.0), ("LGA", "ATL", 2, None)])
     line.epoch([("JFK", "LAX", 3, 9.5), ("EWR", "BOS", None, 1.0)], deletes=[("LGA", "ATL")])
     line.epoch(deletes=[("JFK", "LAX"), ("no", "row")])
     for head in line.heads:
-        assert catch_up(replica, line.store, head, DELAYS)
+        replica = catch_up(generations, line.store, head, DELAYS)
         assert held(replica) == (head.key, line.expected[head.key])
-        assert not catch_up(replica, line.store, head, DELAYS)
+        written = replica.environment.info()["last_txnid"]
+        assert catch_up(generations, line.store, head, DELAYS) is replica
+        assert replica.environment.info()["last_txnid"] == written
 
 
-def test_a_new_replica_is_built_from_bases_and_the_deltas_after_them(line: Line, replica: Replica) -> None:
+def test_a_new_replica_is_built_from_bases_and_the_deltas_after_them(line: Line, generations: Generations) -> None:
     for number in range(5):
         line.epoch([("JFK", "LAX", number, 0.0), (f"A{number}", "X", number, 1.0)])
     line.epoch([("B", "B", 1, 1.0)], deletes=[("A1", "X")], bases=True)
     line.epoch([("C", "C", 1, 1.0)])
-    catch_up(replica, line.store, line.head, DELAYS)
-    assert held(replica) == (line.head.key, line.expected[line.head.key])
+    catch_up(generations, line.store, line.head, DELAYS)
+    assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
-def test_a_replica_follows_over_a_compaction_by_deltas_alone(line: Line, replica: Replica) -> None:
+def test_a_replica_follows_over_a_compaction_by_deltas_alone(line: Line, generations: Generations) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
-    catch_up(replica, line.store, line.head, DELAYS)
+    catch_up(generations, line.store, line.head, DELAYS)
     mark = line.head.key
     line.epoch([("LGA", "ATL", 1, 0.0)])
     line.epoch([("LGA", "ATL", 2, 0.0)], bases=True)
     between = manifests_between(line.store, line.head, mark)
     assert between is not None and [manifest.epoch for manifest in between] == [2, 3]
-    catch_up(replica, line.store, line.head, DELAYS)
-    assert held(replica) == (line.head.key, line.expected[line.head.key])
+    catch_up(generations, line.store, line.head, DELAYS)
+    assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
 @pytest.mark.parametrize("gone", ["manifest", "deltas"])
 def test_a_replica_that_was_away_while_what_it_lacks_was_collected_is_built_anew(
-    line: Line, replica: Replica, gone: str
+    line: Line, generations: Generations, gone: str
 ) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
-    catch_up(replica, line.store, line.head, DELAYS)
+    catch_up(generations, line.store, line.head, DELAYS)
     for number in range(4):
         line.epoch([("LGA", "ATL", number, 0.0)])
     line.epoch([("B", "B", 1, 1.0)], bases=True)
@@ -162,40 +88,42 @@ def test_a_replica_that_was_away_while_what_it_lacks_was_collected_is_built_anew
         line.store.delete(line.heads[1].path)
     for delta in lacking.deltas:
         line.store.delete(delta.file.path)
-    catch_up(replica, line.store, line.head, DELAYS)
-    assert held(replica) == (line.head.key, line.expected[line.head.key])
+    catch_up(generations, line.store, line.head, DELAYS)
+    assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
-def test_a_replica_of_another_line_is_built_anew(line: Line, replica: Replica) -> None:
+def test_a_replica_of_another_line_is_built_anew(line: Line, generations: Generations) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
     fork = Line(line.store, "fork", list(line.heads), dict(line.expected))
     line.epoch([("only", "main", 1, 0.0)])
     fork.epoch([("only", "fork", 1, 0.0)])
-    catch_up(replica, line.store, line.head, DELAYS)
-    catch_up(replica, fork.store, fork.head, DELAYS)
-    assert held(replica) == (fork.head.key, fork.expected[fork.head.key])
+    catch_up(generations, line.store, line.head, DELAYS)
+    catch_up(generations, fork.store, fork.head, DELAYS)
+    assert held(generations.current) == (fork.head.key, fork.expected[fork.head.key])
 
 
-def test_long_keys_are_found_told_apart_scanned_and_deleted(line: Line, replica: Replica) -> None:
+def test_long_keys_are_found_told_apart_scanned_and_deleted(line: Line, generations: Generations) -> None:
     long, longer = "x" * LONGEST, "x" * (LONGEST + 100)
     line.epoch([(long, "A", 1, 0.0), (long, "B", 2, 0.0), (longer, "A", 3, 0.0), ("short", "A", 4, 0.0)])
     line.epoch(deletes=[(long, "B")])
     format = RowFormat(DELAYS)
-    catch_up(replica, line.store, line.heads[0], DELAYS)
+    replica = catch_up(generations, line.store, line.heads[0], DELAYS)
     keys = [format.encode_key(key) for key in [(long, "A"), (long, "B"), (longer, "A"), (longer, "B")]]
     found = replica.get_many(keys)
     assert found is not None and [value is not None for value in found.values] == [True, True, True, False]
     assert [key for key, _ in replica.scan(format.encode_key((long,)))[1]] == keys[:2]
-    catch_up(replica, line.store, line.head, DELAYS)
-    assert held(replica) == (line.head.key, line.expected[line.head.key])
+    catch_up(generations, line.store, line.head, DELAYS)
+    assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
-def test_keys_near_the_limit_are_stored_as_executors_store_them(line: Line, replica: Replica, tmp_path: Path) -> None:
+def test_keys_near_the_limit_are_stored_as_executors_store_them(
+    line: Line, generations: Generations, tmp_path: Path
+) -> None:
     encode = RowFormat(DELAYS).encode_key
     framing = len(encode(("", "A")))
     origins = ["x" * (length - framing) for length in range(LONGEST - 2, LONGEST + 3)]
     line.epoch([(origin, "A", 1, 0.0) for origin in origins])
-    catch_up(replica, line.store, line.head, DELAYS)
+    replica = catch_up(generations, line.store, line.head, DELAYS)
     keys = [encode((origin, "A")) for origin in origins]
     assert [len(key) for key in keys] == [509, 510, 511, 512, 513]
     found = replica.get_many(keys)
@@ -211,13 +139,13 @@ def test_keys_near_the_limit_are_stored_as_executors_store_them(line: Line, repl
     assert [len(key) for key, _ in sorted(rows)].count(LONGEST) == 3
 
 
-def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, replica: Replica) -> None:
+def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, generations: Generations) -> None:
     names = [f"R{number}" for number in range(300)]
     for number in range(40):
         line.epoch([(name, "X", number, 0.0) for name in names])
     format = RowFormat(DELAYS)
     keys = [format.encode_key((name, "X")) for name in names]
-    catch_up(replica, line.store, line.heads[0], DELAYS)
+    replica = catch_up(generations, line.store, line.heads[0], DELAYS)
     torn: list[tuple[EpochKey, set[int]]] = []
     epochs_seen: set[int] = set()
     done = threading.Event()
@@ -234,7 +162,7 @@ def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, replic
     reader = threading.Thread(target=read)
     reader.start()
     for head in line.heads:
-        catch_up(replica, line.store, head, DELAYS)
+        catch_up(generations, line.store, head, DELAYS)
     done.set()
     reader.join()
     assert not torn
@@ -244,12 +172,16 @@ def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, replic
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "keys of form 1"])
 def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: str) -> None:
     line.epoch([(f"R{number}", "X", number, 0.0) for number in range(2000)])
-    follower = Follower(line.store, tmp_path / "replicas", "main")
+    directory = tmp_path / "replicas"
+    directory.mkdir()
+    index = ReplicaIndex.open(directory / "index")
+    follower = Follower(line.store, directory, "main")
     head = ApplicationHead("flights", "main", line.head, ())
     assert follower.follow(head)
-    for replica in follower.take_replicas():
-        replica.close()
-    data = tmp_path / "replicas" / "main" / "delays" / "data.mdb"
+    follower.publish(index, "flights")
+    folder = follower.seen.tables["delays"].replica.directory
+    follower.close()
+    data = folder / "data.mdb"
     if damage == "garbage":
         data.write_bytes(b"\x99" * 20_000)
     elif damage == "truncated":
@@ -258,16 +190,19 @@ def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: st
     elif damage == "empty":
         data.write_bytes(b"")
     else:
-        earlier = Replica.open(data.parent)
+        earlier = Replica.open(folder)
         with earlier.environment.begin(write=True) as transaction:
             transaction.put(b"format", b"2", db=earlier.about)
             transaction.put(b"R1\0X\0", b"of form 1", db=earlier.rows)
         earlier.close()
-    again = Follower(line.store, tmp_path / "replicas", "main")
+    index.retract()
+    again = Follower(line.store, directory, "main", index.left("flights"))
+    assert not again.seen.tables
     assert again.follow(head)
     assert held(again.seen.tables["delays"].replica) == (line.head.key, line.expected[line.head.key])
-    for replica in again.take_replicas():
-        replica.close()
+    assert again.seen.tables["delays"].replica.directory != folder
+    again.close()
+    index.close()
 
 
 @pytest.mark.parametrize(("damage", "error"), [("corrupt", FileCorrupt), ("missing", FileMissing)])
@@ -285,7 +220,8 @@ def test_a_snapshot_that_cannot_be_read_leaves_the_replica_where_it_was(
     else:
         delta.unlink()
     head = ApplicationHead("flights", "main", line.head, ())
-    assert not follower.follow(head)
+    assert follower.follow(head)
+    assert not follower.follow(head), "it was said once"
     problem = follower.seen.problem
     assert isinstance(problem, error)
     assert delta.name in str(problem)

@@ -22,8 +22,8 @@ from epochal.service.queries.state.readers import CommittedReader, Reader, Uncom
 from epochal.service.queries.state.time_travel import PastReader, past_table
 from epochal.service.queries.state.window_lookups import WindowFormat, window_format
 from epochal.service.runtime.replicas.follower import FollowedTable
-from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader
 from epochal.state.table import StateTable
@@ -71,7 +71,7 @@ class Lookups:
     """Errors: ``NotFound`` (application, table, epoch, savepoint), ``KeyNotFound``, ``InvalidKey``,
     ``NotYetCommitted``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
 
-    def __init__(self, replicas: Replicas, snapshots: Snapshots) -> None:
+    def __init__(self, replicas: ServedReplicas, snapshots: Snapshots) -> None:
         self._replicas = replicas
         self._snapshots = snapshots
 
@@ -223,6 +223,10 @@ class Lookups:
         if not await self._replicas.wait(there, max(0.0, deadline - time.monotonic())):
             seen = self._replicas.application(application)
             at = seen.at.epoch if seen is not None and seen.at is not None else None
+            if seen is not None and seen.problem is not None:
+                raise NotYetCommitted(
+                    f"The replicas of {application!r} are at epoch {at} and cannot follow: {seen.problem.message}"
+                )
             raise NotYetCommitted(
                 f"Epoch {epoch} of {application!r} is not committed yet; the latest is {at}. Wait longer."
             )

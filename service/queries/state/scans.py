@@ -15,8 +15,8 @@ from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups
 from epochal.service.queries.state.readers import Reader, Scanned, Section
 from epochal.service.queries.state.window_lookups import pane_note
-from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.state.key_codec import FORM
 from epochal.wire.histories import Scan, ScannedRow
 
@@ -26,7 +26,7 @@ _NO_CURSOR = "The cursor is not one of this list; leave it out to start from the
 class Scans:
     """Errors as those of :class:`epochal.service.queries.state.lookups.Lookups`."""
 
-    def __init__(self, replicas: Replicas, snapshots: Snapshots) -> None:
+    def __init__(self, replicas: ServedReplicas, snapshots: Snapshots) -> None:
         self._replicas = replicas
         self._snapshots = snapshots
         self._lookups = Lookups(replicas, snapshots)

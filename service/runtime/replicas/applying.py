@@ -1,50 +1,114 @@
-"""Bringing a replica to a committed snapshot, in one transaction."""
+"""Bringing a replica to a committed snapshot: in one transaction of the current generation, or in a new one."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 import lmdb
 
 from epochal.backends.lmdb_long_keys import any_long, is_long, joined, shortened
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.identity import EpochKey
-from epochal.errors import FileMissing, StorageFull
+from epochal.errors import FileMissing
+from epochal.service.runtime.replicas import replica as replica_module
 from epochal.service.runtime.replicas.changes import EncodedRows, RowEncoder, manifests_between
 from epochal.service.runtime.replicas.expiring import ExpiryIndex, row_times
-from epochal.service.runtime.replicas.replica import Replica
+from epochal.service.runtime.replicas.generations import Generations
+from epochal.service.runtime.replicas.replica import UNREADABLE, Replica
 from epochal.snapshots.base_reading import read_base
+from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import clock_of, declares, read_chains
+from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
 log = logging.getLogger("epochal.replicas")
 
+_MAP_BYTES_PER_FILE_BYTE = 32
 
-def catch_up(replica: Replica, store: SnapshotStore, head: ManifestReference, table: StateTable) -> bool:
-    """Bring the replica to ``head``: by the deltas that it lacks, or else from the bases. False when it was there.
 
-    Readers see the epoch before or ``head``, never between. Raises ``FileMissing``, ``FileCorrupt``, ``StorageFull``.
+def catch_up(generations: Generations, store: SnapshotStore, head: ManifestReference, table: StateTable) -> Replica:
+    """The current generation at ``head``: brought there by the deltas that it lacks, or else built from the bases.
+
+    Who reads sees the epoch before or ``head``, never between. Raises ``FileMissing``, ``FileCorrupt``,
+    ``StorageFull``, ``EnvironmentProblem``.
     """
-    if replica.mark() == head.key and replica.table() == table:
+    with generations.errors():
+        replica = generations.current
+        while replica is not None:
+            try:
+                if _bring(replica, store, head, table):
+                    return replica
+                break
+            except lmdb.MapFullError:
+                replica = generations.grow(replica)
+            except UNREADABLE as error:
+                log.warning("replica %s is broken (%s); building it anew", replica.directory, error)
+                break
+        return _build(generations, store, head, table)
+
+
+def _bring(replica: Replica, store: SnapshotStore, head: ManifestReference, table: StateTable) -> bool:
+    """By deltas, in one transaction; false when they do not lead there."""
+    replica.environment.reader_check()  # what killed readers have left would keep every page from being used again
+    mark = replica.mark()
+    if replica.table() != table:
         return False
+    if mark == head.key:
+        return True
     started = time.monotonic()
+    manifests = None if mark is None else manifests_between(store, head, mark)
+    if manifests is None or not all(declares(manifest, table.id) for manifest in manifests):
+        return False
     try:
         with replica.environment.begin(write=True) as transaction:
-            # Another control plane may have done it since: what counts is the mark under the write lock.
-            mark = replica.mark_in(transaction)
-            how = _Writer(replica, transaction, store, table).bring(
-                mark, head, anew=replica.table() not in (None, table)
-            )
-            replica.set_mark(transaction, head.key, table)
-    except (lmdb.MapFullError, lmdb.DiskError) as error:
-        raise StorageFull(f"There is no space left for the replica {replica.directory}: {error}.") from error
-    log.debug("replica %s is at %s (%s, %.3f s)", replica.directory, head.key, how, time.monotonic() - started)
+            writer = _Writer(replica, transaction, store, table)
+            for manifest in manifests:
+                writer.deltas(delta for delta in manifest.deltas if delta.table == table.id)
+            writer.finish(head)
+    except FileMissing:
+        return False  # what lies between may have been collected
+    seconds = time.monotonic() - started
+    log.debug("replica %s is at %s (%d epochs, %.3f s)", replica.directory, head.key, len(manifests), seconds)
     return True
 
 
+def _build(generations: Generations, store: SnapshotStore, head: ManifestReference, table: StateTable) -> Replica:
+    started = time.monotonic()
+    chain = read_chains(store, head, [table.id])[table.id]
+    map_bytes = _map_bytes(chain)
+    while True:
+        replica = generations.begin(map_bytes)
+        try:
+            with replica.environment.begin(write=True) as transaction:
+                writer = _Writer(replica, transaction, store, table)
+                writer.bases(chain.bases)
+                for link in chain.links:
+                    writer.deltas(link.deltas)
+                writer.finish(head)
+        except lmdb.MapFullError:
+            generations.discard(replica)
+            map_bytes *= 2
+            continue
+        except BaseException:
+            generations.discard(replica)
+            raise
+        generations.adopt(replica)
+        log.debug("replica %s is at %s (built, %.3f s)", replica.directory, head.key, time.monotonic() - started)
+        return replica
+
+
+def _map_bytes(chain: Chain) -> int:
+    """Room for what the files hold, which are compressed, and for its growth; a power of two."""
+    files = [base.file for base in chain.bases] + [delta.file for link in chain.links for delta in link.deltas]
+    room = _MAP_BYTES_PER_FILE_BYTE * sum(file.bytes for file in files)
+    return max(replica_module.LEAST_MAP_BYTES, 1 << (room - 1).bit_length() if room else 0)
+
+
 class _Writer:
+    """Within one transaction."""
+
     def __init__(
         self, replica: Replica, transaction: lmdb.Transaction, store: SnapshotStore, table: StateTable
     ) -> None:
@@ -56,40 +120,21 @@ class _Writer:
         times = row_times(table)
         self._expiry = None if times is None else ExpiryIndex(replica, transaction, times)
 
-    def bring(self, mark: EpochKey | None, head: ManifestReference, anew: bool) -> str:
-        how = self._apply(mark, head, anew)
+    def bases(self, bases: Iterable[BaseFile]) -> None:
+        for base in bases:
+            self._write(self._encoder.rows(read_base(self._store, self._table, base)))
+
+    def deltas(self, deltas: Iterable[DeltaFile]) -> None:
+        for delta in deltas:
+            self._write(self._encoder.delta(self._store, delta))
+
+    def finish(self, head: ManifestReference) -> None:
+        """What has expired at ``head`` goes, and the mark says ``head``."""
         if self._expiry is not None:
             horizon = self._table.horizon(clock_of(self._store.read_manifest(head), self._table.id))
             if horizon is not None:
                 self._expiry.drop_gone(horizon)
-        return how
-
-    def _apply(self, mark: EpochKey | None, head: ManifestReference, anew: bool) -> str:
-        manifests = None if mark is None or anew else manifests_between(self._store, head, mark)
-        if manifests is None or not all(declares(manifest, self._table.id) for manifest in manifests):
-            self._build(head)
-            return "built anew"
-        try:
-            for manifest in manifests:
-                for delta in manifest.deltas:
-                    if delta.table == self._table.id:
-                        self._write(self._encoder.delta(self._store, delta))
-        except FileMissing:
-            self._build(head)  # what lies between may have been collected
-            return "built anew"
-        return f"{len(manifests)} epochs"
-
-    def _build(self, head: ManifestReference) -> None:
-        self._transaction.drop(self._replica.rows, delete=False)
-        self._transaction.drop(self._replica.long_rows, delete=False)
-        if self._expiry is not None:
-            self._expiry.clear()
-        chain = read_chains(self._store, head, [self._table.id])[self._table.id]
-        for base in chain.bases:
-            self._write(self._encoder.rows(read_base(self._store, self._table, base)))
-        for link in chain.links:
-            for delta in link.deltas:
-                self._write(self._encoder.delta(self._store, delta))
+        self._replica.set_mark(self._transaction, head.key, self._table)
 
     def _write(self, rows: EncodedRows) -> None:
         with self._transaction.cursor(self._replica.rows) as cursor:

@@ -56,9 +56,6 @@ class ExpiryIndex:
         self._transaction = transaction
         self._times = times
 
-    def clear(self) -> None:
-        self._transaction.drop(self._replica.times, delete=False)
-
     def note(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Rows that were put."""
         times = self._times.of([key for key, _ in rows], [value for _, value in rows]).to_pylist()

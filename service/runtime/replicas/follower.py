@@ -12,7 +12,9 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
 from epochal.service.domain.ports import ApplicationHead
 from epochal.service.runtime.replicas.applying import catch_up
-from epochal.service.runtime.replicas.replica import UNREADABLE, Replica
+from epochal.service.runtime.replicas.generations import Generations
+from epochal.service.runtime.replicas.index import Failed, Left, Position, QueryableTable, ReplicaIndex, Tables
+from epochal.service.runtime.replicas.replica import Replica
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
@@ -49,13 +51,16 @@ class FollowedApplication:
 class Follower:
     """Called from one thread."""
 
-    def __init__(self, store: SnapshotStore, directory: Path, branch: str) -> None:
+    def __init__(self, store: SnapshotStore, directory: Path, branch: str, left: Left | None = None) -> None:
+        """``left``: by an earlier process, in the same directory. What it published is seen from the beginning."""
         self._store = store
         self._directory = directory / branch
-        self._open: dict[str, Replica] = {}
-        self._broken: list[Replica] = []
-        """Replaced, but perhaps still being read from."""
+        self._tables: dict[str, Generations] = {}
         self.seen = FollowedApplication(branch)
+        self.published = False
+        """Whether others can read what is seen."""
+        if left is not None and left.tables.branch == branch:
+            self._resume(left)
 
     def follow(self, head: ApplicationHead) -> bool:
         """Bring all replicas to the committed head. True when something changed."""
@@ -68,32 +73,58 @@ class Follower:
                 if table.queryable:
                     self._bring(table, committed)
         except EpochalError as error:
-            if self.seen.problem is None or self.seen.problem.message != error.message:
-                log.error("replicas of %s cannot follow to %s: %s", head.application, committed.key, error)
-            self.seen.problem = error
-            return False
+            if self.seen.problem is not None and self.seen.problem.message == error.message:
+                return False
+            log.error("replicas of %s cannot follow to %s: %s", head.application, committed.key, error)
+            self.seen.problem, self.published = error, False
+            return True
         names = {table.id for table in declared if table.queryable}
         self.seen.tables = {id: followed for id, followed in self.seen.tables.items() if id in names}
         self.seen.others = tuple(table for table in declared if not table.queryable)
-        self.seen.at, self.seen.problem = committed.key, None
+        self.seen.at, self.seen.problem, self.published = committed.key, None, False
         return True
 
-    def take_replicas(self) -> list[Replica]:
-        """All replicas that are open, for whoever closes them."""
-        taken, self._open, self._broken = [*self._open.values(), *self._broken], {}, []
-        return taken
+    def publish(self, index: ReplicaIndex, application: str) -> None:
+        """What is seen is what others shall read. Generations that were replaced go. Raises ``lmdb.Error``."""
+        seen = self.seen
+        queryable = tuple(
+            QueryableTable(table=each.table, generation=each.replica.directory.name) for each in seen.tables.values()
+        )
+        problem = None if seen.problem is None else Failed.of(seen.problem)
+        index.publish(
+            application,
+            Position(at=seen.at, problem=problem),
+            Tables(branch=seen.branch, queryable=queryable, others=seen.others),
+        )
+        self.published = True
+        for generations in self._tables.values():
+            generations.clear()
+
+    def close(self) -> None:
+        for generations in self._tables.values():
+            generations.close()
 
     def _bring(self, table: StateTable, committed: ManifestReference) -> None:
-        replica = self._open.get(table.id)
-        if replica is None:
-            replica = self._open[table.id] = Replica.open(self._directory / table.id)
-        try:
-            catch_up(replica, self._store, committed, table)
-        except UNREADABLE as error:
-            log.warning("replica %s is broken (%s); building it anew", replica.directory, error)
-            self._broken.append(replica)
-            replica = self._open[table.id] = replica.replaced()
-            catch_up(replica, self._store, committed, table)
+        generations = self._tables.get(table.id)
+        if generations is None:
+            generations = self._tables[table.id] = Generations(self._directory / table.id)
+        replica = catch_up(generations, self._store, committed, table)
         seen = self.seen.tables.get(table.id)
         if seen is None or seen.table != table or seen.replica is not replica:
             self.seen.tables = self.seen.tables | {table.id: FollowedTable(table, replica)}
+
+    def _resume(self, left: Left) -> None:
+        position = left.position
+        for each in left.tables.queryable:
+            generations = Generations(self._directory / each.table.id, each.generation)
+            self._tables[each.table.id] = generations
+            if position is None:
+                continue  # it is shown when it was brought to the committed epoch
+            if generations.current is None:
+                self.seen.tables = {}
+                return
+            self.seen.tables[each.table.id] = FollowedTable(each.table, generations.current)
+        if position is not None:
+            self.seen.others, self.seen.at = left.tables.others, position.at
+            self.seen.problem = None if position.problem is None else position.problem.error()
+            self.published = True

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
 from pathlib import Path
-from uuid import uuid4
 
 import lmdb
 
+from epochal.backends.lmdb_environment import reserve_lock
 from epochal.backends.lmdb_long_keys import KEPT, LONGEST, is_long, shortened, split
 from epochal.contracts.identity import EpochKey
 from epochal.state.key_codec import FORM
 from epochal.state.table import StateTable
 
-log = logging.getLogger("epochal.replicas")
-
-_MAP_BYTES = 128 << 30
+LEAST_MAP_BYTES = 1 << 30
 """Address space, not memory or disk: the file grows as rows come."""
+_READERS = 1024
 _MARK, _TABLE, _FORMAT = b"mark", b"table", b"format"
 _CURRENT_FORMAT = b"2, keys of form %d" % FORM
 
@@ -44,53 +41,71 @@ class Found:
 
 
 class Replica:
-    """Reading is safe from any thread and never waits for a writer. ``open`` makes an empty one when there is none."""
+    """One generation: an LMDB environment in a folder of its own. Reading is safe from any thread and any process, and
+    never waits for a writer. It is closed when nothing refers to it any more, or by ``close``.
+
+    The map keeps the size that the generation began with: LMDB could only move it away under those who read.
+    """
 
     def __init__(self, directory: Path, environment: lmdb.Environment) -> None:
         self.directory = directory
         self.environment = environment
-        self.about = environment.open_db(b"about")
-        self.rows = environment.open_db(b"rows")
-        self.long_rows = environment.open_db(b"long")
-        self.times = environment.open_db(b"times")
+        create = not environment.flags()["readonly"]
+        self.about = environment.open_db(b"about", create=create)
+        self.rows = environment.open_db(b"rows", create=create)
+        self.long_rows = environment.open_db(b"long", create=create)
+        self.times = environment.open_db(b"times", create=create)
         self._mark: tuple[bytes, EpochKey] = (b"", EpochKey("", 0))
 
     @classmethod
-    def open(cls, directory: Path) -> Replica:
-        """Open or make. What cannot be read as a replica is deleted: it is built again from the snapshots."""
+    def open(cls, directory: Path, map_bytes: int = LEAST_MAP_BYTES) -> Replica:
+        """Open to read and write; an empty one, with a map of this size, when there is none.
+
+        Raises one of ``UNREADABLE``; ``lmdb.Error`` and ``OSError`` of the disk.
+        """
         directory.mkdir(parents=True, exist_ok=True)
-        try:
-            return cls._checked(directory)
-        except UNREADABLE as error:
-            log.warning("replica %s cannot be read (%s); building it anew", directory, error)
-            shutil.rmtree(directory)
-            directory.mkdir(parents=True)
-            return cls._checked(directory)
+        if (directory / "data.mdb").exists():
+            map_bytes = 0  # the size that the file names
+        reserve_lock(directory / "lock.mdb", _READERS)
+        # No sync: a replica is a copy, which is not used after another start of the machine.
+        environment = lmdb.open(str(directory), map_size=map_bytes, max_dbs=4, sync=False, max_readers=_READERS)
+        return cls._checked(directory, environment)
 
     @classmethod
-    def _checked(cls, directory: Path) -> Replica:
-        # No sync: a replica is a copy, and one that a power failure broke is built again.
-        environment = lmdb.open(str(directory), map_size=_MAP_BYTES, max_dbs=4, sync=False, max_readers=1024)
+    def open_to_read(cls, directory: Path) -> Replica:
+        """What another process writes. Raises as :meth:`open`; ``lmdb.Error`` where there is none."""
+        environment = lmdb.open(str(directory), map_size=0, max_dbs=4, readonly=True, create=False)
+        return cls._checked(directory, environment)
+
+    @classmethod
+    def _checked(cls, directory: Path, environment: lmdb.Environment) -> Replica:
         try:
             _check_length(directory, environment)
             replica = cls(directory, environment)
-            with environment.begin(write=True) as transaction:
-                found = transaction.get(_FORMAT, db=replica.about)
-                if found is None:
-                    transaction.put(_FORMAT, _CURRENT_FORMAT, db=replica.about)
-                elif found != _CURRENT_FORMAT:
-                    raise lmdb.VersionMismatchError(f"replica format {found!r}")
+            replica._check_format()
             return replica
         except lmdb.Error:
             environment.close()
             raise
 
-    def replaced(self) -> Replica:
-        """An empty replica in the place of this one, whose files are gone but which can still be read and closed."""
-        aside = self.directory.with_name(f".{self.directory.name}-{uuid4().hex}")
-        self.directory.rename(aside)
-        shutil.rmtree(aside)
-        return Replica.open(self.directory)
+    def _check_format(self) -> None:
+        with self.environment.begin() as transaction:
+            found = transaction.get(_FORMAT, db=self.about)
+        if found is None and not self.environment.flags()["readonly"]:
+            with self.environment.begin(write=True) as transaction:
+                transaction.put(_FORMAT, _CURRENT_FORMAT, db=self.about)
+        elif found != _CURRENT_FORMAT:
+            raise lmdb.VersionMismatchError(f"replica format {found!r}")
+
+    def set_map(self, map_bytes: int) -> None:
+        """Before anybody reads it. The file names the size after this, so that those who read have the same."""
+        self.environment.set_mapsize(map_bytes)
+        with self.environment.begin(write=True) as transaction:
+            transaction.put(_FORMAT, _CURRENT_FORMAT, db=self.about)
+
+    @property
+    def map_bytes(self) -> int:
+        return int(self.environment.info()["map_size"])
 
     def close(self) -> None:
         self.environment.close()

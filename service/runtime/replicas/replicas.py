@@ -7,47 +7,60 @@ import logging
 import shutil
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from epochal.errors import CatalogUnavailable
+import lmdb
+
+from epochal.errors import CatalogUnavailable, EnvironmentProblem
 from epochal.service.domain.ports import ApplicationHead, ControlEvent, Snapshots
-from epochal.service.runtime.events.bell import Bell
 from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.replicas.claim import ClaimedFolder, claim
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable, Follower
-from epochal.service.runtime.replicas.overlay import Overlays
-from epochal.service.runtime.replicas.replica import Replica
+from epochal.service.runtime.replicas.index import ReplicaIndex
+from epochal.service.runtime.replicas.replica import UNREADABLE
+from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger("epochal.replicas")
 
-FALLBACK_SECONDS = 1.0
-"""How often the catalog is asked without an event: for commits that another control plane was told of."""
-
+INDEX = "index"
+"""The folder of the index, beside those of the branches."""
 _SWITCH_SECONDS = 0.001
-_CLOSE_AFTER_SECONDS = 10.0
 
 
-class Replicas:
-    """A component; look-ups read through :meth:`table` and :meth:`application`."""
+class Replicas(ServedReplicas):
+    """A component: keeps replicas, and reads them in the same process. Others read them through its index."""
 
-    def __init__(self, directory: Path, store: SnapshotStore, snapshots: Snapshots, events: EventHub) -> None:
-        self.store = store
-        self.snapshots = snapshots
-        self.overlays = Overlays(store)
-        self.moved = Bell()
-        """Rung when some replica has reached another epoch."""
+    def __init__(
+        self,
+        directory: Path,
+        store: SnapshotStore,
+        snapshots: Snapshots,
+        events: EventHub | None,
+        claimed: Path | None = None,
+    ) -> None:
+        """``claimed``: a folder that somebody else has claimed for this process, whose readers go on meanwhile.
+        Otherwise one below ``directory`` is claimed when this is opened, and nothing is published before the first
+        round. Without ``events`` the catalog is asked each second."""
+        super().__init__(store)
+        self._snapshots = snapshots
         self._directory = directory
+        self._given = claimed
+        self._claim: ClaimedFolder | None = None
         self._followers: dict[str, Follower] = {}
-        self._retired: list[tuple[float, Replica]] = []
         self._wake = threading.Event()
-        self._closing = False
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
-        events.listen(self._heard)
+        if events is not None:
+            events.listen(self._heard)
 
     def open(self) -> None:
-        _shorten_pauses()
+        shorten_pauses()
+        if self._given is None:
+            self._claim = claim(self._directory)
+        self._index = self._open_index()
+        if self._given is None:
+            self._index.retract()
         self._thread.start()
 
     def close(self) -> None:
@@ -56,43 +69,55 @@ class Replicas:
         if self._thread.is_alive():
             self._thread.join(timeout=30)
         for follower in self._followers.values():
-            self._retire(follower)
-        for _, replica in self._retired:
-            replica.close()
+            follower.close()
+        self._index.close()
+        if self._claim is not None:
+            self._claim.release()
+
+    def check_followed(self) -> None:
+        """What is not followed yet is not known here at all."""
+
+    @property
+    def folder(self) -> Path:
+        """Where they are, once this is open."""
+        if self._claim is not None:
+            return self._claim.path
+        assert self._given is not None
+        return self._given
 
     def table(self, application: str, table: str) -> FollowedTable | None:
-        """One queryable table; ``None`` when there is none, or none yet. Costs two dictionary look-ups."""
         follower = self._followers.get(application)
         return None if follower is None else follower.seen.tables.get(table)
 
     def application(self, application: str) -> FollowedApplication | None:
-        """What is followed of an application; ``None`` when it is not known (yet)."""
         follower = self._followers.get(application)
         return None if follower is None else follower.seen
-
-    async def wait(self, there: Callable[[], bool], seconds: float) -> bool:
-        """Wait until ``there()``, which is asked again whenever a replica has moved. False when the time is over."""
-        deadline = time.monotonic() + seconds
-        with self.moved.listener() as listener:
-            while True:
-                listener.forget()
-                if there():
-                    return True
-                left = deadline - time.monotonic()
-                if left <= 0 or self._closing:
-                    return False
-                await listener.wait(min(left, FALLBACK_SECONDS))
 
     def _heard(self, event: ControlEvent) -> None:
         # Of epochs only commits matter; other events may mean that an application has come, gone, or moved to a fork.
         if event.kind != "epoch" or event.data.get("state") == "committed":
             self._wake.set()
 
+    def _open_index(self) -> ReplicaIndex:
+        try:
+            try:
+                return ReplicaIndex.open(self.folder / INDEX)
+            except UNREADABLE as error:
+                log.warning("replicas in %s cannot be read (%s); building them anew", self.folder, error)
+                for entry in self.folder.iterdir():
+                    shutil.rmtree(entry)
+                return ReplicaIndex.open(self.folder / INDEX)
+        except (lmdb.Error, OSError) as error:
+            raise EnvironmentProblem(
+                f"Replicas cannot be kept in {self.folder}: {error}. Free space there, let this user write there, or "
+                "choose another data directory with --home."
+            ) from error
+
     def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
             try:
-                self._round(self.snapshots.heads())
+                self._round(self._snapshots.heads())
             except CatalogUnavailable as error:
                 log.warning("replicas cannot follow: %s", error)
             except Exception:
@@ -104,35 +129,45 @@ class Replicas:
         for head in heads:
             follower = self._followers.get(head.application)
             if follower is None or follower.seen.branch != head.branch:
-                if follower is not None:
-                    self._retire(follower)
-                follower = self._followers[head.application] = Follower(self.store, self._directory, head.branch)
+                follower = self._followers[head.application] = self._begin(head)
             if follower.follow(head):
                 self.moved.ring()
+            if not follower.published and (follower.seen.at or follower.seen.problem):
+                self._publish(follower, head.application)
             if self._closing:
                 return
         present = {head.application for head in heads}
         for application in [name for name in self._followers if name not in present]:
-            self._retire(self._followers.pop(application))
+            self._followers.pop(application)
+        gone = [name for name in self._index.applications() if name not in present]
+        if gone:
+            self._index.forget(gone)
         self._clear({head.branch for head in heads})
+        self._index.note_round()
 
-    def _retire(self, follower: Follower) -> None:
-        """Its replicas are closed later: a look-up may be reading from one."""
-        close_at = time.monotonic() + _CLOSE_AFTER_SECONDS
-        self._retired += [(close_at, replica) for replica in follower.take_replicas()]
+    def _begin(self, head: ApplicationHead) -> Follower:
+        left = self._index.left(head.application)
+        follower = Follower(self.store, self.folder, head.branch, left)
+        if left is not None and left.position is not None and left.tables.branch != head.branch:
+            # It was rolled back: what is published is of another line, whose epochs have the same numbers.
+            self._publish(follower, head.application)
+        return follower
+
+    def _publish(self, follower: Follower, application: str) -> None:
+        """Those who read in other processes stay where they are when it cannot be said to them; it is tried again."""
+        try:
+            follower.publish(self._index, application)
+        except lmdb.Error as error:
+            log.error("what the replicas of %s have reached cannot be said to others: %s", application, error)
 
     def _clear(self, branches: set[str]) -> None:
-        due = [replica for close_at, replica in self._retired if close_at <= time.monotonic()]
-        self._retired = [item for item in self._retired if item[1] not in due]
-        for replica in due:
-            replica.close()
-        if not self._retired and self._directory.is_dir():
-            for directory in self._directory.iterdir():
-                if directory.name not in branches:
-                    shutil.rmtree(directory, ignore_errors=True)
+        """Who still reads what is removed keeps it: files go when nobody has them open."""
+        for entry in self.folder.iterdir():
+            if entry.name not in branches and entry.name != INDEX:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
-def _shorten_pauses() -> None:
+def shorten_pauses() -> None:
     """The event loop of this process answers look-ups: neither threads nor the collector may hold it up long."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     # What was imported stays for good; the collector need not look at it again with every pass.

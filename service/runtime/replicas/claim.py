@@ -1,0 +1,96 @@
+"""The folder that replicas are kept in: one process's, and of one start of the machine, since they are written without
+sync and may be anything after the next."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from epochal.errors import EnvironmentProblem
+from epochal.service.runtime.machine import this_machine
+
+_OWNER_ONLY = 0o700
+
+
+class ClaimedFolder:
+    """It is this process's until :meth:`release`, or until it and those that inherit ``descriptor`` have ended."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self.descriptor)
+
+
+def claim(directory: Path) -> ClaimedFolder:
+    """The first folder of this start of the machine that no other process has; what nobody can use any more goes.
+
+    What an earlier process has left in it is there still. Raises ``EnvironmentProblem``.
+    """
+    try:
+        return _claim(directory)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Replicas cannot be kept in {directory}: {error.strerror}. Let this user write there, or choose another "
+            "data directory with --home."
+        ) from error
+
+
+def _claim(directory: Path) -> ClaimedFolder:
+    directory.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
+    boot = _boot()
+    found = next(filter(None, (_try(directory / f"{boot}.{number}") for number in count(1))))
+    found.path.mkdir(exist_ok=True, mode=_OWNER_ONLY)
+    for other in directory.iterdir():
+        if other != found.path and other.is_dir():
+            _remove_unused(other, of_this_boot=other.name.startswith(f"{boot}."))
+    return found
+
+
+def _try(path: Path) -> ClaimedFolder | None:
+    descriptor = _lock(_lock_file(path))
+    return None if descriptor is None else ClaimedFolder(path, descriptor)
+
+
+def _boot() -> str:
+    # Also after a restart of the container: the pages that were written are the kernel's, not the process's.
+    start, _, _ = this_machine().boot.partition("+")
+    return re.sub(r"[^A-Za-z0-9-]", "-", start)
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _lock(file: Path) -> int | None:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_unused(folder: Path, of_this_boot: bool) -> None:
+    """Another machine on the same volume, or a process beside this one, holds the lock of what it uses."""
+    descriptor = _lock(_lock_file(folder))
+    if descriptor is None:
+        return
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not of_this_boot:
+            # Names of this start are claimed by whoever comes: their files stay, so that all lock the same one.
+            with suppress(FileNotFoundError):
+                _lock_file(folder).unlink()
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,151 @@
+"""Replicas that another process of this machine keeps: read here, and nothing is written."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import lmdb
+
+from epochal.errors import EnvironmentProblem
+from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable
+from epochal.service.runtime.replicas.index import IndexSnapshot, Position, ReplicaIndex, Tables
+from epochal.service.runtime.replicas.replica import Replica
+from epochal.service.runtime.replicas.replicas import INDEX, shorten_pauses
+from epochal.service.runtime.replicas.serving import ServedReplicas
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
+
+log = logging.getLogger("epochal.replicas")
+
+LOOK_SECONDS = 0.01
+"""How often those who wait for an epoch find out that something is new. Who does not wait looks each time."""
+_TRIES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the index says of an application, when it had this number, and what that means here."""
+
+    number: int
+    position: bytes
+    tables: bytes
+    seen: FollowedApplication
+
+
+class _Gone(Exception):
+    """A generation that the index names is not there (any more)."""
+
+
+class SharedReplicas(ServedReplicas):
+    """A component. Each call asks the index whether anything is new, which costs less than a microsecond."""
+
+    def __init__(self, folder: Path, store: SnapshotStore) -> None:
+        """``folder``: what the process that keeps them has claimed."""
+        super().__init__(store)
+        self._folder = folder
+        self._known: dict[str, _Known] = {}
+        self._open: WeakValueDictionary[Path, Replica] = WeakValueDictionary()
+        """LMDB opens nothing twice in one process, and a look-up may still read what is not known any more."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="replicas", daemon=True)
+
+    def open(self) -> None:
+        shorten_pauses()
+        try:
+            self._index = ReplicaIndex.open_to_read(self._folder / INDEX)
+        except lmdb.Error as error:
+            raise EnvironmentProblem(f"The replicas in {self._folder} cannot be read: {error}.") from error
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+        self._known.clear()
+        for replica in list(self._open.values()):
+            replica.close()
+        self._index.close()
+
+    def check_followed(self) -> None:
+        if not self._index.round_noted():
+            raise EnvironmentProblem("The replicas of this node are being brought to the latest epochs; try again.")
+
+    def is_current(self) -> bool:
+        """Whether the index is still the one that was opened. Otherwise whoever reads has to begin anew."""
+        return self._index.is_current()
+
+    def table(self, application: str, table: str) -> FollowedTable | None:
+        seen = self.application(application)
+        return None if seen is None else seen.tables.get(table)
+
+    def application(self, application: str) -> FollowedApplication | None:
+        for _ in range(_TRIES):
+            known = self._known.get(application)
+            if known is not None and known.number >= self._index.number():
+                return known.seen
+            with self._index.reading() as snapshot:
+                try:
+                    return self._refreshed(application, snapshot)
+                except _Gone as error:
+                    reason = error  # it was replaced after this moment of the index: look again
+        raise EnvironmentProblem(f"The replicas of {application!r} cannot be read: {reason}. They are built again.")
+
+    def _refreshed(self, application: str, snapshot: IndexSnapshot) -> FollowedApplication | None:
+        with self._lock:
+            known = self._known.get(application)
+            if known is not None and known.number >= snapshot.number:
+                return known.seen
+            position, tables = snapshot.rows(application)
+            if position is None or tables is None:
+                self._known.pop(application, None)
+                return None
+            if known is None or known.position != position or known.tables != tables:
+                seen = self._seen(position, tables, known)
+            else:
+                seen = known.seen
+            self._known[application] = _Known(snapshot.number, position, tables, seen)
+            return seen
+
+    def _seen(self, position: bytes, tables: bytes, known: _Known | None) -> FollowedApplication:
+        read = Position.model_validate_json(position)
+        problem = None if read.problem is None else read.problem.error()
+        if known is not None and known.tables == tables:
+            followed, others, branch = known.seen.tables, known.seen.others, known.seen.branch
+        else:
+            what = Tables.model_validate_json(tables)
+            branch, others = what.branch, what.others
+            before = {} if known is None else known.seen.tables
+            followed = {
+                each.table.id: self._followed(
+                    each.table, self._folder / branch / each.table.id / each.generation, before
+                )
+                for each in what.queryable
+            }
+        return FollowedApplication(branch, read.at, followed, others, problem)
+
+    def _followed(self, table: StateTable, folder: Path, before: Mapping[str, FollowedTable]) -> FollowedTable:
+        known = before.get(table.id)
+        if known is not None and known.table == table and known.replica.directory == folder:
+            return known
+        replica = self._open.get(folder)
+        if replica is None:
+            try:
+                replica = self._open[folder] = Replica.open_to_read(folder)
+            except lmdb.Error as error:
+                raise _Gone(str(error)) from error
+        return FollowedTable(table, replica)
+
+    def _look(self) -> None:
+        number = 0
+        while not self._stop.wait(LOOK_SECONDS):
+            if (now := self._index.number()) != number:
+                number = now
+                self.moved.ring()
+        self.moved.ring()
