@@ -144,6 +144,12 @@ class SnapshotExpired(EpochalError):
     slug = "snapshot-expired"
 
 
+class EventsExpired(EpochalError):
+    """Events after the one that was seen last are gone: they are past the retention of events."""
+
+    slug = "events-expired"
+
+
 class NotYetCommitted(EpochalError):
     """The epoch asked for was not committed in the time allowed."""
 

@@ -54,6 +54,7 @@ from epochal.service.composition import (
     threaded_supervisor,
 )
 from epochal.service.domain.settings import Limits, Settings
+from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 
 logger = logging.getLogger(__name__)
@@ -158,6 +159,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _prepare(control: ControlPlane) -> None:
     prepare_folders(control.settings, control.isolation.user)
     migrate_database(control.database)
+    bring_in_journal(control.settings.data / "events", control.database)
     if control.settings.authentication:
         ensure_admin_token(control.database, control.settings.admin_token_file)
     if (warning := control.isolation.warning(control.settings)) is not None:

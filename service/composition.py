@@ -36,6 +36,7 @@ from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.ports import Builder, Executions, Supervisor
 from epochal.service.domain.settings import Settings
+from epochal.service.domain.topics import EXECUTION, OPERATION
 from epochal.service.queries.administration import AdministrationQueries
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
@@ -47,7 +48,9 @@ from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.builder.pool import BoundedBuilder
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.runtime.drivers import DriverService
+from epochal.service.runtime.events.hints import hints_of
 from epochal.service.runtime.events.hub import EventHub
+from epochal.service.runtime.expiry import EXPIRY_SECONDS, CatalogExpiry
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
@@ -71,18 +74,25 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     bulkhead = Bulkhead(settings.database_url)
     authenticator = Authenticator(database, bulkhead, settings.authentication)
     isolation = isolation_of(settings)
-    events = EventHub(settings.data / "events")
-    ledger = ExecutionLedger(settings, bulkhead.database, events)
+    events = EventHub(database, hints_of(settings.database_url, settings.data.absolute()))
+    for writer in (database, bulkhead.database):
+        writer.listen(events.committed)
+    ledger = ExecutionLedger(settings, bulkhead.database)
     directory = SnapshotDirectory(database)
     limits = settings.limits
     builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
     replicas = Replicas(settings.replicas_directory, store, directory, events)
     leadership = leadership_of(settings.database_url)
     housekeeping = Housekeeping(leadership)
+    expiry = CatalogExpiry(database, settings.kept)
+    housekeeping.register("expiry of events", EXPIRY_SECONDS, expiry.expire_events)
+    housekeeping.register("expiry of the audit log", EXPIRY_SECONDS, expiry.expire_audit)
     supervisor = make_supervisor(settings, isolation.user, ledger)
-    lifecycle = Lifecycle(database, events, supervisor)
+    events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
+    lifecycle = Lifecycle(database, supervisor)
     uploads = Uploads(settings)
-    worker = OperationWorker(database, events)
+    worker = OperationWorker(database)
+    events.listen(worker.heard)
     BundleWork(settings, database, store, uploads, lifecycle, worker)
     proposals = Proposals(settings, builder, store)
     return ControlPlane(
@@ -111,7 +121,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         imports=ImportService(settings, database, builder, uploads, worker),
         versions=VersionService(database, proposals, lifecycle),
         preflight=PreflightService(database, proposals, store, worker),
-        rekeys=RekeyService(settings, database, builder, store, events, worker),
+        rekeys=RekeyService(settings, database, builder, store, worker),
         operations=OperationService(database),
         cancellation=CancelService(database, worker),
         executions=ExecutionService(database),
@@ -125,7 +135,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
-        drivers=DriverService(bulkhead, events, supervisor),
+        drivers=DriverService(bulkhead, supervisor),
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
     )

@@ -21,6 +21,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.SnapshotExpired: 410,
+    errors.EventsExpired: 410,
     errors.PreconditionFailed: 412,
     errors.NotYetCommitted: 409,
     errors.Unauthenticated: 401,

@@ -9,11 +9,13 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import StreamingResponse
 
+from epochal.errors import EventsExpired
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
+from epochal.service.catalog.events import EventEntry, EventFilter
 from epochal.service.domain.ports import EventKind
-from epochal.service.runtime.events.hub import EventHub
-from epochal.service.runtime.events.journal import EventFilter, JournalEntry
+from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.wire.bodies import Name
 from epochal.wire.scopes import Scope
 
@@ -33,18 +35,23 @@ Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only 
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 @requires(Scope.READ)
+@answers(EventsExpired)
 async def events(
     request: Request,
     name: Name,
     kinds: Kinds = None,
     last_event_id: Annotated[int | None, Header(ge=0, description="Go on after this event.")] = None,
 ) -> StreamingResponse:
-    """Kinds: `epoch`, `execution`, `savepoint`, `operation`; `data` is JSON and names the application. Numbers rise.
-    A client that reconnects with `Last-Event-ID` gets what it missed, as far as it is kept."""
+    """Kinds: `epoch`, `execution`, `savepoint`, `operation`; `data` is JSON and names the application. An id is the
+    event's number, which rises; it is the same at every control plane of a catalog. A client that reconnects with
+    `Last-Event-ID` gets what it missed, each event once. Where some of that has expired, the answer is 410
+    (`events-expired`): look at what is there now, and listen without the header."""
     plane = control_plane(request)
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
     chosen = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
-    return _answer(plane.events, chosen, last_event_id, lambda entry: b"%d" % entry.number)
+    # Decided before the answer begins: what happens after a client has seen its headers is never missed.
+    cursor = await asyncio.to_thread(plane.events.begin, name, last_event_id)
+    return _answer(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number)
 
 
 @router.get(
@@ -54,6 +61,7 @@ async def events(
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 @requires(Scope.READ)
+@answers(EventsExpired)
 async def all_events(
     request: Request,
     kinds: Kinds = None,
@@ -65,37 +73,42 @@ async def all_events(
     ] = None,
 ) -> StreamingResponse:
     """As the events of one application, of all that the caller may read. An id is `application/number`; that of what
-    concerns no application (an import that has not succeeded) begins with the slash. Applications need not be there
-    yet. To go on, send the id that came last; within an application numbers rise."""
+    concerns no application (work on the whole store) begins with the slash. Applications need not be there yet. To go
+    on, send the id that came last; within an application numbers rise. 410 as there, where an event of any application
+    that came later has expired."""
     chosen = EventFilter(
         None if applications is None else frozenset(applications), None if kinds is None else frozenset(kinds)
     )
-    after = None if last_event_id is None else int(last_event_id.rpartition("/")[2])
-    return _answer(control_plane(request).events, chosen, after, event_id)
+    hub = control_plane(request).events
+    cursor = await asyncio.to_thread(hub.begin_all, None if last_event_id is None else _parsed(last_event_id))
+    return _answer(hub, chosen, cursor, event_id)
 
 
-def event_id(entry: JournalEntry) -> bytes:
+def event_id(entry: EventEntry) -> bytes:
     """What names an event among those of all applications."""
     return b"%s/%d" % (entry.application.encode(), entry.number)
 
 
+def _parsed(event_id: str) -> tuple[str, int]:
+    application, _, number = event_id.rpartition("/")
+    return application, int(number)
+
+
 def _answer(
-    hub: EventHub, chosen: EventFilter, after: int | None, id_of: Callable[[JournalEntry], bytes]
+    hub: EventHub, chosen: EventFilter, cursor: Cursor, id_of: Callable[[EventEntry], bytes]
 ) -> StreamingResponse:
-    # Decided before the answer begins: what happens after a client has seen its headers is never missed.
-    position = hub.position(after)
     return StreamingResponse(
-        _stream(hub, chosen, position, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        _stream(hub, chosen, cursor, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
 
 
 async def _stream(
-    hub: EventHub, chosen: EventFilter, position: int, id_of: Callable[[JournalEntry], bytes]
+    hub: EventHub, chosen: EventFilter, cursor: Cursor, id_of: Callable[[EventEntry], bytes]
 ) -> AsyncIterator[bytes]:
     yield _RETRY
-    async for entry in hub.stream(chosen, position, HEARTBEAT_SECONDS):
+    async for entry in hub.stream(chosen, cursor, HEARTBEAT_SECONDS):
         yield _HEARTBEAT if entry is None else _event(entry, id_of(entry))
 
 
-def _event(entry: JournalEntry, id: bytes) -> bytes:
+def _event(entry: EventEntry, id: bytes) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (id, entry.kind.encode(), entry.data)

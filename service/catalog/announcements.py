@@ -1,52 +1,48 @@
-"""Events of the control plane, made from rows."""
+"""What has changed, recorded as events in the transaction that changes it."""
 
 from __future__ import annotations
 
+from sqlalchemy.orm import Session
+
+from epochal.service.catalog.events import record
 from epochal.service.catalog.models import Epoch, Execution, Operation, Savepoint
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.types import now
 from epochal.service.domain.ports import ControlEvent, EventKind
 
 
-def epoch_changed(application: str, row: Epoch) -> ControlEvent:
-    return _event("epoch", application, epoch_record(row).model_dump(mode="json", exclude_none=True))
+def announce_epoch(session: Session, application: str, row: Epoch) -> None:
+    _announce(session, "epoch", application, epoch_record(row).model_dump(mode="json", exclude_none=True))
 
 
-def execution_changed(application: str, row: Execution) -> ControlEvent:
-    return _event(
-        "execution",
-        application,
-        {
-            "id": row.id,
-            "state": row.state,
-            "attempt": row.attempt,
-            "version": row.version,
-            "branch": row.branch,
-            "failure": row.failure,
-        },
-    )
+def announce_execution(session: Session, application: str, row: Execution) -> None:
+    data: dict[str, object] = {
+        "id": row.id,
+        "state": row.state,
+        "attempt": row.attempt,
+        "version": row.version,
+        "branch": row.branch,
+        "failure": row.failure,
+    }
+    _announce(session, "execution", application, data)
 
 
-def operation_changed(application: str | None, row: Operation) -> ControlEvent:
-    return _event(
-        "operation",
-        application,
-        {"id": row.id, "kind": row.kind, "state": row.state, "result": row.result, "error": row.error},
-    )
+def announce_operation(session: Session, application: str | None, row: Operation) -> None:
+    data: dict[str, object] = {
+        "id": row.id,
+        "kind": row.kind,
+        "state": row.state,
+        "result": row.result,
+        "error": row.error,
+    }
+    _announce(session, "operation", application, data)
 
 
-def savepoint_made(application: str, row: Savepoint) -> ControlEvent:
-    return _savepoint(application, row, deleted=False)
+def announce_savepoint(session: Session, application: str, row: Savepoint, *, deleted: bool = False) -> None:
+    data: dict[str, object] = {"name": row.name, "branch": row.branch, "epoch": row.epoch, "deleted": deleted}
+    _announce(session, "savepoint", application, data)
 
 
-def savepoint_deleted(application: str, row: Savepoint) -> ControlEvent:
-    return _savepoint(application, row, deleted=True)
-
-
-def _savepoint(application: str, row: Savepoint, deleted: bool) -> ControlEvent:
-    data = {"name": row.name, "branch": row.branch, "epoch": row.epoch, "deleted": deleted}
-    return _event("savepoint", application, data)
-
-
-def _event(kind: EventKind, application: str | None, data: dict[str, object]) -> ControlEvent:
-    return ControlEvent(kind=kind, application=application, data={"application": application, **data}, at=now())
+def _announce(session: Session, kind: EventKind, application: str | None, data: dict[str, object]) -> None:
+    event = ControlEvent(kind=kind, application=application, data={"application": application, **data}, at=now())
+    record(session, event)

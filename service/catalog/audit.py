@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from sqlalchemy import select
+from datetime import datetime
+
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from epochal.service.catalog.models import AuditEntry
@@ -26,6 +28,18 @@ class AuditRepository:
                 request=request,
             )
         )
+
+    def has_expired(self, before: datetime) -> bool:
+        oldest = self._session.scalar(select(AuditEntry.at).order_by(AuditEntry.id).limit(1))
+        return oldest is not None and oldest < before
+
+    def expire(self, before: datetime, most: int) -> int:
+        """Remove what is older, at most so many; how many. In a writing transaction."""
+        oldest = self._session.execute(select(AuditEntry.id, AuditEntry.at).order_by(AuditEntry.id).limit(most)).all()
+        expired = [id for id, at in oldest if at < before]
+        if expired:
+            self._session.execute(delete(AuditEntry).where(AuditEntry.id.in_(expired)))
+        return len(expired)
 
     def page(self, page: PageRequest) -> Part:
         """Newest first."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ from epochal.errors import (
     OptionError,
     OutcomeUnknown,
 )
+from epochal.service.catalog.events import discard_recorded, write_recorded
 from epochal.service.catalog.turns import turns_of
 from epochal.service.catalog.writes import Write
+from epochal.service.domain.ports import ControlEvent
 
 __all__ = ["CONNECTIONS", "Database", "Session", "make_engine"]
+
+log = logging.getLogger("epochal.catalog")
 
 _BUSY_SECONDS = 15.0
 CONNECTIONS = 50
@@ -42,8 +47,13 @@ class Database:
     what has to be in order locks the branch's row.
     """
 
-    def __init__(self, url: str, connections: int = CONNECTIONS, urgent: bool = False) -> None:
+    def __init__(
+        self, url: str, connections: int = CONNECTIONS, urgent: bool = False, keeps_events: bool = True
+    ) -> None:
+        """``keeps_events``: whether events that are recorded are written; false where nobody can listen."""
         self.url = url
+        self._keeps_events = keeps_events
+        self._listeners: list[Callable[[Sequence[ControlEvent]], None]] = []
         self._engine = make_engine(url, connections)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         self._turns = turns_of(Path(file)) if file else None
@@ -72,6 +82,9 @@ class Database:
         with self._turn(), _translated(), self._write() as session:
             yield session
             session.flush()
+            if not self._keeps_events:
+                discard_recorded(session)
+            events = write_recorded(session)
             if write is not None:
                 write.written.hit()
             try:
@@ -81,6 +94,20 @@ class Database:
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
         if write is not None:
             write.landed.hit()
+        if events:
+            self._tell(events)
+
+    def listen(self, listener: Callable[[Sequence[ControlEvent]], None]) -> None:
+        """Call ``listener`` with the events of each transaction of this object that has been committed, in the writer's
+        thread: it must be quick. It hears of no other process, and nothing that a crash left unsaid."""
+        self._listeners.append(listener)
+
+    def _tell(self, events: Sequence[ControlEvent]) -> None:
+        for listener in self._listeners:
+            try:
+                listener(events)
+            except Exception:
+                log.exception("a listener failed at %d events", len(events))
 
     def _turn(self) -> AbstractContextManager[None]:
         return nullcontext() if self._turns is None else self._turns.turn(self._urgent, _BUSY_SECONDS)

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import Failure
-from epochal.service.catalog.announcements import execution_changed
+from epochal.service.catalog.announcements import announce_execution
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ExecutionRepository, begin_attempt, end_attempt
@@ -19,8 +19,6 @@ from epochal.service.catalog.supervision import SupervisorHeartbeat
 from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.ports import (
     AttemptTicket,
-    ControlEvent,
-    EventSink,
     LaunchPlan,
     SupervisedAttempt,
     SupervisedBy,
@@ -35,10 +33,9 @@ from epochal.wire.states import AttemptState, ExecutionState
 class ExecutionLedger:
     """Implements :class:`epochal.service.domain.ports.Executions`."""
 
-    def __init__(self, settings: Settings, database: Database, events: EventSink) -> None:
+    def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
         self._database = database
-        self._events = events
         self._heartbeat = SupervisorHeartbeat(database, settings.data)
 
     def supervise(self, folder: str, timeout_seconds: float) -> SupervisedBy | None:
@@ -80,8 +77,7 @@ class ExecutionLedger:
             attempt = begin_attempt(session, row, token_sha256=None)
             token = DriverToken.make(execution, attempt.number)
             attempt.token_sha256 = token.sha256
-            event = execution_changed(repository.application(row).name, row)
-        self._publish([event])
+            announce_execution(session, repository.application(row).name, row)
         return AttemptTicket(execution, token.attempt, token.text)
 
     def launched(self, execution: str, attempt: int, process: str) -> None:
@@ -95,9 +91,8 @@ class ExecutionLedger:
         with self._database.writing() as session:
             repository = ExecutionRepository(session)
             row = repository.get(execution)
-            ended = end_attempt(session, row, attempt, state, failure)
-            events = [execution_changed(repository.application(row).name, row)] if ended else []
-        self._publish(events)
+            if end_attempt(session, row, attempt, state, failure):
+                announce_execution(session, repository.application(row).name, row)
 
     def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
         with self._database.writing() as session:
@@ -106,12 +101,7 @@ class ExecutionLedger:
             writer.lock()
             session.refresh(row)
             writer.give_up()
-            events = execution_over(session, row, state, failure)
-        self._publish(events)
-
-    def _publish(self, events: Sequence[ControlEvent]) -> None:
-        for event in events:
-            self._events.publish(event)
+            execution_over(session, row, state, failure)
 
 
 def _supervised(session: Session, row: Execution) -> SupervisedExecution:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from epochal.errors import Conflict, EpochalError, OperationCancelled
 from epochal.service.catalog.advisory import Alone, alone
-from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
 from epochal.service.catalog.operations import OperationRepository, end, operation_answer, state_of
@@ -23,14 +22,12 @@ from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.operations import (
     LEASE_SECONDS,
     MARGIN_SECONDS,
-    OF_THE_STORE,
     Event,
     Interrupted,
     State,
     cancelled,
     is_free,
 )
-from epochal.service.domain.ports import ControlEvent
 from epochal.wire.operations import OperationAnswer, OperationKind
 from epochal.wire.problems import Problem, problem_of
 
@@ -41,14 +38,6 @@ Wish = Callable[[Session], tuple[Application | None, BaseModel]]
 concerns the whole store, or the application is made by the operation, whose name is the argument ``name``."""
 IsGone = Callable[[str], bool]
 """Whether the process that a claim names does certainly not run any more."""
-
-
-@dataclass(frozen=True)
-class Changed:
-    """An operation as it is now, and the event to publish; what concerns the whole store has none."""
-
-    operation: OperationAnswer
-    event: ControlEvent | None
 
 
 class Claim:
@@ -121,28 +110,28 @@ class Claim:
             raise OperationCancelled(f"The {self.kind} was cancelled.")
         return row
 
-    def succeed(self, result: BaseModel) -> Changed:
+    def succeed(self, result: BaseModel) -> None:
         """Raises ``OperationCancelled``, ``Interrupted``."""
         with self._database.writing() as session:
             row = self.decide(session)
             end(row, Event.SUCCEED, result=result.model_dump(mode="json"))
-            return _changed(session, row)
+            _announce(session, row)
 
-    def fail(self, error: EpochalError) -> Changed:
+    def fail(self, error: EpochalError) -> None:
         """Raises ``Interrupted``."""
-        return self._end(Event.FAIL, problem_of(error))
+        self._end(Event.FAIL, problem_of(error))
 
-    def swept(self) -> Changed:
+    def swept(self) -> None:
         """Nothing is left of it. Raises ``Interrupted``."""
         with self._database.reading() as session:
             by = session.get_one(Operation, self.id).cancel_requested_by
-        return self._end(Event.SWEEP, problem_of(OperationCancelled(f"The {self.kind} was cancelled by {by}.")))
+        self._end(Event.SWEEP, problem_of(OperationCancelled(f"The {self.kind} was cancelled by {by}.")))
 
-    def _end(self, event: Event, error: Problem) -> Changed:
+    def _end(self, event: Event, error: Problem) -> None:
         with self._database.writing() as session:
             row = self._held(session)
             end(row, event, error=error)
-            return _changed(session, row)
+            _announce(session, row)
 
     def _held(self, session: Session) -> Operation:
         row = session.get_one(Operation, self.id, with_for_update=True, populate_existing=True)
@@ -161,14 +150,14 @@ class OperationClaims:
         self._is_gone = is_gone
         self._is_closing = is_closing
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish) -> Changed:
+    def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
         """Raises what ``wish`` raises, and ``Conflict`` when it would disturb another one on the store."""
         with self._database.writing() as session:
             application, arguments = wish(session)
             check_store_free(session, kind)
             encoded = arguments.model_dump(mode="json")
             row = OperationRepository(session).add(kind, application, None, encoded, by, "waiting")
-            return _changed(session, row)
+            return _announce(session, row)
 
     def claim(self, kinds: Collection[OperationKind]) -> Claim | None:
         """The oldest of these kinds that nobody carries out. Of each kind a process has one at a time."""
@@ -193,7 +182,7 @@ class OperationClaims:
             row.claim_holder, row.claim_until = self._holder, moment + timedelta(seconds=LEASE_SECONDS)
             return Claim(self._database, self._holder, row, asked_at, self._is_closing)
 
-    def cancel(self, id: str, by: str) -> Changed:
+    def cancel(self, id: str, by: str) -> OperationAnswer:
         """Have it swept by whoever holds the claim. Raises ``NotFound``, ``Conflict``."""
         with self._database.writing() as session:
             row = OperationRepository(session).locked(id)
@@ -201,7 +190,7 @@ class OperationClaims:
             if state is State.CANCELLING and row.cancel_requested_at is None:
                 row.cancel_requested_at, row.cancel_requested_by = now(), by
                 row.progress = "is being cancelled"
-            return _changed(session, row)
+            return _announce(session, row)
 
     def _is_free(self, row: Operation, moment: datetime) -> bool:
         return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
@@ -229,11 +218,10 @@ def _running(kinds: Collection[OperationKind]) -> Select[Operation]:
     )
 
 
-def _changed(session: Session, row: Operation) -> Changed:
-    if row.kind in OF_THE_STORE:
-        return Changed(operation_answer(row, None), None)
-    name = cast(str, OperationRepository(session).application_name(row))
-    return Changed(operation_answer(row, name), operation_changed(name, row))
+def _announce(session: Session, row: Operation) -> OperationAnswer:
+    name = OperationRepository(session).application_name(row)
+    announce_operation(session, name, row)
+    return operation_answer(row, name)
 
 
 def _held_until(asked_at: float) -> float:

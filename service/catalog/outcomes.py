@@ -1,5 +1,4 @@
-"""What becomes of operations when drivers report. The functions run inside a write transaction of the caller, and
-return the events to publish after it."""
+"""What becomes of operations when drivers report. The functions run inside a write transaction of the caller."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, EpochalError, NameTaken
-from epochal.service.catalog.announcements import execution_changed, operation_changed, savepoint_made
+from epochal.service.catalog.announcements import announce_execution, announce_operation, announce_savepoint
 from epochal.service.catalog.executions import ENDED, begin_execution
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import (
@@ -32,10 +31,7 @@ from epochal.service.catalog.rollbacks import roll_back
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import enqueue
 from epochal.service.domain.operations import Event
-from epochal.service.domain.ports import ControlEvent
 from epochal.wire.problems import Problem, problem_of, problem_of_failure
-
-Events = list[ControlEvent]
 
 RECONFIGURATIONS = ("upgrade", "rescale")
 """Operations that put another version in place; their argument ``version`` is its number."""
@@ -44,7 +40,7 @@ _ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure")
 """Directives whose answer ends their operation; a stop is over when the execution is."""
 
 
-def driver_runs(session: Session, execution: Execution) -> Events:
+def driver_runs(session: Session, execution: Execution) -> None:
     """The driver says that it runs: what waited for that has succeeded."""
     application = session.get_one(Application, execution.application)
     result = {"execution": execution.id, "attempt": execution.attempt}
@@ -53,7 +49,8 @@ def driver_runs(session: Session, execution: Execution) -> Events:
         for operation in _running(session, execution)
         if operation.kind == "start" or operation.arguments.get("successor")
     ]
-    return [succeed(application, operation, _of_start(operation, result)) for operation in waiting]
+    for operation in waiting:
+        succeed(session, application, operation, _of_start(operation, result))
 
 
 def directive_done(
@@ -62,7 +59,7 @@ def directive_done(
     directive: Directive,
     head: ManifestReference | None,
     failure: Failure | None,
-) -> Events:
+) -> None:
     """Keep the answer. A savepoint is made right away; a stop is over when the execution is."""
     application = session.get_one(Application, execution.application)
     directive.completed_at = now()
@@ -71,17 +68,18 @@ def directive_done(
     directive.head_epoch = head.epoch if head else None
     operation = session.get(Operation, directive.operation) if directive.operation else None
     if operation is None or operation.state != "running" or directive.kind not in _ANSWERED_BY_DRIVER:
-        return []
+        return
     if failure is not None:
-        return [fail(session, application, operation, problem_of_failure(failure))]
-    if directive.kind == "transaction":
-        return [succeed(application, operation, dict(operation.arguments))]
-    if directive.kind == "reconfigure":
-        return [succeed(application, operation, {**operation.arguments, "epoch": head.epoch if head else None})]
-    return _savepoint(session, application, operation, head.key if head else None)
+        fail(session, application, operation, problem_of_failure(failure))
+    elif directive.kind == "transaction":
+        succeed(session, application, operation, dict(operation.arguments))
+    elif directive.kind == "reconfigure":
+        succeed(session, application, operation, {**operation.arguments, "epoch": head.epoch if head else None})
+    else:
+        _savepoint(session, application, operation, head.key if head else None)
 
 
-def reconfigurations_lost(session: Session, execution: Execution, attempt: int) -> Events:
+def reconfigurations_lost(session: Session, execution: Execution, attempt: int) -> None:
     """R1: a driver ended while it was to go on with another version, which its successor will not try again.
 
     Where the version was decided, it is the execution's, and the successor says that it is in place.
@@ -89,7 +87,6 @@ def reconfigurations_lost(session: Session, execution: Execution, attempt: int) 
     pending = select(Directive).where(
         Directive.execution == execution.id, Directive.completed_at.is_(None), Directive.kind == "reconfigure"
     )
-    events: Events = []
     for directive in session.scalars(pending):
         lost = select(Attempt.number).where(
             Attempt.execution == execution.id,
@@ -103,22 +100,21 @@ def reconfigurations_lost(session: Session, execution: Execution, attempt: int) 
             f"The driver ended before version {directive.arguments['version']} had run an epoch; version "
             f"{execution.version} goes on. See the logs of the attempt that ended, and try again."
         )
-        events += directive_done(session, execution, directive, None, Failure(type="driver-lost", message=message))
-    return events
+        directive_done(session, execution, directive, None, Failure(type="driver-lost", message=message))
 
 
-def savepoint_of_head(session: Session, application: Application, operation: Operation) -> Events:
+def savepoint_of_head(session: Session, application: Application, operation: Operation) -> None:
     """Nothing runs: the savepoint is made right away, of the last committed epoch."""
     head = committed_head(session, session.get_one(Branch, application.branch))
-    return _savepoint(session, application, operation, head)
+    _savepoint(session, application, operation, head)
 
 
 def execution_over(
     session: Session, execution: Execution, state: Literal["stopped", "failed"], failure: Failure | None
-) -> Events:
+) -> None:
     """The execution ends, and with it everything that waited for it. Idempotent."""
     if execution.state in ENDED:
-        return []
+        return
     application = session.get_one(Application, execution.application)
     execution.state = state
     execution.failure = json_of(failure)
@@ -128,23 +124,23 @@ def execution_over(
     if state == "failed":
         what = {"execution": execution.id, "attempt": execution.attempt, "failure": json_of(failure)}
         enqueue(session, "application.failed", execution.branch, f"{execution.id}/failed", lambda: what)
-    events = [execution_changed(application.name, execution)]
+    announce_execution(session, application.name, execution)
     for operation in _running(session, execution):
-        events += _operation_over(session, application, execution, operation, failure)
+        _operation_over(session, application, execution, operation, failure)
     for directive in session.scalars(
         select(Directive).where(Directive.execution == execution.id, Directive.completed_at.is_(None))
     ):
         directive.completed_at = now()
-    return events
 
 
-def _savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> Events:
+def _savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> None:
     try:
         savepoint = make_savepoint(session, application, operation, key)
     except EpochalError as error:
-        return [fail(session, application, operation, problem_of(error))]
-    succeeded = succeed(application, operation, savepoint_result(session, savepoint))
-    return [savepoint_made(application.name, savepoint), succeeded]
+        fail(session, application, operation, problem_of(error))
+    else:
+        announce_savepoint(session, application.name, savepoint)
+        succeed(session, application, operation, savepoint_result(session, savepoint))
 
 
 def make_savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> Savepoint:
@@ -183,10 +179,10 @@ def savepoint_result(session: Session, savepoint: Savepoint) -> dict[str, object
 
 def _operation_over(
     session: Session, application: Application, execution: Execution, operation: Operation, failure: Failure | None
-) -> Events:
+) -> None:
     match operation.kind:
         case "stop" if execution.state == "stopped":
-            return _stopped(session, application, execution, operation)
+            _stopped(session, application, execution, operation)
         case "restart" | "upgrade" | "rescale" if _wants_successor(operation):
             successor = begin_execution(
                 session, application, available_now=execution.available_now, drain=execution.drain
@@ -194,20 +190,20 @@ def _operation_over(
             operation.execution = successor.id
             operation.arguments = {**operation.arguments, "successor": True}
             operation.progress = "starting"
-            return [execution_changed(application.name, successor)]
+            announce_execution(session, application.name, successor)
         case "rollback" if operation.arguments.get("successor") is False:
-            return _rolled_back(session, application, execution, operation)
+            _rolled_back(session, application, execution, operation)
         case "upgrade" | "rescale" if operation.arguments["version"] == execution.version:
             # It was decided; the driver ended before it could say so.
-            return [succeed(application, operation, dict(operation.arguments))]
+            succeed(session, application, operation, dict(operation.arguments))
         case "start" | "restart" | "rollback" if failure is None and _ended_by_itself(session, execution):
             result = {"execution": execution.id, "attempt": execution.attempt}
-            return [succeed(application, operation, _of_start(operation, result))]
+            succeed(session, application, operation, _of_start(operation, result))
         case _ if failure is not None:
-            return [fail(session, application, operation, problem_of_failure(failure))]
+            fail(session, application, operation, problem_of_failure(failure))
         case _:
             error = Conflict(f"Application {application.name!r} stopped before the {operation.kind} was done.")
-            return [fail(session, application, operation, problem_of(error))]
+            fail(session, application, operation, problem_of(error))
 
 
 def _wants_successor(operation: Operation) -> bool:
@@ -216,18 +212,20 @@ def _wants_successor(operation: Operation) -> bool:
     return not begun and (operation.kind == "restart" or begun is not None)
 
 
-def _rolled_back(session: Session, application: Application, before: Execution, operation: Operation) -> Events:
+def _rolled_back(session: Session, application: Application, before: Execution, operation: Operation) -> None:
     """Nothing runs any more: the application moves to its new branch, and its next execution begins there."""
     try:
         with session.begin_nested():
             moved = roll_back(session, application, operation)
     except EpochalError as error:
-        return [fail(session, application, operation, problem_of(error))]
+        fail(session, application, operation, problem_of(error))
+        return
     successor = begin_execution(session, application, available_now=before.available_now, drain=before.drain)
     operation.execution = successor.id
     operation.arguments = {**operation.arguments, "successor": True, "moved": moved}
     operation.progress = "starting"
-    return [execution_changed(application.name, successor), operation_changed(application.name, operation)]
+    announce_execution(session, application.name, successor)
+    announce_operation(session, application.name, operation)
 
 
 def _of_start(operation: Operation, result: dict[str, object]) -> dict[str, object]:
@@ -241,21 +239,22 @@ def _ended_by_itself(session: Session, execution: Execution) -> bool:
     return attempt is not None and attempt.state == "ended"
 
 
-def _stopped(session: Session, application: Application, execution: Execution, operation: Operation) -> Events:
+def _stopped(session: Session, application: Application, execution: Execution, operation: Operation) -> None:
     head = _stop_answer(session, operation) or committed_head(session, session.get_one(Branch, execution.branch))
     result: dict[str, object] = {
         "branch": head.branch if head else execution.branch,
         "epoch": head.epoch if head else None,
         "savepoint": None,
     }
-    if operation.arguments.get("savepoint") is None:
-        return [succeed(application, operation, result)]
-    try:
-        savepoint = make_savepoint(session, application, operation, head)
-    except EpochalError as error:
-        return [fail(session, application, operation, problem_of(error))]
-    result["savepoint"] = savepoint.name
-    return [savepoint_made(application.name, savepoint), succeed(application, operation, result)]
+    if operation.arguments.get("savepoint") is not None:
+        try:
+            savepoint = make_savepoint(session, application, operation, head)
+        except EpochalError as error:
+            fail(session, application, operation, problem_of(error))
+            return
+        result["savepoint"] = savepoint.name
+        announce_savepoint(session, application.name, savepoint)
+    succeed(session, application, operation, result)
 
 
 def _stop_answer(session: Session, operation: Operation) -> EpochKey | None:
@@ -268,18 +267,14 @@ def _running(session: Session, execution: Execution) -> Sequence[Operation]:
     return session.scalars(query.order_by(Operation.id)).all()
 
 
-def succeed(application: Application, operation: Operation, result: dict[str, object]) -> ControlEvent:
+def succeed(session: Session, application: Application, operation: Operation, result: dict[str, object]) -> None:
     end(operation, Event.SUCCEED, result=result)
-    return operation_changed(application.name, operation)
+    announce_operation(session, application.name, operation)
 
 
-def fail(session: Session, application: Application, operation: Operation, problem: Problem) -> ControlEvent:
+def fail(session: Session, application: Application, operation: Operation, problem: Problem) -> None:
     if operation.kind in RECONFIGURATIONS:
         version = session.get_one(Version, (application.id, operation.arguments["version"]))
         version.failure = {"type": problem.type, "message": problem.detail}
-    return failed(application.name, operation, problem)
-
-
-def failed(application: str, operation: Operation, problem: Problem) -> ControlEvent:
     end(operation, Event.FAIL, error=problem)
-    return operation_changed(application, operation)
+    announce_operation(session, application.name, operation)

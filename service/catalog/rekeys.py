@@ -23,7 +23,6 @@ from epochal.service.catalog.rollbacks import check_committed
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.identifiers import new_branch_id
-from epochal.service.domain.ports import ControlEvent
 from epochal.snapshots.manifest import Manifest
 from epochal.wire.configuration import ApplicationConfiguration, merged_configuration
 from epochal.wire.rekey import Rekey, RekeyArguments, RekeyResult
@@ -69,7 +68,7 @@ class RekeyRepository:
         snapshot: ManifestReference,
         manifest: Manifest,
         message: str | None,
-    ) -> ControlEvent:
+    ) -> None:
         """Version, branch and snapshot, and the operation's end. ``Conflict`` when somebody was quicker."""
         application = ApplicationRepository(self._session).locked(plan.application)
         latest = VersionRepository(self._session).latest(application)
@@ -83,9 +82,8 @@ class RekeyRepository:
         branch.head_branch, branch.head_epoch = plan.at.branch, plan.at.epoch
         branch.committed_epochs = 1
         result = RekeyResult(version=number, branch=plan.at.branch, epoch=plan.at.epoch)
-        event = succeed(application, operation, result.model_dump(mode="json"))
+        succeed(self._session, application, operation, result.model_dump(mode="json"))
         self._session.flush()
-        return event
 
     def _plan(self, application: Application, request: Rekey, branch: str, by: str) -> RekeyPlan:
         head = self._settled_head(application)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -25,34 +25,22 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, Fenced, NotFound
 from epochal.service.catalog import models, outcomes, writes
-from epochal.service.catalog.announcements import epoch_changed, execution_changed
+from epochal.service.catalog.announcements import announce_epoch, announce_execution
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
 from epochal.service.catalog.types import now
-from epochal.service.domain.ports import ControlEvent
-
-
-def nobody_listens(_event: ControlEvent) -> None:
-    """Where there is no control plane around the catalog."""
 
 
 class SqlCatalog(Catalog):
-    """One (execution, attempt) of ``database``. ``publish`` gets each event after its transaction has landed."""
+    """One (execution, attempt) of ``database``."""
 
-    def __init__(
-        self,
-        database: Database,
-        execution: str,
-        attempt: int,
-        publish: Callable[[ControlEvent], None] = nobody_listens,
-    ) -> None:
+    def __init__(self, database: Database, execution: str, attempt: int) -> None:
         self._database = database
         self._execution = execution
         self._attempt = attempt
-        self._publish = publish
 
     @property
     def execution(self) -> str:
@@ -70,8 +58,8 @@ class SqlCatalog(Catalog):
             attempt.begun_at = attempt.begun_at or now()
             branch = session.get_one(models.Branch, self._branch)
             head = head_of(branch)
-            events = outcomes.reconfigurations_lost(session, self._row(session), self._attempt)
-            point = RecoveryPoint(
+            outcomes.reconfigurations_lost(session, self._row(session), self._attempt)
+            return RecoveryPoint(
                 application=self._application,
                 branch=branch.id,
                 attempt=self._attempt,
@@ -83,8 +71,6 @@ class SqlCatalog(Catalog):
                 begun=begun_with(branch),
                 succession=succession_of(session, branch),
             )
-        self._announce(events)
-        return point
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
         with self._transition(epoch, writes.OPEN_EPOCH) as writer:
@@ -116,7 +102,6 @@ class SqlCatalog(Catalog):
             return None if row is None else epoch_record(row)
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        events: list[ControlEvent] = []
         with self._writing(writes.HEARTBEAT) as session:
             self._writer(session).own()
             execution = self._row(session)
@@ -126,25 +111,20 @@ class SqlCatalog(Catalog):
                 if execution.state == "starting":
                     execution.state = "running"
                     session.get_one(models.Application, execution.application).updated_at = now()
-                    events.append(execution_changed(self._application, execution))
-                events += outcomes.driver_runs(session, execution)
-            directives = [_directive(row) for row in self._pending(session)]
-        self._announce(events)
-        return directives
+                    announce_execution(session, self._application, execution)
+                outcomes.driver_runs(session, execution)
+            return [_directive(row) for row in self._pending(session)]
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
-        events: list[ControlEvent] = []
         with self._writing(writes.COMPLETE_DIRECTIVE) as session:
             self._writer(session).own()
             row = session.get(models.Directive, directive)
             if row is None or row.execution != self._execution:
                 raise NotFound(f"Execution {self._execution} has no directive {directive!r}.")
             if row.completed_at is None:
-                events = outcomes.directive_done(session, self._row(session), row, head, failure)
-        self._announce(events)
+                outcomes.directive_done(session, self._row(session), row, head, failure)
 
     def finish(self, failure: Failure | None) -> None:
-        events: list[ControlEvent] = []
         with self._writing(writes.FINISH_ATTEMPT) as session:
             writer = self._writer(session)
             writer.lock()
@@ -157,10 +137,9 @@ class SqlCatalog(Catalog):
             writer.own()
             end_attempt(session, execution, self._attempt, "ended" if failure is None else "failed", failure)
             if failure is None:
-                events = outcomes.execution_over(session, execution, "stopped", None)
+                outcomes.execution_over(session, execution, "stopped", None)
             else:
-                events = [execution_changed(self._application, execution)]
-        self._announce(events)
+                announce_execution(session, self._application, execution)
 
     @cached_property
     def _application(self) -> str:
@@ -191,7 +170,7 @@ class SqlCatalog(Catalog):
             yield self._writer(session)
             session.flush()
             row = session.get_one(models.Epoch, (self._branch, epoch), populate_existing=True)
-        self._announce([epoch_changed(self._application, row)])
+            announce_epoch(session, self._application, row)
 
     @contextmanager
     def _writing(self, write: writes.Write) -> Iterator[Session]:
@@ -210,10 +189,6 @@ class SqlCatalog(Catalog):
             models.Directive.execution == self._execution, models.Directive.completed_at.is_(None)
         )
         return session.scalars(query.order_by(models.Directive.id)).all()
-
-    def _announce(self, events: Sequence[ControlEvent]) -> None:
-        for event in events:
-            self._publish(event)
 
 
 def _reference(session: Session, key: EpochKey) -> ManifestReference:

@@ -48,7 +48,7 @@ def standalone_catalog(
 
     Raises ``CatalogVersion``, ``CatalogUnavailable``, and ``IncompatibleState`` where the last run was drained.
     """
-    database = Database(url)
+    database = Database(url, keeps_events=False)
     migrate_database(database)
     with database.writing() as session:
         row = session.scalars(select(Application).where(Application.name == application)).one_or_none()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from epochal.errors import Conflict
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.application_views import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin
 from epochal.service.catalog.places import check_places
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.domain.artifacts import artifact_path
-from epochal.service.domain.ports import Builder, ControlEvent
+from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Settings
 from epochal.wire.applications import ApplicationAnswer, CreateApplication
 from epochal.wire.configuration import check_configuration
@@ -33,7 +32,6 @@ class ApplicationService:
             artifact = VersionRepository(session).artifact(request.artifact)
         path = artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
         graph = self._builder.analyse(path, request.parameters, request.configuration)
-        events: list[ControlEvent] = []
         with self._database.writing() as session:
             check_places(session, graph.sinks)
             row = ApplicationRepository(session).add(request.name, BranchOrigin("start"), shadow=False, by=by)
@@ -42,10 +40,9 @@ class ApplicationService:
             )
             if request.start:
                 started = start_operation(session, row, by, available_now=request.available_now, drain=request.drain)
-                events.append(operation_changed(row.name, started))
-                events += changes(session, row)
+                announce_begun(session, row, started)
             answer = application_answer(session, row)
-        self._lifecycle.announce(events, answer.execution)
+        self._lifecycle.wake(answer.execution)
         return answer
 
     def delete(self, name: str, revisions: Revisions = None) -> None:

@@ -8,7 +8,6 @@ from itertools import zip_longest
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription, names_place
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.application_views import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, check_one_of
 from epochal.service.catalog.database import Database, Session
@@ -17,9 +16,9 @@ from epochal.service.catalog.models import Application, Version
 from epochal.service.catalog.places import SharedTargets, check_places
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
+from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
-from epochal.service.domain.ports import Builder, ControlEvent
+from epochal.service.domain.ports import Builder
 from epochal.wire.applications import ApplicationAnswer, ForkApplication
 from epochal.wire.configuration import merged_configuration
 
@@ -54,9 +53,9 @@ class ForkService:
         with self._database.writing() as session:
             if not request.shadow:
                 check_places(session, graph.sinks)
-            row, events = self._write(session, plan, graph, request, by)
+            row = self._write(session, plan, graph, request, by)
             answer = application_answer(session, row)
-        self._lifecycle.announce(events, answer.execution)
+        self._lifecycle.wake(answer.execution)
         return answer
 
     def _plan(self, session: Session, source: str, request: ForkApplication) -> _Plan:
@@ -85,17 +84,15 @@ class ForkService:
     @staticmethod
     def _write(
         session: Session, plan: _Plan, graph: GraphDescription, request: ForkApplication, by: str
-    ) -> tuple[Application, list[ControlEvent]]:
+    ) -> Application:
         origin, candidate = BranchOrigin("fork", plan.base.key, request.message), plan.candidate
         row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
         VersionRepository(session).add(
             row, 1, candidate.artifact.sha256, candidate.parameters, candidate.configuration, graph, by
         )
-        events: list[ControlEvent] = []
         if request.start:
-            events.append(operation_changed(row.name, start_operation(session, row, by)))
-            events += changes(session, row)
-        return row, events
+            announce_begun(session, row, start_operation(session, row, by))
+        return row
 
     def _graph_of(self, version: Version) -> GraphDescription:
         known = graph_of(version)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
 from epochal.pipeline.description import names_place
-from epochal.service.catalog.announcements import execution_changed, operation_changed
+from epochal.service.catalog.announcements import announce_execution, announce_operation
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
@@ -17,16 +17,15 @@ from epochal.service.catalog.records import head_of
 from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.domain.ports import ControlEvent, EventSink, Supervisor
+from epochal.service.domain.ports import Supervisor
 from epochal.wire.operations import OperationAnswer
 
 Wish = Callable[[Session, Application], Operation]
 
 
 class Lifecycle:
-    def __init__(self, database: Database, events: EventSink, supervisor: Supervisor) -> None:
+    def __init__(self, database: Database, supervisor: Supervisor) -> None:
         self._database = database
-        self._events = events
         self._supervisor = supervisor
 
     def start(
@@ -99,16 +98,14 @@ class Lifecycle:
         with self._database.writing() as session:
             application = ApplicationRepository(session).locked(name, revisions)
             operation = wish(session, application)
-            events = [operation_changed(name, operation), *changes(session, application)]
+            announce_begun(session, application, operation)
             answer = operation_answer(operation, name)
             execution = operation.execution
-        self.announce(events, execution)
+        self.wake(execution)
         return answer
 
-    def announce(self, events: list[ControlEvent], execution: str | None) -> None:
-        """After the transaction: tell who listens, and the supervisor."""
-        for event in events:
-            self._events.publish(event)
+    def wake(self, execution: str | None) -> None:
+        """After the transaction: the supervisor has something to look at."""
         if execution is not None:
             self._supervisor.wake(execution)
 
@@ -121,9 +118,12 @@ def start_operation(
     return OperationRepository(session).add("start", application, execution, {}, by, "starting")
 
 
-def changes(session: Session, application: Application) -> list[ControlEvent]:
+def announce_begun(session: Session, application: Application, operation: Operation) -> None:
+    """With the execution that the operation is about, where there is one."""
+    announce_operation(session, application.name, operation)
     execution = ApplicationRepository(session).execution(application)
-    return [] if execution is None else [execution_changed(application.name, execution)]
+    if execution is not None:
+        announce_execution(session, application.name, execution)
 
 
 def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:

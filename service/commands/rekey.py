@@ -10,7 +10,7 @@ from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.rekeys import RekeyRepository, has_branch
 from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.building import RekeyOf
-from epochal.service.domain.ports import Builder, EventSink
+from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
@@ -32,14 +32,12 @@ class RekeyService:
         database: Database,
         builder: Builder,
         store: SnapshotStore,
-        events: EventSink,
         worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database
         self._builder = builder
         self._store = store
-        self._events = events
         self._worker = worker
         worker.register("rekeys", [Verb("rekey", RekeyArguments, self.carry_out, self._sweep)])
 
@@ -81,12 +79,11 @@ class RekeyService:
             WRITTEN.hit()
             manifest = self._store.read_manifest(snapshot)
             with self._database.writing() as session:
-                event = RekeyRepository(session).move(claim.decide(session), plan, snapshot, manifest, message)
+                RekeyRepository(session).move(claim.decide(session), plan, snapshot, manifest, message)
                 MOVED.hit()
         except BaseException:
             self._clear(plan.at.branch)
             raise
-        self._events.publish(event)
 
     def _sweep(self, claim: Claim, arguments: RekeyArguments) -> None:
         for branch in arguments.branches:

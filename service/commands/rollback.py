@@ -13,7 +13,6 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
 from epochal.faults import declare
 from epochal.pipeline.description import names_place
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED
@@ -23,7 +22,7 @@ from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.rollbacks import LeftBehind, RollbackRepository, check_committed, roll_back
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, changes
+from epochal.service.commands.lifecycle import Lifecycle, announce_begun
 from epochal.service.commands.proposals import check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
 from epochal.snapshots.manifest import Manifest
@@ -110,15 +109,15 @@ class RollbackService:
             operation = operations.add("rollback", application, execution, arguments, by, "stopping")
             if execution is None or execution.state in ENDED:
                 check_committed(session, application, repository.branch(application))
-                events = [succeed(application, operation, roll_back(session, application, operation))]
+                succeed(session, application, operation, roll_back(session, application, operation))
             else:
                 _check_can_stop(application, execution)
                 operations.ask_to_stop(execution, operation)
-                events = [operation_changed(name, operation), *changes(session, application)]
+                announce_begun(session, application, operation)
             answer, waiting = operation_answer(operation, name), operation.execution
         if answer.state == "running":
             ASKED.hit()
-        self._lifecycle.announce(events, waiting)
+        self._lifecycle.wake(waiting)
         return answer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from epochal.errors import Conflict
 from epochal.service.catalog import outcomes
-from epochal.service.catalog.announcements import operation_changed, savepoint_deleted
+from epochal.service.catalog.announcements import announce_operation, announce_savepoint
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED
@@ -30,16 +30,16 @@ class SavepointService:
             arguments = {"savepoint": request.name, "message": request.message}
             if execution is None or execution.state in ENDED:
                 operation = operations.add("savepoint", row, None, arguments, by)
-                events = outcomes.savepoint_of_head(session, row, operation)
+                outcomes.savepoint_of_head(session, row, operation)
             elif execution.state == "stopping":
                 raise Conflict(f"Application {application!r} is stopping; make the savepoint when it has stopped.")
             else:
                 operation = operations.add("savepoint", row, execution, arguments, by, "waiting for the driver")
                 operations.direct(execution, operation, "savepoint", {"name": request.name})
-                events = [operation_changed(application, operation)]
+                announce_operation(session, application, operation)
             answer = operation_answer(operation, application)
             waiting = operation.execution
-        self._lifecycle.announce(events, waiting)
+        self._lifecycle.wake(waiting)
         return answer
 
     def delete(self, application: str, name: str) -> None:
@@ -48,5 +48,4 @@ class SavepointService:
             repository = SavepointRepository(session)
             savepoint = repository.get(ApplicationRepository(session).named(application), name)
             repository.delete(savepoint)
-            event = savepoint_deleted(application, savepoint.row)
-        self._lifecycle.announce([event], None)
+            announce_savepoint(session, application, savepoint.row, deleted=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from epochal.contracts.catalog import DriverStatus, TransactionAction, TransactionOrder
 from epochal.errors import Conflict, NotFound
-from epochal.service.catalog.announcements import operation_changed
+from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED
@@ -64,8 +64,9 @@ class TransactionService:
             operation = operations.add("transaction", row, execution, arguments, by, "waiting for the driver")
             operations.direct(execution, operation, "transaction", order.model_dump(mode="json"))
             answer = operation_answer(operation, application)
-            event, waiting = operation_changed(application, operation), operation.execution
-        self._lifecycle.announce([event], waiting)
+            announce_operation(session, application, operation)
+            waiting = operation.execution
+        self._lifecycle.wake(waiting)
         return answer
 
     def _from_manifest(self, epoch: Epoch) -> Iterator[TransactionAnswer]:

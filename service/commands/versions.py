@@ -7,7 +7,6 @@ from typing import Any
 from epochal.contracts.catalog import VersionOrder
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
@@ -15,7 +14,7 @@ from epochal.service.catalog.models import Application, Execution, Operation, Ve
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.places import check_places
 from epochal.service.catalog.versions import VersionRepository, version_answer
-from epochal.service.commands.lifecycle import Lifecycle, changes
+from epochal.service.commands.lifecycle import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.wire.configuration import (
     ApplicationConfiguration,
@@ -95,10 +94,10 @@ class VersionService:
                 message,
             )
             operation = _begin(session, row, kind, version, candidate, by)
-            events = [operation_changed(application, operation), *changes(session, row)]
+            announce_begun(session, row, operation)
             answer = version_answer(version), operation_answer(operation, application)
             execution = operation.execution
-        self._lifecycle.announce(events, execution)
+        self._lifecycle.wake(execution)
         return answer
 
 

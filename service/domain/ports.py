@@ -7,7 +7,6 @@ border                 implemented by                          called by
 =====================  ======================================  ===================================================
 :class:`Supervisor`    ``runtime/supervision``                 commands: "look at the catalog now"
 :class:`Builder`       ``runtime/builder``                     commands: what does this artifact contain?
-:class:`EventSink`     ``runtime/events``                      whatever writes to the catalog: this has changed
 :class:`Leadership`    ``runtime/leadership.py``               whatever only one control plane may do
 :class:`Component`     what ``runtime`` has running            the app factory: open and close
 :class:`Executions`    ``catalog/ledger.py``                   the supervisor: what shall run; what became of it
@@ -106,11 +105,6 @@ class ControlEvent:
     at: datetime
 
 
-class EventSink(Protocol):
-    def publish(self, event: ControlEvent) -> None:
-        """Take one event, after its transaction. Quick, never blocks, never raises."""
-
-
 # Leadership.
 
 
@@ -154,8 +148,9 @@ class Supervisor(Component, Protocol):
     ``open`` adopts the drivers of an earlier control plane by ``SupervisedAttempt.process``.
     """
 
-    def wake(self, execution: str) -> None:
-        """This execution's wishes changed: look now instead of at the next round. Returns at once, never raises."""
+    def wake(self, execution: str | None = None) -> None:
+        """This execution's wishes changed, or those of some: look now instead of at the next round. Returns at once,
+        never raises."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,18 @@ class Limits(BaseModel):
     builds_waiting: int = Field(default=8, ge=0, le=16)
 
 
+class Kept(BaseModel):
+    """How long the catalog keeps rows that nothing needs any more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    events: int = Field(default=10_000, ge=1)
+    """So many of each application's events, for listeners that come back."""
+    events_days: float = Field(default=7.0, gt=0)
+    """None that is older, but for the last."""
+    audit_days: float = Field(default=365.0, gt=0)
+
+
 class Settings(BaseModel):
     """The configuration of one control plane process.
 
@@ -74,6 +86,7 @@ class Settings(BaseModel):
     webhooks_local: bool = Field(default_factory=default_webhooks_local)
     """Whether webhooks may be on this machine or its link; otherwise such addresses are refused."""
     limits: Limits = Limits()
+    kept: Kept = Kept()
 
     @property
     def database_url(self) -> str:

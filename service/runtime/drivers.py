@@ -7,18 +7,18 @@ from functools import lru_cache
 from epochal.contracts.catalog import Catalog
 from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.sql import SqlCatalog
-from epochal.service.domain.ports import EventSink, Supervisor
+from epochal.service.domain.ports import Supervisor
 
 _KEPT = 1000
 
 
 class DriverService:
-    def __init__(self, bulkhead: Bulkhead, events: EventSink, supervisor: Supervisor) -> None:
+    def __init__(self, bulkhead: Bulkhead, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
         @lru_cache(maxsize=_KEPT)
         def catalog(execution: str, attempt: int) -> Catalog:
-            return SqlCatalog(bulkhead.database, execution, attempt, events.publish)
+            return SqlCatalog(bulkhead.database, execution, attempt)
 
         self.catalog = catalog
 

@@ -19,7 +19,7 @@ def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
     """Make the folders, also those of an earlier start with another user. Raises ``EnvironmentProblem``.
 
     ================================================  =====================================================
-    exports, imports, replicas, events, logs          the control plane's only
+    exports, imports, replicas, hints, logs           the control plane's only
     the data directory, work                          ``user`` may pass through, and list nothing
     artifacts                                         ``user`` may read
     store, home                                       ``user``'s own
@@ -36,7 +36,7 @@ def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
 def _prepare(settings: Settings, user: ProcessUser | None) -> None:
     data = settings.data.absolute()
     data.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
-    for name in ("exports", "imports", "replicas", "events"):
+    for name in ("exports", "imports", "replicas", "hints"):
         _folder(data / name, _OWNER_ONLY)
     _folder(settings.logs_directory, _OWNER_ONLY)
     if user is None:

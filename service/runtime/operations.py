@@ -22,10 +22,10 @@ from epochal.errors import (
     TooManyRequests,
 )
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.operation_claims import Changed, Claim, OperationClaims, Wish
+from epochal.service.catalog.operation_claims import Claim, OperationClaims, Wish
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.operations import RENEW_SECONDS, Interrupted
-from epochal.service.domain.ports import EventSink
+from epochal.service.domain.topics import OPERATION, Topics
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.wire.operations import OperationAnswer, OperationKind
 
@@ -71,8 +71,7 @@ class OperationWorker:
     from its beginning by the next one: at once when that process is gone from this machine, or has closed in order;
     otherwise when its claim is over."""
 
-    def __init__(self, database: Database, events: EventSink) -> None:
-        self._events = events
+    def __init__(self, database: Database) -> None:
         self._closing = threading.Event()
         self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set)
         self._lanes: dict[str, _Lane] = {}
@@ -105,9 +104,8 @@ class OperationWorker:
     def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
         """Have it done. Raises what ``wish`` raises, and ``Conflict``; then nothing is asked for."""
         begun = self._claims.begin(kind, by, wish)
-        self._announce(begun)
         self._ring(kind)
-        return begun.operation
+        return begun
 
     def cancel(self, id: str, by: str) -> OperationAnswer:
         """Ends soon, and leaves nothing behind. Raises ``NotFound``, ``Conflict``. Idempotent."""
@@ -115,13 +113,19 @@ class OperationWorker:
         claim = self._held.get(id)
         if claim is not None:
             claim.cancel()
-        self._ring(cast(OperationKind, changed.operation.kind))
-        return changed.operation
+        self._ring(cast(OperationKind, changed.kind))
+        return changed
 
     def work_off(self, lane: str) -> None:
         """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``,
         ``TooManyRequests``: then it is to be tried again."""
         self._work_off(self._lanes[lane])
+
+    def heard(self, topics: Topics) -> None:
+        """Operations have changed somewhere: one may be to be begun, or cancelled."""
+        if OPERATION in topics:
+            for lane in self._lanes.values():
+                lane.bell.set()
 
     def _ring(self, kind: OperationKind) -> None:
         for lane in self._lanes.values():
@@ -157,51 +161,53 @@ class OperationWorker:
     def _carry_out(self, verb: Verb[Any], claim: Claim) -> None:
         try:
             with _renewing(claim):
-                ended = self._done(verb, claim)
+                self._do(verb, claim)
         except Interrupted as reason:
             log.info("operation %s is begun again: %s", claim.id, reason)
             self._release(claim)
         except _TRY_AGAIN:
             self._release(claim)  # what has not landed still runs, by the catalog, and is begun again
             raise
-        else:
-            if ended is not None:
-                self._announce(ended)
 
-    def _done(self, verb: Verb[Any], claim: Claim) -> Changed | None:
+    def _do(self, verb: Verb[Any], claim: Claim) -> None:
         try:
             arguments = verb.arguments.model_validate(claim.arguments)
         except ValidationError as error:
-            return self._failed(claim, error)
+            self._failed(claim, error)
+            return
         try:
             claim.check()
             result = verb.run(claim, arguments)
-            return None if result is None else claim.succeed(result)
+            if result is not None:
+                claim.succeed(result)
         except (Interrupted, *_TRY_AGAIN):
             raise
         except Exception as error:  # noqa: BLE001 whatever it is, the operation says so
             if claim.is_cancelled:
-                return self._swept(verb, claim, arguments)
-            return self._failed(claim, error)
+                self._sweep(verb, claim, arguments)
+            else:
+                self._failed(claim, error)
 
-    def _swept(self, verb: Verb[Any], claim: Claim, arguments: BaseModel) -> Changed:
+    def _sweep(self, verb: Verb[Any], claim: Claim, arguments: BaseModel) -> None:
         try:
             verb.sweep(claim, arguments)
         except (Interrupted, *_TRY_AGAIN):
             raise
         except Exception as error:  # noqa: BLE001
-            return self._failed(claim, error)
-        return claim.swept()
+            self._failed(claim, error)
+        else:
+            claim.swept()
 
-    def _failed(self, claim: Claim, error: Exception) -> Changed:
+    def _failed(self, claim: Claim, error: Exception) -> None:
         """Nothing has failed that a control plane which closes has cut off."""
         if self._closing.is_set():
             raise Interrupted("the control plane closes")
         if isinstance(error, EpochalError):
-            return claim.fail(error)
+            claim.fail(error)
+            return
         log.error("%s %s failed", claim.kind, claim.id, exc_info=error)
         text = f"The {claim.kind} failed; the control plane's log says why. Try it again."
-        return claim.fail(EnvironmentProblem(text))
+        claim.fail(EnvironmentProblem(text))
 
     def _release(self, claim: Claim) -> None:
         """Without it, the claim is over after a while."""
@@ -210,10 +216,6 @@ class OperationWorker:
                 claim.release()
         except EpochalError as error:
             log.warning("operation %s: %s", claim.id, error)
-
-    def _announce(self, changed: Changed) -> None:
-        if changed.event is not None:
-            self._events.publish(changed.event)
 
 
 @contextmanager

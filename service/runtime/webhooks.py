@@ -21,8 +21,8 @@ from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
 from epochal.service.domain.addresses import check_address
-from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.signatures import signature
+from epochal.service.domain.topics import ABORTED, COMMITTED, EXECUTION, Topics
 from epochal.service.runtime.events.bell import Bell
 from epochal.service.runtime.events.hub import EventHub
 
@@ -73,8 +73,8 @@ class WebhookDeliveries:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def _heard(self, event: ControlEvent) -> None:
-        if event.kind in ("epoch", "execution"):
+    def _heard(self, topics: Topics) -> None:
+        if topics & {COMMITTED, ABORTED, EXECUTION}:
             self._bell.ring()
 
     async def _run(self) -> None:

@@ -35,8 +35,8 @@ class Mover:
         settings, database, store = world.settings, world.database, world.store
         self.world = world
         self._uploads = Uploads(settings)
-        lifecycle = Lifecycle(database, _Nobody(), _Nobody())  # type: ignore[arg-type]
-        self._worker = OperationWorker(database, _Nobody())
+        lifecycle = Lifecycle(database, _Nobody())  # type: ignore[arg-type]
+        self._worker = OperationWorker(database)
         BundleWork(settings, database, store, self._uploads, lifecycle, self._worker)
         self._exports = ExportService(settings, database, self._worker)
         self._imports = ImportService(settings, database, _Builder(), self._uploads, self._worker)  # type: ignore[arg-type]
@@ -92,9 +92,9 @@ class _Builder:
 
 
 class _Nobody:
-    """Hears of events, and has no drivers to look after."""
+    """Has no drivers to look after."""
 
-    def publish(self, event: Any) -> None:
+    def wake(self, execution: str | None = None) -> None:
         pass
 
 

@@ -62,7 +62,7 @@ class StandInBuilder:
 
 @dataclass
 class StandInSupervisor:
-    woken: list[str] = field(default_factory=list)
+    woken: list[str | None] = field(default_factory=list)
 
     def open(self) -> None:
         pass
@@ -70,7 +70,7 @@ class StandInSupervisor:
     def close(self) -> None:
         pass
 
-    def wake(self, execution: str) -> None:
+    def wake(self, execution: str | None = None) -> None:
         self.woken.append(execution)
 
 
@@ -256,7 +256,8 @@ def plane(settings: Settings) -> Iterator[Plane]:
     supervisor = StandInSupervisor()
     with serving(settings, supervisor) as (control, token):
         events: list[ControlEvent] = []
-        control.events.listen(events.append)
+        for database in (control.database, control.bulkhead.database):
+            database.listen(events.extend)
         with http_client(settings, token) as client:
             yield Plane(control, client, settings, supervisor, events)
 

@@ -18,24 +18,12 @@ from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Branch, Epoch, Execution
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 
 FEW, MANY = 200, 20_000
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class NobodyListens:
-    def open(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def publish(self, event: ControlEvent) -> None:
-        pass
 
 
 class History:
@@ -46,7 +34,7 @@ class History:
         catalog = standalone_catalog(self.settings.database_url, "flights", "a" * 64)
         self.branch = catalog.begin_attempt().branch
         self.database = Database(self.settings.database_url)
-        self.ledger = ExecutionLedger(self.settings, self.database, NobodyListens())
+        self.ledger = ExecutionLedger(self.settings, self.database)
         self._insert(catalog, epochs)
         self.driver = catalog
         self.last = epochs

@@ -292,12 +292,15 @@ def test_the_zombie_and_its_successor_never_both_prepare(attempt: Callable[[], S
 def test_events_follow_the_transitions(url: str) -> None:
     made = standalone_catalog(url, "flights", ARTIFACT)
     events: list[ControlEvent] = []
-    catalog = SqlCatalog(made._database, made.execution, made.attempt, events.append)
+    database = Database(url)
+    database.listen(events.extend)
+    catalog = SqlCatalog(database, made.execution, made.attempt)
     point = catalog.begin_attempt()
     catalog.heartbeat(DriverStatus(phase="running"))
     run(catalog, point, 1)
     catalog.finish(None)
     made._database.close()
+    database.close()
 
     assert [(event.kind, event.data["state"]) for event in events] == [
         ("execution", "running"),

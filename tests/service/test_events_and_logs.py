@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -19,16 +18,12 @@ import pytest
 from epochal.client import Client
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownDue
 from epochal.service.api import events as event_routes
-from epochal.service.domain.ports import ControlEvent
 from epochal.service.runtime.events import hub as hubs
-from epochal.service.runtime.events.journal import EventFilter, Journal
 from epochal.service.runtime.logs.files import log_path
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-FLIGHTS = EventFilter(frozenset(["flights"]))
 
 
 @dataclass(frozen=True)
@@ -121,23 +116,9 @@ def test_events_of_an_epoch_say_what_it_left_out_and_what_is_due(plane: Plane) -
         assert data["next_due"] == due.model_dump(mode="json")
 
 
-def test_numbers_go_on_rising_when_the_journal_is_opened_again(tmp_path: Path) -> None:
-    moment = datetime.now(UTC)
-    journal = Journal(tmp_path / "events")
-    journal.append([ControlEvent("epoch", "flights", {"epoch": number}, moment) for number in range(3)])
-    journal.append([ControlEvent("epoch", "other", {"epoch": 9}, moment)])
-    journal.close()
-    again = Journal(tmp_path / "events")
-    again.append([ControlEvent("epoch", "flights", {"epoch": 3}, moment)])
-    entries, position = again.after(1, FLIGHTS)
-    assert [(entry.number, json.loads(entry.data)["epoch"]) for entry in entries] == [(2, 1), (3, 2), (5, 3)]
-    assert position == 5
-    again.close()
-
-
 def test_a_silent_stream_says_that_it_is_still_there(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_routes, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(hubs, "OTHER_PROCESSES_SECONDS", 0.1)
+    monkeypatch.setattr(hubs, "POLL_SECONDS", 0.1)
     plane.application()
     with listening(plane.client) as lines:
         comments = (line for line in lines if line.startswith(": "))
@@ -148,21 +129,6 @@ def test_events_of_nobody_are_not_found(plane: Plane) -> None:
     assert plane.client.get("/v1/applications/nobody/events").status_code == 404
     plane.application()
     assert plane.client.get("/v1/applications/flights/events", headers={"Last-Event-ID": "x"}).status_code == 422
-
-
-def test_the_journal_forgets_the_oldest_and_begins_anew_when_it_is_broken(tmp_path: Path) -> None:
-    moment = datetime.now(UTC)
-    journal = Journal(tmp_path / "events", kept=10)
-    for number in range(25):
-        journal.append([ControlEvent("operation", "flights", {"number": number}, moment)])
-    entries, _ = journal.after(0, FLIGHTS)
-    assert [json.loads(entry.data)["number"] for entry in entries] == list(range(15, 25))
-    assert journal.last() == 25
-    journal.close()
-    (tmp_path / "events" / "data.mdb").write_bytes(b"broken" * 3000)
-    again = Journal(tmp_path / "events")
-    assert again.last() == 0
-    again.close()
 
 
 LOGS = "/v1/applications/flights/logs"

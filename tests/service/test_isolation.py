@@ -342,7 +342,7 @@ def test_what_is_made_for_another_user_is_open_to_it_and_nothing_else_is(tmp_pat
             "work": (0, 65533, 0o710),
             "store": (65534, 65533, stat.S_IMODE(folders["store"].st_mode)),
             "home": (65534, 65533, 0o700),
-            **dict.fromkeys(("exports", "imports", "replicas", "events", "logs"), (0, 0, 448)),
+            **dict.fromkeys(("exports", "imports", "replicas", "hints", "logs"), (0, 0, 448)),
         }
     prepare_folders(settings, None)
     assert stat.S_IMODE(settings.artifacts_directory.stat().st_mode) == 0o700

@@ -34,17 +34,6 @@ class Checked(BaseModel):
     checked: str
 
 
-class Unheard:
-    """Takes events, of which operations on the whole store have none."""
-
-    def open(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def publish(self, event: Any) -> None:
-        raise AssertionError(event)
-
-
 Run = Callable[[Claim, Request], Checked]
 
 
@@ -70,7 +59,7 @@ def claims(database: Database, holder: str) -> OperationClaims:
 
 
 def asked_for(database: Database) -> str:
-    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request())).operation.id
+    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request())).id
 
 
 def claim_is_over(database: Database, id: str) -> None:
@@ -79,7 +68,7 @@ def claim_is_over(database: Database, id: str) -> None:
 
 
 def worker_of(database: Database, run: Run, sweep: Callable[[Claim, Request], None] | None = None) -> OperationWorker:
-    worker = OperationWorker(database, Unheard())
+    worker = OperationWorker(database)
     verb = Verb("verify", Request, run) if sweep is None else Verb("verify", Request, run, sweep)
     worker.register("store", [verb], look_seconds=0.05)
     return worker
@@ -113,7 +102,7 @@ def test_what_nobody_claims_is_carried_out(database: Database) -> None:
 
 def test_a_claim_is_taken_over_when_it_is_over_or_its_process_is_gone(database: Database) -> None:
     id = asked_for(database)
-    killed = OperationWorker(database, Unheard())._claims._holder.replace("@", "@0")  # an earlier process with its id
+    killed = OperationWorker(database)._claims._holder.replace("@", "@0")  # an earlier process with its id
     for holder in ("elsewhere/boot/1@1/x", killed):
         assert claims(database, holder).claim(["verify"]) is not None
         if holder != killed:
@@ -345,7 +334,7 @@ def test_of_two_control_planes_that_begin_to_work_on_the_store_one_does(database
             return None, Request()
 
         try:
-            return claims(database, kind).begin(kind, "me", wish).operation.id  # type: ignore[arg-type]
+            return claims(database, kind).begin(kind, "me", wish).id  # type: ignore[arg-type]
         except Conflict:
             return None
 

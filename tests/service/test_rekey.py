@@ -65,9 +65,9 @@ class Rekeys:
 
     def run(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         control = self.plane.control
-        worker = OperationWorker(control.database, control.events)
+        worker = OperationWorker(control.database)
         builder = RekeyingBuilder(self.store, meanwhile)
-        RekeyService(self.plane.settings, control.database, builder, self.store, control.events, worker)
+        RekeyService(self.plane.settings, control.database, builder, self.store, worker)
         worker.work_off("rekeys")
 
     def state(self, id: str) -> str:

@@ -40,7 +40,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 
 settings = Settings(data=Path(sys.argv[1]), database=sys.argv[2])
-ledger = ExecutionLedger(settings, Database(settings.database_url), None)
+ledger = ExecutionLedger(settings, Database(settings.database_url))
 ThreadedSupervisor(settings, ledger, LocalLauncher(settings.logs_directory)).open()
 print("supervises", flush=True)
 sys.stdin.read()

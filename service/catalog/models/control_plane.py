@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from epochal.service.catalog.models.base import Base, Json, JsonList
@@ -136,6 +136,47 @@ class AuditEntry(Base):
     target: Mapped[str] = mapped_column(String(500))
     outcome: Mapped[int]
     request: Mapped[str] = mapped_column(String(64))
+
+
+class EventStream(Base):
+    """The numbers of one application's events, and the lock under which they are given: see ``catalog/events.py``.
+
+    ``application`` is a name, so that an application made anew goes on with its predecessor's numbers; empty for what
+    concerns none. The row ``*`` has the positions in the stream of all. Events up to ``expired`` are gone.
+    """
+
+    __tablename__ = "event_streams"
+
+    application: Mapped[str] = mapped_column(String(63), primary_key=True)
+    last: Mapped[int] = mapped_column(BigInteger)
+    expired: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+
+
+class LoggedEvent(Base):
+    """One event. ``data`` is JSON in one line, as listeners get it.
+
+    ``position`` is its place in the stream of all applications; null until it has one.
+    """
+
+    __tablename__ = "events"
+
+    application: Mapped[str] = mapped_column(String(63), primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    position: Mapped[int | None] = mapped_column(BigInteger)
+    kind: Mapped[str] = mapped_column(String(32))
+    at: Mapped[datetime]
+    data: Mapped[str] = mapped_column(Text)
+
+    __table_args__ = (
+        Index("uq_events_position", "position", unique=True),
+        Index(
+            "ix_events_without_position",
+            "application",
+            "number",
+            sqlite_where=text("position IS NULL"),
+            postgresql_where=text("position IS NULL"),
+        ),
+    )
 
 
 class Webhook(Base):

@@ -6,7 +6,6 @@ import shutil
 import time
 from typing import Any
 
-from epochal.service.catalog.announcements import operation_changed
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
@@ -17,8 +16,7 @@ from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.exporting import KEPT, Exporting
 from epochal.service.commands.bundles.importing import Importing
 from epochal.service.commands.bundles.uploads import Uploads
-from epochal.service.commands.lifecycle import Lifecycle, changes, start_operation
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
@@ -50,7 +48,6 @@ class BundleWork:
         worker.register(LANE, verbs, self._tidy)
 
     def _import(self, claim: Claim, arguments: ImportArguments) -> None:
-        events: list[ControlEvent] = []
         executions: list[str] = []
 
         def finish(session: Session, operation: Operation, result: ImportResult) -> None:
@@ -58,13 +55,12 @@ class BundleWork:
             if arguments.start:
                 started = start_operation(session, application, operation.created_by)
                 result = result.model_copy(update={"operation": started.id})
-                events.append(operation_changed(application.name, started))
-                events.extend(changes(session, application))
+                announce_begun(session, application, started)
                 executions.extend([started.execution] if started.execution else [])
-            events.append(succeed(application, operation, result.model_dump(mode="json")))
+            succeed(session, application, operation, result.model_dump(mode="json"))
 
         self._importing.run(claim, arguments, finish)
-        self._lifecycle.announce(events, executions[0] if executions else None)
+        self._lifecycle.wake(executions[0] if executions else None)
 
     def _tidy(self) -> None:
         """Bundles that have expired, drafts whose control plane was killed, uploads that nobody goes on with."""

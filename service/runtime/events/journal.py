@@ -1,6 +1,10 @@
-"""The journal of events: numbered, in order, on disk, the oldest forgotten in the end.
+"""Events that an earlier version kept in a journal of its data folder (LMDB): brought into the catalog once, so that a
+listener goes on behind the event that it saw last.
 
-An LMDB environment: several control planes on one data directory write to and read from the same journal.
+The journal numbered the events of all applications together. Its events keep their numbers, and every application's
+next one gets a higher number than any of the journal's. Where another data folder's journal was brought in before, the
+same numbers mean different events: then all up to this journal's newest are taken to have expired, and listeners that
+come back with such a number are told to look anew.
 """
 
 from __future__ import annotations
@@ -9,113 +13,54 @@ import json
 import logging
 import shutil
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import lmdb
 
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import ALL, EventEntry, EventRepository
 
 log = logging.getLogger("epochal.events")
 
-KEPT = 20_000
-_MAP_BYTES = 1 << 30
 _ID = struct.Struct(">Q")
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One event as it goes to clients. ``data`` is JSON, in one line.
-
-    What names it among all events is (application, number). That numbers rise over all applications is this journal's
-    way of keeping them: a client may count on it within an application only.
-    """
-
-    number: int
-    kind: str
-    application: str
-    """Empty where none is concerned."""
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """Which events a listener takes; ``None``: all."""
-
-    applications: frozenset[str] | None = None
-    kinds: frozenset[str] | None = None
-
-    def takes(self, application: str, kind: str) -> bool:
-        return (self.applications is None or application in self.applications) and (
-            self.kinds is None or kind in self.kinds
-        )
+def bring_in_journal(folder: Path, database: Database) -> None:
+    """The journal in ``folder``, which is removed then; nothing happens when there is none. Idempotent."""
+    if not (folder / "data.mdb").exists():
+        return
+    entries = _entries(folder)
+    if entries:
+        with database.writing() as session:
+            repository = EventRepository(session)
+            applications = {row.name for row in ApplicationRepository(session).all()}
+            first, last = entries[0].number, entries[-1].number
+            if repository.is_empty():
+                repository.bring_in(entries, applications, first, last)
+            elif not repository.has(entries[-1]):
+                repository.go_on_above(last, last, {*applications, *(entry.application for entry in entries), ALL})
+        log.info("brought %d events of the journal %s into the catalog", len(entries), folder)
+    shutil.rmtree(folder)
 
 
-class Journal:
-    """Safe to use from several threads."""
-
-    def __init__(self, directory: Path, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._environment = _open(directory)
-
-    def append(self, events: Sequence[ControlEvent]) -> None:
-        """Number the events and keep them."""
-        with self._environment.begin(write=True) as transaction:
-            cursor = transaction.cursor()
-            last = _id(cursor.key()) if cursor.last() else 0
-            for number, event in enumerate(events, last + 1):
-                transaction.put(_ID.pack(number), _encode(event), append=True)
-            newest = last + len(events)
-            while cursor.first() and _id(cursor.key()) <= newest - self._kept:
-                cursor.delete()
-
-    def last(self) -> int:
-        """The number of the newest event; 0 when there is none."""
-        with self._environment.begin() as transaction:
-            cursor = transaction.cursor()
-            return _id(cursor.key()) if cursor.last() else 0
-
-    def after(self, position: int, chosen: EventFilter, limit: int = 500) -> tuple[list[JournalEntry], int]:
-        """Events after ``position``, oldest first, and the position reached."""
-        found: list[JournalEntry] = []
-        with self._environment.begin() as transaction:
-            cursor = transaction.cursor()
-            present = cursor.set_range(_ID.pack(position + 1))
-            while present and len(found) < limit:
-                position = _id(cursor.key())
-                name, kind, data = bytes(cursor.value()).split(b"\n", 2)
-                if chosen.takes(application := name.decode(), kind_name := kind.decode()):
-                    found.append(JournalEntry(position, kind_name, application, data))
-                present = cursor.next()
-        return found, position
-
-    def close(self) -> None:
-        self._environment.close()
-
-
-def _open(directory: Path) -> lmdb.Environment:
-    directory.mkdir(parents=True, exist_ok=True)
+def _entries(folder: Path) -> list[EventEntry]:
+    """Oldest first; none when it cannot be read, as events tell only what the catalog holds anyway."""
     try:
-        return _environment(directory)
-    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError) as error:
-        log.warning("the journal of events in %s cannot be read (%s); beginning a new one", directory, error)
-        shutil.rmtree(directory)
-        directory.mkdir(parents=True)
-        return _environment(directory)
-
-
-def _environment(directory: Path) -> lmdb.Environment:
-    # No sync: events tell what the catalog holds anyway, and a journal that a power failure broke is begun anew.
-    return lmdb.open(str(directory), map_size=_MAP_BYTES, sync=False, max_readers=512)
-
-
-def _id(key: bytes) -> int:
-    number: int = _ID.unpack(key)[0]
-    return number
-
-
-def _encode(event: ControlEvent) -> bytes:
-    data = {"application": event.application, "at": event.at.isoformat()} | event.data
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return f"{event.application or ''}\n{event.kind}\n{text}".encode()
+        environment = lmdb.open(str(folder), readonly=True, lock=False)
+    except lmdb.Error as error:
+        log.warning("the journal of events in %s cannot be read and is removed: %s", folder, error)
+        return []
+    found = []
+    try:
+        with environment.begin() as transaction:
+            for key, value in transaction.cursor():
+                (number,) = _ID.unpack(key)
+                application, kind, data = bytes(value).split(b"\n", 2)
+                json.loads(data)
+                found.append(EventEntry(number, application.decode(), number, kind.decode(), data))
+    except (lmdb.Error, struct.error, ValueError) as error:
+        log.warning("the journal of events in %s is broken after %d events: %s", folder, len(found), error)
+    finally:
+        environment.close()
+    return found

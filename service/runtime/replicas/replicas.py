@@ -13,7 +13,8 @@ from pathlib import Path
 import lmdb
 
 from epochal.errors import CatalogUnavailable, EnvironmentProblem
-from epochal.service.domain.ports import ApplicationHead, ControlEvent, Snapshots
+from epochal.service.domain.ports import ApplicationHead, Snapshots
+from epochal.service.domain.topics import COMMITTED, EXECUTION, OPERATION, Topics
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.replicas.claim import ClaimedFolder, claim
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable, Follower
@@ -93,9 +94,9 @@ class Replicas(ServedReplicas):
         follower = self._followers.get(application)
         return None if follower is None else follower.seen
 
-    def _heard(self, event: ControlEvent) -> None:
-        # Of epochs only commits matter; other events may mean that an application has come, gone, or moved to a fork.
-        if event.kind != "epoch" or event.data.get("state") == "committed":
+    def _heard(self, topics: Topics) -> None:
+        # Of epochs only commits matter; others may mean that an application has come, gone, or moved to another branch.
+        if topics & {COMMITTED, EXECUTION, OPERATION}:
             self._wake.set()
 
     def _open_index(self) -> ReplicaIndex:

@@ -75,7 +75,7 @@ class ThreadedSupervisor:
             self._thread.join(timeout=10)
         self._right.release()
 
-    def wake(self, execution: str) -> None:
+    def wake(self, execution: str | None = None) -> None:
         self._wake.set()
 
     def _run(self) -> None:

@@ -1,0 +1,298 @@
+"""Events as rows, written in the transaction of the change that they tell of.
+
+``record`` keeps an event in the session; ``Database.writing`` writes what was recorded as its last statements. There it
+takes the lock of the application's row in ``event_streams``, under which numbers rise by one and become visible in
+their order. Nothing is locked after it, so it is part of no deadlock, whatever its transaction has locked before. That
+is why it is a row of its own; and it stays when the application goes, and there is one for what concerns none.
+
+What is read over all applications has an order of its own, the ``position``. On SQLite, which has one writer, an event
+gets it when it is written. On PostgreSQL a common counter would let one transaction commit at a time, so positions
+are assigned to what has been committed (:meth:`EventRepository.assign_positions`), by one process at a time, before
+anybody reads. A reader that has seen a position has seen all before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, delete, func, insert, select, text, update
+from sqlalchemy.orm import Session
+
+from epochal.errors import EventsExpired
+from epochal.service.catalog.models import EventStream, LoggedEvent
+from epochal.service.domain.ports import ControlEvent
+
+ALL = "*"
+"""In ``event_streams``: the stream of all applications, whose numbers are positions."""
+_RECORDED = "epochal.events"
+_NUMBER = (
+    "INSERT INTO event_streams (application, last) VALUES {values} ON CONFLICT (application) "
+    "DO UPDATE SET last = event_streams.last + excluded.last RETURNING application, last"
+)
+_NUMBER_ONE = text(_NUMBER.format(values="(:application, :more)"))
+_NUMBER_BOTH = text(_NUMBER.format(values=f"(:application, :more), ('{ALL}', :more)"))
+_LOCK = text("SELECT last FROM event_streams WHERE application = :application FOR UPDATE")
+# An application's events keep the order of their numbers, also where the clocks of two control planes differ.
+_ASSIGN = text(
+    """
+    WITH waiting AS (
+        SELECT application, number, max(at) OVER (PARTITION BY application ORDER BY number) AS since
+        FROM events WHERE position IS NULL
+    ), chosen AS (
+        SELECT application, number, row_number() OVER (ORDER BY since, application, number) AS place
+        FROM waiting ORDER BY since, application, number LIMIT :most
+    )
+    UPDATE events SET position = :last + chosen.place FROM chosen
+    WHERE events.application = chosen.application AND events.number = chosen.number
+    """
+)
+_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventEntry:
+    """One event as it goes to clients. ``data`` is JSON, in one line. (application, number) names it."""
+
+    position: int
+    application: str
+    """Empty where none is concerned."""
+    number: int
+    kind: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events a listener takes; ``None``: all."""
+
+    applications: frozenset[str] | None = None
+    kinds: frozenset[str] | None = None
+
+    def takes(self, entry: EventEntry) -> bool:
+        return (self.applications is None or entry.application in self.applications) and (
+            self.kinds is None or entry.kind in self.kinds
+        )
+
+
+def record(session: Session, event: ControlEvent) -> None:
+    """To be written with all else that this transaction changes."""
+    session.info.setdefault(_RECORDED, []).append(event)
+
+
+def write_recorded(session: Session) -> Sequence[ControlEvent]:
+    """The last statements of a transaction; what was recorded in it."""
+    recorded: list[ControlEvent] = session.info.pop(_RECORDED, [])
+    for application in sorted({event.application or "" for event in recorded}):
+        _write(session, application, [event for event in recorded if (event.application or "") == application])
+    return recorded
+
+
+def discard_recorded(session: Session) -> None:
+    session.info.pop(_RECORDED, None)
+
+
+def encoded(event: ControlEvent) -> str:
+    data = {"application": event.application, "at": event.at.isoformat()} | event.data
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def _write(session: Session, application: str, events: Sequence[ControlEvent]) -> None:
+    positioned = _is_sqlite(session)
+    more = {"application": application, "more": len(events)}
+    last = {row[0]: row[1] for row in session.execute(_NUMBER_BOTH if positioned else _NUMBER_ONE, more)}
+    number = last[application] - len(events)
+    position = last[ALL] - len(events) if positioned else None
+    rows = [
+        {
+            "application": application,
+            "number": number + place,
+            "position": None if position is None else position + place,
+            "kind": event.kind,
+            "at": event.at,
+            "data": encoded(event),
+        }
+        for place, event in enumerate(events, 1)
+    ]
+    session.execute(insert(LoggedEvent.__table__), rows)  # type: ignore[arg-type]
+
+
+class EventRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def assign_positions(self, most: int = _AT_ONCE) -> int:
+        """To events that have none, of at most so many; how many had none. In a writing transaction."""
+        if _is_sqlite(self._session):
+            return 0
+        self._session.execute(
+            text("INSERT INTO event_streams (application, last) VALUES (:all, 0) ON CONFLICT DO NOTHING"), {"all": ALL}
+        )
+        last = self._session.scalars(_LOCK, {"application": ALL}).one()
+        assigned = cast("CursorResult[Any]", self._session.execute(_ASSIGN, {"most": most, "last": last})).rowcount
+        if assigned:
+            stream = update(EventStream).where(EventStream.application == ALL)
+            self._session.execute(stream.values(last=last + assigned))
+        return assigned
+
+    def lacks_positions(self) -> bool:
+        query = select(LoggedEvent.number).where(LoggedEvent.position.is_(None)).limit(1)
+        return not _is_sqlite(self._session) and self._session.scalar(query) is not None
+
+    def position(self, application: str, number: int) -> int:
+        """Where the stream of this application goes on behind its event ``number``. Raises ``EventsExpired``."""
+        self._check(application, number)
+        return self._position(application, number) or 0
+
+    def position_of_all(self, application: str, number: int) -> int:
+        """Where the stream of all applications goes on behind this event. Raises ``EventsExpired``."""
+        self._check(application, number)
+        found = 0 if number == 0 else self._position(application, number)
+        if found is None or found < self.expired(ALL):
+            raise EventsExpired(
+                f"Events that came after {application}/{number} have expired. Look at what is there now, and listen "
+                "without Last-Event-ID."
+            )
+        return found
+
+    def after(self, position: int, chosen: EventFilter, most: int) -> tuple[list[EventEntry], int]:
+        """At most so many events after ``position``, oldest first, and the position reached."""
+        last = self.last(ALL)
+        query = select(
+            LoggedEvent.position, LoggedEvent.application, LoggedEvent.number, LoggedEvent.kind, LoggedEvent.data
+        ).where(LoggedEvent.position > position, LoggedEvent.position <= last)
+        if chosen.applications is not None:
+            query = query.where(LoggedEvent.application.in_(sorted(chosen.applications)))
+        if chosen.kinds is not None:
+            query = query.where(LoggedEvent.kind.in_(sorted(chosen.kinds)))
+        rows = self._session.execute(query.order_by(LoggedEvent.position).limit(most)).all()
+        entries = [EventEntry(row[0] or 0, row[1], row[2], row[3], row[4].encode()) for row in rows]
+        return entries, entries[-1].position if len(entries) == most else max(last, position)
+
+    def last(self, application: str) -> int:
+        """The number of its newest event; 0 when it has none. Of ``ALL``: the last position."""
+        return self._session.scalar(select(EventStream.last).where(EventStream.application == application)) or 0
+
+    def expired(self, application: str) -> int:
+        """Up to which number its events are gone; 0: none. Of ``ALL``: up to which position some are."""
+        return self._session.scalar(select(EventStream.expired).where(EventStream.application == application)) or 0
+
+    def expirable(self, kept: int, before: datetime) -> Mapping[str, int]:
+        """By application, up to which number its events can go: all but the last ``kept``, and those of before
+        ``before``. The last one of all stays."""
+        streams = select(EventStream.application, EventStream.last, EventStream.expired)
+        found = {}
+        for application, last, expired in self._session.execute(streams.where(EventStream.application != ALL)).all():
+            newest = min(max(last - kept, self._old(application, expired, before)), last - 1)
+            if newest > expired:
+                found[application] = newest
+        return found
+
+    def remove(self, application: str, newest: int, most: int) -> int:
+        """Its events up to ``newest``, the oldest ``most`` of them; how many. In a writing transaction."""
+        self._lock_all()
+        mine = LoggedEvent.application == application, LoggedEvent.number <= newest
+        query = select(LoggedEvent.number, LoggedEvent.position).where(*mine, LoggedEvent.position.is_not(None))
+        rows = self._session.execute(query.order_by(LoggedEvent.number).limit(most)).all()
+        if rows:
+            number, position = rows[-1]
+            self._session.execute(
+                delete(LoggedEvent).where(LoggedEvent.application == application, LoggedEvent.number <= number)
+            )
+            self._raise_expired(application, number)
+            self._raise_expired(ALL, position or 0)
+        return len(rows)
+
+    def bring_in(self, entries: Iterable[EventEntry], applications: Collection[str], first: int, last: int) -> None:
+        """Into a catalog that has no events: the journal of an earlier version, whose numbers ``first`` to ``last``
+        were those of all applications. All of them go on above it."""
+        kept = list(entries)
+        rows = [
+            {
+                "application": entry.application,
+                "number": entry.number,
+                "position": entry.position,
+                "kind": entry.kind,
+                "at": datetime.fromisoformat(json.loads(entry.data)["at"]),
+                "data": entry.data.decode(),
+            }
+            for entry in kept
+        ]
+        if rows:
+            self._session.execute(insert(LoggedEvent.__table__), rows)  # type: ignore[arg-type]
+        names = {entry.application for entry in kept}
+        self.go_on_above(last, first - 1, {*applications, *names, ALL})
+
+    def go_on_above(self, last: int, expired: int, applications: Collection[str]) -> None:
+        """Numbers of these up to ``last`` were used elsewhere, and those up to ``expired`` cannot be had here."""
+        for application in sorted(applications):
+            row = self._session.get(EventStream, application, with_for_update=True)
+            if row is None:
+                self._session.add(EventStream(application=application, last=last, expired=expired))
+            else:
+                row.last, row.expired = max(row.last, last), max(row.expired, expired)
+
+    def is_empty(self) -> bool:
+        return self._session.scalar(select(func.count()).select_from(EventStream)) == 0
+
+    def has(self, entry: EventEntry) -> bool:
+        row = self._session.get(LoggedEvent, (entry.application, entry.number))
+        return row is not None and row.data == entry.data.decode()
+
+    def number_at(self, application: str, position: int) -> int:
+        """The number of its last event up to this position; 0 where there is none."""
+        query = select(LoggedEvent.number).where(
+            LoggedEvent.application == application, LoggedEvent.position <= position
+        )
+        return self._session.scalars(query.order_by(LoggedEvent.number.desc()).limit(1)).first() or 0
+
+    def _check(self, application: str, number: int) -> None:
+        found = self._session.execute(
+            select(EventStream.last, EventStream.expired).where(EventStream.application == application)
+        ).one_or_none()
+        last, expired = (0, 0) if found is None else found
+        if expired <= number <= last:
+            return
+        of = f"of {application!r}" if application else "that concern no application"
+        if number < expired:
+            raise EventsExpired(
+                f"Events {of} up to number {expired} have expired, and {number} was the last that was seen. Look at "
+                f"what is there now, and listen without Last-Event-ID, or from {expired} on."
+            )
+        raise EventsExpired(
+            f"Event {number} is not among those {of}, the last of which is {last}: the id is of another catalog, or of "
+            "this one before it was restored. Look at what is there now, and listen without Last-Event-ID."
+        )
+
+    def _position(self, application: str, number: int) -> int | None:
+        query = select(LoggedEvent.position).where(LoggedEvent.application == application, LoggedEvent.number <= number)
+        return self._session.scalars(query.order_by(LoggedEvent.number.desc()).limit(1)).first()
+
+    def _lock_all(self) -> None:
+        if not _is_sqlite(self._session):
+            self._session.scalars(_LOCK, {"application": ALL}).first()
+
+    def _old(self, application: str, newest: int, before: datetime) -> int:
+        """The last number behind ``newest`` that is older, and has none before it that is not."""
+        while True:
+            query = select(LoggedEvent.number, LoggedEvent.at).where(
+                LoggedEvent.application == application, LoggedEvent.number > newest
+            )
+            rows = self._session.execute(query.order_by(LoggedEvent.number).limit(_AT_ONCE)).all()
+            for number, at in rows:
+                if at >= before:
+                    return newest
+                newest = number
+            if len(rows) < _AT_ONCE:
+                return newest
+
+    def _raise_expired(self, application: str, newest: int) -> None:
+        stream = update(EventStream).where(EventStream.application == application, EventStream.expired < newest)
+        self._session.execute(stream.values(expired=newest))
+
+
+def _is_sqlite(session: Session) -> bool:
+    return session.get_bind().dialect.name == "sqlite"

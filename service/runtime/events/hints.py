@@ -1,0 +1,197 @@
+"""Hints between processes that share a catalog: something has changed, look now rather than within a second.
+
+A hint may be lost, come twice, and come from a process that has died since; nothing may depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from epochal.errors import EpochalError
+from epochal.service.catalog.notifications import Notifications
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.topics import EVERYTHING, Topics
+
+log = logging.getLogger("epochal.events")
+
+COALESCED_SECONDS = 0.02
+"""PostgreSQL lets one transaction that notifies commit at a time: what comes meanwhile goes with the next one."""
+CHECK_SECONDS = 10.0
+RECONNECT_SECONDS = 1.0
+_DATAGRAM_BYTES = 4096
+_PATH_BYTES = 100
+"""Addresses of Unix sockets are not longer."""
+
+Heard = Callable[[Topics], None]
+
+
+class Hints(Protocol):
+    def open(self, heard: Heard) -> None:
+        """Call ``heard`` with what other processes send."""
+
+    def send(self, topics: Topics) -> None:
+        """To all other processes. Quick, never raises."""
+
+    def close(self) -> None: ...
+
+
+def hints_of(database_url: str, data: Path) -> Hints:
+    """For processes on one PostgreSQL, or on one data folder."""
+    return PostgresqlHints(database_url) if database_url.startswith("postgres") else LocalHints(data / "hints")
+
+
+class LocalHints:
+    """Datagrams between the processes of one machine: each has a socket in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._name = f"{os.getpid()}-{new_id()}"
+        self._socket: socket.socket | None = None
+        self._descriptor = -1
+        self._thread: threading.Thread | None = None
+
+    def open(self, heard: Heard) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._descriptor = os.open(self._folder, os.O_RDONLY)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._socket.bind(self._address(self._name))
+        except OSError as error:
+            log.warning("other processes are heard within a second only: no socket in %s: %s", self._folder, error)
+            self.close()
+            return
+        self._thread = threading.Thread(target=self._receive, args=(self._socket, heard), name="hints", daemon=True)
+        self._thread.start()
+
+    def send(self, topics: Topics) -> None:
+        if self._socket is None:
+            return
+        message = ",".join(topics).encode()
+        try:
+            names = os.listdir(self._descriptor)
+        except OSError:
+            return
+        for name in names:
+            if name == self._name:
+                continue
+            try:
+                self._socket.sendto(message, socket.MSG_DONTWAIT, self._address(name))
+            except ConnectionRefusedError:
+                with suppress(OSError):  # its process was killed
+                    os.unlink(name, dir_fd=self._descriptor)
+            except OSError:
+                pass  # it is behind, and looks again within a second
+
+    def close(self) -> None:
+        unheard, self._socket = self._socket, None
+        if unheard is not None:
+            with suppress(OSError):
+                unheard.sendto(b"", self._address(self._name))  # which the thread waits for
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._descriptor)
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        if unheard is not None:
+            unheard.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _receive(self, listening: socket.socket, heard: Heard) -> None:
+        while True:
+            try:
+                message = listening.recv(_DATAGRAM_BYTES)
+            except OSError:
+                return
+            if self._socket is None:
+                return
+            heard(frozenset(message.decode(errors="replace").split(",")))
+
+    def _address(self, name: str) -> str:
+        """Short also where the folder's path is long."""
+        path = str(self._folder / name)
+        return path if len(os.fsencode(path)) <= _PATH_BYTES else f"/proc/self/fd/{self._descriptor}/{name}"
+
+
+class PostgresqlHints:
+    """NOTIFY from a thread and a connection of its own, outside the transactions whose changes it tells of."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._me = new_id()
+        self._pending: set[str] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._woken, self._wake = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wake.setblocking(False)
+        self._thread: threading.Thread | None = None
+
+    def open(self, heard: Heard) -> None:
+        self._thread = threading.Thread(target=self._run, args=(heard,), name="hints", daemon=True)
+        self._thread.start()
+
+    def send(self, topics: Topics) -> None:
+        with self._lock:
+            self._pending |= topics
+        self._ring()
+
+    def close(self) -> None:
+        self._closed = True
+        self._ring()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        self._wake.close()
+        self._woken.close()
+
+    def _ring(self) -> None:
+        with suppress(OSError):  # full: it is woken already
+            self._wake.send(b"x")
+
+    def _run(self, heard: Heard) -> None:
+        while not self._closed:
+            try:
+                notifications = Notifications(self._url)
+            except EpochalError as error:
+                log.warning("hints: %s", error)
+            else:
+                try:
+                    heard(EVERYTHING)  # whatever was missed meanwhile
+                    self._listen(notifications, heard)
+                except EpochalError as error:
+                    log.warning("hints: %s; connecting again", error)
+                finally:
+                    notifications.close()
+            if not self._closed:
+                time.sleep(RECONNECT_SECONDS)
+
+    def _listen(self, notifications: Notifications, heard: Heard) -> None:
+        sent_at, checked_at = 0.0, time.monotonic()
+        while not self._closed:
+            moment = time.monotonic()
+            with self._lock:
+                due = bool(self._pending) and moment - sent_at >= COALESCED_SECONDS
+                topics, self._pending = (self._pending, set()) if due else (set[str](), self._pending)
+                waits = bool(self._pending)
+            if topics:
+                notifications.send(f"{self._me} {','.join(topics)}")
+                sent_at = checked_at = moment
+            elif moment - checked_at >= CHECK_SECONDS:
+                notifications.check()
+                checked_at = moment
+            for payload in notifications.receive():
+                sender, _, text = payload.partition(" ")
+                if sender != self._me:
+                    heard(frozenset(text.split(",")))
+            select.select([notifications.fileno(), self._woken.fileno()], [], [], COALESCED_SECONDS if waits else 1.0)
+            with suppress(BlockingIOError):
+                self._woken.recv(_DATAGRAM_BYTES)

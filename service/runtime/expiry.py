@@ -1,0 +1,55 @@
+"""Rows of the catalog that expire by policy: events and the audit log. One control plane at a time does it."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import EventRepository
+from epochal.service.catalog.types import now
+from epochal.service.domain.settings import Kept
+
+log = logging.getLogger("epochal.housekeeping")
+
+EXPIRY_SECONDS = 60.0
+_AT_ONCE = 1_000
+"""Rows of one transaction: drivers write between two of them."""
+
+
+class CatalogExpiry:
+    """Each method does a piece of bounded length, and says whether there is more of it to do."""
+
+    def __init__(self, database: Database, kept: Kept) -> None:
+        self._database = database
+        self._kept = kept
+
+    def expire_events(self) -> bool:
+        with self._database.reading() as session:
+            lacking = EventRepository(session).lacks_positions()
+        if lacking:
+            # Only what has its position in the stream of all applications can be known to be behind a listener's.
+            with self._database.writing() as session:
+                return EventRepository(session).assign_positions() > 0
+        before = now() - timedelta(days=self._kept.events_days)
+        with self._database.reading() as session:
+            expirable = EventRepository(session).expirable(self._kept.events, before)
+        removed = 0
+        for application, newest in expirable.items():
+            with self._database.writing() as session:
+                removed += EventRepository(session).remove(application, newest, _AT_ONCE)
+        if removed:
+            log.debug("%d events have expired", removed)
+        return removed > 0
+
+    def expire_audit(self) -> bool:
+        before = now() - timedelta(days=self._kept.audit_days)
+        with self._database.reading() as session:
+            if not AuditRepository(session).has_expired(before):
+                return False
+        with self._database.writing() as session:
+            removed = AuditRepository(session).expire(before, _AT_ONCE)
+        if removed:
+            log.info("%d entries of the audit log have expired", removed)
+        return removed > 0

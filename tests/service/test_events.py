@@ -1,0 +1,390 @@
+"""Events as rows of the catalog, on SQLite and PostgreSQL: none lost, none twice, in order, whoever reads where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import struct
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+import pytest
+from sqlalchemy import update
+
+from epochal.client import Client
+from epochal.errors import EventsExpired
+from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRepository, record, write_recorded
+from epochal.service.catalog.models import AuditEntry
+from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.domain.pages import PageRequest
+from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.settings import Kept
+from epochal.service.domain.topics import Topics
+from epochal.service.runtime.events.hub import Cursor, EventHub
+from epochal.service.runtime.events.journal import bring_in_journal
+from epochal.service.runtime.expiry import CatalogExpiry
+from tests.catalogs import new_sqlite_catalog
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+NAMES = ("flights", "delays", "routes", "")
+MOMENT = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return new_sqlite_catalog(tmp_path / "catalog.sqlite")
+    return str(request.getfixturevalue("postgresql_catalog_url"))
+
+
+@pytest.fixture
+def databases(url: str) -> Iterator[Callable[[], Database]]:
+    """As many processes would have."""
+    made: list[Database] = []
+
+    def make() -> Database:
+        made.append(Database(url))
+        return made[-1]
+
+    yield make
+    for database in made:
+        database.close()
+
+
+@pytest.fixture
+def database(databases: Callable[[], Database]) -> Database:
+    return databases()
+
+
+class NoHints:
+    def open(self, heard: Callable[[Topics], None]) -> None: ...
+
+    def send(self, topics: Topics) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def event(application: str, content: Any, kind: Any = "operation", at: datetime | None = None) -> ControlEvent:
+    return ControlEvent(kind, application or None, {"content": content}, at or datetime.now(UTC))
+
+
+def write(database: Database, application: str, *contents: Any, at: datetime | None = None) -> None:
+    with database.writing() as session:
+        for content in contents:
+            record(session, event(application, content, at=at))
+
+
+def assign_positions(database: Database) -> None:
+    with database.writing() as session:
+        EventRepository(session).assign_positions()
+
+
+def read(database: Database, position: int = 0, chosen: EventFilter | None = None) -> list[EventEntry]:
+    assign_positions(database)
+    with database.reading() as session:
+        return EventRepository(session).after(position, chosen or EventFilter(), 10_000)[0]
+
+
+def contents(entries: Sequence[EventEntry]) -> list[Any]:
+    return [json.loads(entry.data)["content"] for entry in entries]
+
+
+def test_listeners_that_come_back_get_all_events_once_and_in_order(databases: Callable[[], Database]) -> None:
+    """Writers of three processes at once, some of whose transactions fail; a listener to all applications, and one to
+    each, that reconnect at another process all the time, knowing only the event that they saw last."""
+    writers, readers = [databases() for _ in range(3)], [databases() for _ in range(2)]
+    written: dict[str, int] = defaultdict(int)
+    done = threading.Event()
+
+    def work(database: Database, seed: int) -> None:
+        choices = random.Random(seed)
+        for turn in range(40):
+            names = sorted(choices.sample(NAMES, choices.choice([1, 1, 1, 2])))
+            with suppress(ZeroDivisionError), database.writing() as session:
+                for name in reversed(names):
+                    record(session, event(name, [seed, turn]))
+                if choices.random() < 0.1:
+                    raise ZeroDivisionError
+
+    found: list[tuple[str, int]] = []
+    of_one: dict[str, list[int]] = defaultdict(list)
+
+    def listen() -> None:
+        last: tuple[str, int] | None = None
+        choices = random.Random(1)
+        while True:
+            over = done.is_set()
+            database = choices.choice(readers)
+            assign_positions(database)
+            with database.reading() as session:
+                repository = EventRepository(session)
+                position = 0 if last is None else repository.position_of_all(*last)
+                entries, _ = repository.after(position, EventFilter(), choices.randint(1, 20))
+            found.extend((entry.application, entry.number) for entry in entries)
+            last = found[-1] if found else None
+            name = choices.choice(NAMES)
+            with database.reading() as session:
+                repository = EventRepository(session)
+                position = repository.position(name, of_one[name][-1] if of_one[name] else 0)
+                some, _ = repository.after(position, EventFilter(frozenset([name])), choices.randint(1, 20))
+            of_one[name] += [entry.number for entry in some]
+            if over and not entries:
+                return
+
+    threads = [threading.Thread(target=work, args=(database, seed)) for seed, database in enumerate(writers)]
+    listener = threading.Thread(target=listen)
+    for thread in (listener, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    listener.join()
+
+    for entry in read(readers[0]):
+        written[entry.application] += 1
+    assert sum(written.values()) > 100
+    for name, count in written.items():
+        assert [number for application, number in found if application == name] == list(range(1, count + 1))
+        assert of_one[name] == list(range(1, len(of_one[name]) + 1))
+    orders: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for entry in read(readers[0]):
+        seed, turn = json.loads(entry.data)["content"]
+        orders[entry.application, seed].append(turn)
+    assert all(turns == sorted(turns) for turns in orders.values())
+
+
+def test_what_is_rolled_back_has_no_event(database: Database) -> None:
+    with suppress(ZeroDivisionError), database.writing() as session:
+        record(session, event("flights", "no"))
+        raise ZeroDivisionError
+    write(database, "flights", "yes")
+
+    assert [(entry.number, json.loads(entry.data)["content"]) for entry in read(database)] == [(1, "yes")]
+
+
+def test_a_transaction_that_commits_late_is_not_passed_over(databases: Callable[[], Database]) -> None:
+    """On PostgreSQL it may have begun, and written, before one that a listener has seen."""
+    slow, quick, reader = databases(), databases(), databases()
+    if slow.url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer at a time")
+    written, go_on = threading.Event(), threading.Event()
+
+    def late() -> None:
+        with slow.writing() as session:
+            record(session, event("slow", "late"))
+            write_recorded(session)
+            written.set()
+            go_on.wait(10)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    written.wait(10)
+    write(quick, "quick", "early")
+    seen = read(reader)
+    go_on.set()
+    thread.join()
+
+    assert contents(seen) == ["early"]
+    assert contents(read(reader, seen[-1].position)) == ["late"]
+
+
+def test_a_stream_goes_on_at_another_process(databases: Callable[[], Database]) -> None:
+    here, there = EventHub(databases(), NoHints()), EventHub(databases(), NoHints())
+    writer = databases()
+    write(writer, "flights", "before")
+
+    async def take(hub: EventHub, cursor: Cursor, chosen: EventFilter, count: int) -> list[EventEntry]:
+        found = []
+        async for entry in hub.stream(chosen, cursor, 10.0):
+            if entry is not None:
+                found.append(entry)
+            if len(found) == count:
+                return found
+        return found
+
+    async def follow() -> list[list[EventEntry]]:
+        flights = EventFilter(frozenset(["flights"]))
+        cursor, all_of_them = here.begin("flights", None), here.begin_all(None)
+        for number in range(5):
+            write(writer, "flights", number)
+            write(writer, "delays", number)
+        first, second = await asyncio.gather(take(here, cursor, flights, 2), take(here, all_of_them, EventFilter(), 3))
+        again = there.begin("flights", first[-1].number)
+        rest = there.begin_all((second[-1].application, second[-1].number))
+        live = asyncio.gather(take(there, again, flights, 4), take(there, rest, EventFilter(), 9))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(write, writer, "flights", "last")
+        await asyncio.to_thread(write, writer, "delays", "last")
+        return [first, second, *await live]
+
+    for hub in (here, there):
+        hub.open()
+    first, second, more, others = asyncio.run(follow())
+    for hub in (here, there):
+        hub.close()
+
+    assert contents([*first, *more]) == [0, 1, 2, 3, 4, "last"]
+    every = [(entry.application, json.loads(entry.data)["content"]) for entry in [*second, *others]]
+    assert sorted(every, key=str) == sorted(
+        [(name, content) for name in ("flights", "delays") for content in (0, 1, 2, 3, 4, "last")], key=str
+    )
+    for name in ("flights", "delays"):
+        assert [content for application, content in every if application == name] == [0, 1, 2, 3, 4, "last"]
+
+
+def test_whoever_asks_for_expired_events_is_told_so(database: Database) -> None:
+    write(database, "flights", *range(10), at=MOMENT)
+    write(database, "delays", *range(3), at=MOMENT + timedelta(days=2))
+    assign_positions(database)
+    with database.reading() as session:
+        by_count = EventRepository(session).expirable(4, MOMENT)
+        by_age = EventRepository(session).expirable(100, MOMENT + timedelta(days=3))
+    assert (by_count, by_age) == ({"flights": 6}, {"flights": 9, "delays": 2})
+    with database.writing() as session:
+        assert [EventRepository(session).remove("flights", 6, 4) for _ in range(3)] == [4, 2, 0]
+
+    with database.reading() as session:
+        repository = EventRepository(session)
+        assert [entry.number for entry in repository.after(0, EventFilter(), 100)[0]] == [7, 8, 9, 10, 1, 2, 3]
+        for seen in (0, 5, 11):
+            with pytest.raises(EventsExpired):
+                repository.position("flights", seen)
+        entries, _ = repository.after(repository.position("flights", 6), EventFilter(frozenset(["flights"])), 100)
+        assert [entry.number for entry in entries] == [7, 8, 9, 10]
+        with pytest.raises(EventsExpired):
+            repository.position_of_all("flights", 5)
+        after = repository.after(repository.position_of_all("flights", 9), EventFilter(), 100)[0]
+        assert [(entry.application, entry.number) for entry in after] == [
+            ("flights", 10),
+            ("delays", 1),
+            ("delays", 2),
+            ("delays", 3),
+        ]
+        with pytest.raises(EventsExpired):
+            repository.position_of_all("nobody", 1)
+
+
+def test_the_answer_to_a_listener_whose_events_have_expired(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    driver.epochs(3)
+    database = plane.control.database
+    with database.reading() as session:
+        newest = EventRepository(session).last("flights")
+    with database.writing() as session:
+        EventRepository(session).remove("flights", newest - 2, 100)
+    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+
+    for path, id in (("/v1/applications/flights/events", "3"), ("/v1/events", "flights/3")):
+        answer = plane.client.get(path, headers={"Last-Event-ID": id})
+        assert (answer.status_code, answer.json()["type"]) == (410, "urn:epochal:problem:events-expired")
+    with client:
+        with pytest.raises(EventsExpired, match=f"up to number {newest - 2} have expired"):
+            next(client.application("flights").events("3"))
+        assert next(client.application("flights").events(str(newest - 2))).id == str(newest - 1)
+
+
+def old_journal(folder: Path, *entries: tuple[int, str, Any]) -> None:
+    """As the version before wrote it."""
+    folder.mkdir(parents=True)
+    with lmdb.open(str(folder), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
+        for number, application, content in entries:
+            data = json.dumps({"application": application or None, "at": MOMENT.isoformat(), "content": content})
+            value = f"{application}\noperation\n{data}".encode()
+            transaction.put(struct.pack(">Q", number), value, append=True)
+
+
+def test_numbers_of_the_journal_of_an_earlier_version_go_on(url: str, database: Database, tmp_path: Path) -> None:
+    standalone_catalog(url, "quiet", "a" * 64)._database.close()
+    journal = tmp_path / "events"
+    old_journal(journal, (100, "flights", "a"), (101, "", "b"), (102, "delays", "c"), (103, "flights", "d"))
+    copy = shutil.copytree(journal, tmp_path / "copy")
+
+    bring_in_journal(journal, database)
+    bring_in_journal(copy, database)  # as if it had not been removed
+    write(database, "flights", "e")
+    write(database, "quiet", "f")
+
+    assert not journal.exists() and not copy.exists()
+    assert [(entry.application, entry.number) for entry in read(database)] == [
+        ("flights", 100),
+        ("", 101),
+        ("delays", 102),
+        ("flights", 103),
+        ("flights", 104),
+        ("quiet", 104),
+    ]
+    with database.reading() as session:
+        repository = EventRepository(session)
+        flights = EventFilter(frozenset(["flights"]))
+        # A listener that had seen the first of the journal gets the rest, and goes on with what is new.
+        assert contents(repository.after(repository.position("flights", 100), flights, 10)[0]) == ["d", "e"]
+        assert contents(repository.after(repository.position_of_all("delays", 102), EventFilter(), 10)[0]) == [
+            "d",
+            "e",
+            "f",
+        ]
+        # What the journal had forgotten is said to have expired.
+        for name in ("flights", "quiet"):
+            with pytest.raises(EventsExpired):
+                repository.position(name, 98)
+
+
+def test_a_second_journal_is_not_mixed_with_the_first(database: Database, tmp_path: Path) -> None:
+    """Two control planes of the version before numbered for themselves."""
+    old_journal(tmp_path / "one", (1, "flights", "a"), (2, "flights", "b"))
+    old_journal(tmp_path / "two", (1, "flights", "x"), (2, "flights", "y"), (3, "flights", "z"))
+    for name in ("one", "two"):
+        bring_in_journal(tmp_path / name, database)
+    write(database, "flights", "new")
+
+    with database.reading() as session, pytest.raises(EventsExpired):
+        EventRepository(session).position("flights", 1)
+    assert [(entry.number, json.loads(entry.data)["content"]) for entry in read(database)][-1] == (4, "new")
+    with database.reading() as session:
+        assert EventRepository(session).expired(ALL) >= 2
+
+
+def test_a_broken_journal_does_not_keep_a_control_plane_from_starting(database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    old_journal(folder, (1, "flights", "a"))
+    (folder / "data.mdb").write_bytes(b"broken" * 3000)
+    bring_in_journal(folder, database)
+
+    assert not folder.exists()
+    assert read(database) == []
+
+
+def test_events_and_audit_entries_expire_by_policy(database: Database) -> None:
+    old = datetime.now(UTC) - timedelta(days=10)
+    write(database, "flights", *range(2_500))
+    write(database, "delays", *range(5), at=old)
+    with database.writing() as session:
+        audit = AuditRepository(session)
+        for request in ("old", "young"):
+            audit.add(None, "POST /v1/x", "x", 200, request)
+        session.flush()
+        session.execute(update(AuditEntry).where(AuditEntry.request == "old").values(at=old))
+    expiry = CatalogExpiry(database, Kept(events=100, events_days=7, audit_days=5))
+
+    while expiry.expire_events():
+        pass
+    while expiry.expire_audit():
+        pass
+
+    assert sorted(entry.number for entry in read(database)) == [5, *range(2_401, 2_501)]
+    with database.reading() as session:
+        assert [row.request for row in AuditRepository(session).page(PageRequest(10, None)).rows] == ["young"]
