@@ -36,6 +36,7 @@ MEASURES = (
     "small_epoch",
     "abs_graph",
     "lookups",
+    "query_nodes",
     "recovery",
     "fork",
     "rescale",

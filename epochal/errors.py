@@ -292,6 +292,12 @@ class TooManyRequests(EpochalError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class MisdirectedRequest(EpochalError):
+    """This node does not answer such requests; another one does."""
+
+    slug = "misdirected-request"
+
+
 class SparkLost(EpochalError):
     """Spark's JVM has ended, or does not answer any more; the next attempt starts another one."""
 

@@ -1,9 +1,10 @@
-"""``up``: a control plane in this process."""
+"""``up``: a control plane in this process, or a query node below it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,16 @@ from epochal.cli.options import DatabaseUrl, Json, catalog_url
 from epochal.cli.output import Output
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
+from epochal.errors import OptionError
 from epochal.service.domain.settings import Settings, default_data_directory, default_driver_user
 from epochal.service.runtime.launchers.java import check_java
 
 app = typer.Typer()
+
+
+class Role(StrEnum):
+    CONTROL = "control"
+    QUERY = "query"
 
 
 @app.command()
@@ -56,6 +63,10 @@ def up(
         float, typer.Option(metavar="MB", min=0.1, help="A driver's log that is larger is rotated.")
     ] = 16.0,
     log_files: Annotated[int, typer.Option(min=1, help="Rotated files that are kept of a driver's log.")] = 3,
+    role: Annotated[
+        Role, typer.Option(help="query: answer look-ups only, beside the control planes of the same catalog and store.")
+    ] = Role.CONTROL,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer look-ups; of a query node.")] = 1,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,9 +81,22 @@ def up(
     """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
     output = Output.make(as_json)
     database = catalog_url(database_url)
+    data = writable(home or default_data_directory(), "--home")
+    if role is Role.QUERY:
+        if beside:
+            raise OptionError("--with starts servers for applications, which query nodes do not run.")
+        query_node = Settings(
+            data=data, host=host, port=port, database=database, store=store, authentication=authentication
+        )
+        _up_query_node(output, query_node, workers)
+        return
+    if workers > 1:
+        raise OptionError(
+            "A control plane answers from one process. For more look-ups start query nodes beside it: "
+            f"epochal up --role query --workers {workers}"
+        )
     check_java(os.environ)
     check_kinds(beside or ())
-    data = writable(home or default_data_directory(), "--home")
     with listen(host, port) as listener, companions(beside or ()) as servers:
         # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
         from epochal.cli.serving import serve
@@ -92,6 +116,24 @@ def up(
         )
         serve(settings, listener, lambda: _announce(output, settings, servers))
     output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
+
+
+def _up_query_node(output: Output, settings: Settings, workers: int) -> None:
+    from epochal.cli.query_node import serve_query_node
+
+    def announce(listening: Settings) -> None:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row("query node", Text(listening.url, style="bold"))
+        grid.add_row("workers", Text(str(workers)))
+        grid.add_row("replicas", Text(str(listening.replicas_directory)))
+        document = {"url": listening.url, "workers": workers, "data": str(listening.data.absolute())}
+        output.result(document, grid)
+        output.note(f"Ctrl-C stops it. Next: EPOCHAL_URL={listening.url} epochal get NAME TABLE KEY")
+
+    serve_query_node(settings, workers, announce)
+    output.note("The query node has stopped.")
 
 
 def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) -> None:

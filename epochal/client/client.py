@@ -17,7 +17,7 @@ from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
 from epochal.client.transport import Transport
 from epochal.client.webhooks import Webhooks
-from epochal.errors import CatalogUnavailable
+from epochal.errors import CatalogUnavailable, EnvironmentProblem
 
 
 class Client:
@@ -71,7 +71,7 @@ class Client:
         """Does a control plane answer, and is it ready to serve?"""
         try:
             self._transport.get("/readyz")
-        except CatalogUnavailable:
+        except (CatalogUnavailable, EnvironmentProblem):
             return False
         return True
 

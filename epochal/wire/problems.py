@@ -26,6 +26,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.NotYetCommitted: 409,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
+    errors.MisdirectedRequest: 421,
     errors.EpochAborted: 422,
     errors.Fenced: 409,
     errors.TooManyRequests: 429,

@@ -6,7 +6,7 @@ from epochal.errors import IncompatibleState, NameTaken, NotFound, PreconditionF
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.conditions import IfMatch, etag
-from epochal.service.api.context import Control
+from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.service.catalog.places import SharedTargets
@@ -37,16 +37,16 @@ def create_application(
 
 @router.get("")
 @requires(Scope.READ)
-def list_applications(page: Paging, control: Control) -> Page[ApplicationAnswer]:
+def list_applications(page: Paging, node: Node) -> Page[ApplicationAnswer]:
     """By name."""
-    return control.registered.applications(page)
+    return node.registered.applications(page)
 
 
 @router.get("/{name}")
 @requires(Scope.READ)
-def get_application(name: str, response: Response, control: Control) -> ApplicationAnswer:
+def get_application(name: str, response: Response, node: Node) -> ApplicationAnswer:
     """`ETag`: its revision, for `If-Match` with what changes it."""
-    return _tagged(response, control.registered.application(name))
+    return _tagged(response, node.registered.application(name))
 
 
 @router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT)

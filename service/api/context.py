@@ -1,4 +1,4 @@
-"""The composed control plane, as endpoints reach it."""
+"""The composed control plane, or query node, as endpoints reach it."""
 
 from __future__ import annotations
 
@@ -43,28 +43,40 @@ from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import Isolation
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.operations import OperationWorker
-from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.store import SnapshotStore
 
 
 @dataclass(frozen=True)
-class ControlPlane:
-    """What a control plane consists of: surroundings, components, and one service per resource."""
+class QueryNode:
+    """What look-ups and the lists that belong to them need: query nodes have this, and control planes more."""
 
     settings: Settings
     database: Database
-    bulkhead: Bulkhead
     store: SnapshotStore
     authenticator: Authenticator
-    isolation: Isolation
     metrics: Metrics
 
-    ledger: Executions
     snapshots: Snapshots
+    replicas: ServedReplicas
+
+    registered: ApplicationQueries
+    epochs: EpochService
+    manifests: SnapshotService
+    lineage: LineageService
+
+
+@dataclass(frozen=True)
+class ControlPlane(QueryNode):
+    """What a control plane consists of: surroundings, components, and one service per resource."""
+
+    bulkhead: Bulkhead
+    isolation: Isolation
+
+    ledger: Executions
     events: EventHub
     builder: Builder
-    replicas: Replicas
     leadership: Leadership
     housekeeping: Housekeeping
     supervisor: Supervisor
@@ -83,15 +95,11 @@ class ControlPlane:
     operations: OperationService
     cancellation: CancelService
     executions: ExecutionService
-    epochs: EpochService
     savepoints: SavepointService
     transactions: TransactionService
-    manifests: SnapshotService
     annotations: AnnotationService
     collections: CollectionService
-    lineage: LineageService
     tokens: TokenService
-    registered: ApplicationQueries
     administration: AdministrationQueries
     drivers: DriverService
     webhooks: WebhookService
@@ -110,6 +118,19 @@ class ControlPlane:
             self.deliveries,
             self.housekeeping,
         )
+
+
+def query_node(connection: HTTPConnection) -> QueryNode:
+    """The control plane or query node that answers this request."""
+    node: QueryNode = connection.app.state.control_plane
+    return node
+
+
+async def _query_node(connection: HTTPConnection) -> QueryNode:
+    return query_node(connection)
+
+
+Node = Annotated[QueryNode, Depends(_query_node)]
 
 
 def control_plane(connection: HTTPConnection) -> ControlPlane:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, SNAPSHOT, answers
-from epochal.service.api.context import control_plane
+from epochal.service.api.context import query_node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
 from epochal.service.queries.diffs import DiffService
@@ -22,8 +22,8 @@ router = APIRouter(prefix="/v1/applications/{name}/snapshots/{snapshot}/diff", t
 
 
 def _diffs(request: Request) -> DiffService:
-    plane = control_plane(request)
-    return DiffService(plane.database, plane.snapshots, plane.store)
+    node = query_node(request)
+    return DiffService(node.database, node.snapshots, node.store)
 
 
 Comparing = Annotated[DiffService, Depends(_diffs)]

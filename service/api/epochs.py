@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from epochal.contracts.catalog import EpochRecord, EpochState
 from epochal.service.api.access import requires
-from epochal.service.api.context import Control
+from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import EpochNumber, Page
 from epochal.wire.scopes import Scope
@@ -14,13 +14,13 @@ router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])
 
 @router.get("")
 @requires(Scope.READ)
-def list_epochs(name: str, page: Paging, control: Control, state: EpochState | None = None) -> Page[EpochRecord]:
+def list_epochs(name: str, page: Paging, node: Node, state: EpochState | None = None) -> Page[EpochRecord]:
     """Of the lineage, newest first."""
-    return control.epochs.page(name, page, state)
+    return node.epochs.page(name, page, state)
 
 
 @router.get("/{epoch}")
 @requires(Scope.READ)
-def get_epoch(name: str, epoch: EpochNumber, control: Control) -> EpochRecord:
+def get_epoch(name: str, epoch: EpochNumber, node: Node) -> EpochRecord:
     """With the reason, when it was aborted."""
-    return control.epochs.get(name, epoch)
+    return node.epochs.get(name, epoch)

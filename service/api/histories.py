@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from epochal.service.api.access import requires
 from epochal.service.api.answers import answers
-from epochal.service.api.context import control_plane
+from epochal.service.api.context import query_node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.queries.state.histories import Histories
@@ -21,13 +21,13 @@ router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"
 
 
 def _scans(request: Request) -> Scans:
-    plane = control_plane(request)
-    return Scans(plane.replicas, plane.snapshots)
+    node = query_node(request)
+    return Scans(node.replicas, node.snapshots)
 
 
 def _histories(request: Request) -> Histories:
-    plane = control_plane(request)
-    return Histories(plane.store, plane.snapshots)
+    node = query_node(request)
+    return Histories(node.store, node.snapshots)
 
 
 Scanning = Annotated[Scans, Depends(_scans)]

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, answers
-from epochal.service.api.context import Control
+from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.service.queries.lineage.dot import as_dot
 from epochal.service.queries.lineage.service import Wish
@@ -26,7 +26,7 @@ _DRAWN: dict[str, Any] = {"content": {"application/json": {}, "text/vnd.graphviz
 def get_lineage(
     name: str,
     page: Paging,
-    control: Control,
+    node: Node,
     format: Annotated[
         Literal["json", "dot", "svg"], Query(description="dot and svg are drawings of the page, always folded.")
     ] = "json",
@@ -37,8 +37,8 @@ def get_lineage(
 ) -> LineageAnswer | Response:
     """Snapshots of the whole tree that the application belongs to, newest first, and how each came from another."""
     if format == "json":
-        return control.lineage.read(name, page, Wish(fold, slices))
-    drawn = control.lineage.read(name, page, Wish(fold=True, slices=False))
+        return node.lineage.read(name, page, Wish(fold, slices))
+    drawn = node.lineage.read(name, page, Wish(fold=True, slices=False))
     if format == "dot":
         return Response(as_dot(drawn), media_type="text/vnd.graphviz")
     # Opened by itself in a browser it is a document of this origin: nothing in it may run, or load anything.

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 from epochal.contracts.catalog import EpochRecord
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, SNAPSHOT, answers
-from epochal.service.api.context import Control
+from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
 from epochal.wire.bodies import Page
@@ -17,14 +17,14 @@ router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"
 
 @router.get("")
 @requires(Scope.READ)
-def list_snapshots(name: str, page: Paging, control: Control) -> Page[EpochRecord]:
+def list_snapshots(name: str, page: Paging, node: Node) -> Page[EpochRecord]:
     """Prepared and committed epochs of the lineage, newest first."""
-    return control.manifests.page(name, page)
+    return node.manifests.page(name, page)
 
 
 @router.get("/{snapshot}")
 @requires(Scope.READ)
 @answers(*SNAPSHOT, *FILES)
-def get_snapshot(name: str, snapshot: Named, control: Control) -> SnapshotAnswer:
+def get_snapshot(name: str, snapshot: Named, node: Node) -> SnapshotAnswer:
     """The manifest: what the epoch read, changed and wrote, and the files that hold it."""
-    return control.manifests.get(name, snapshot)
+    return node.manifests.get(name, snapshot)

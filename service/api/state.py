@@ -13,7 +13,7 @@ from starlette.responses import Response
 from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
 from epochal.service.api.answers import answers
-from epochal.service.api.context import control_plane
+from epochal.service.api.context import query_node
 from epochal.service.api.fast_lookups import ROUTE as POINT_ROUTE
 from epochal.service.api.lookup_bodies import JSON, batch_body, matches, point_body, point_headers
 from epochal.service.api.paging import Paging
@@ -39,8 +39,8 @@ router = APIRouter(tags=["state"])
 
 
 def _lookups(request: Request) -> Lookups:
-    plane = control_plane(request)
-    return Lookups(plane.replicas, plane.snapshots)
+    node = query_node(request)
+    return Lookups(node.replicas, node.snapshots)
 
 
 Looking = Annotated[Lookups, Depends(_lookups)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -9,6 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from epochal.errors import EpochalError
@@ -27,12 +29,15 @@ _LEFT_OUT: Final = {
 }
 """By kind, as the catalog has them: the counter, without its ``_total``, and what is said of it."""
 COUNTS_ARE_KEPT_SECONDS = 5.0
+SHARED_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""prometheus_client's, which looks at it when it is imported."""
 
 
 class Metrics:
     """One registry per app, so that several apps can live in one process."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database | None) -> None:
+        """``database``: whose rows are counted, too. Query nodes count none: that would add up."""
         self._registry = CollectorRegistry()
         self._requests = Histogram(
             "epochal_request_seconds",
@@ -41,14 +46,19 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_Counts(database))
+        if database is not None:
+            self._registry.register(_Counts(database))
 
     def observe(self, method: str, path: str, status: int, seconds: float) -> None:
         self._requests.labels(method, path, str(status)).observe(seconds)
 
     def render(self) -> bytes:
-        """In Prometheus' text format."""
-        return generate_latest(self._registry)
+        """In Prometheus' text format. Of the processes that share ``PROMETHEUS_MULTIPROC_DIR``, all together."""
+        if SHARED_VARIABLE not in os.environ:
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)
 
 
 class _Counts(Collector):

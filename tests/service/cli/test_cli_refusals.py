@@ -154,6 +154,16 @@ def test_a_java_that_is_too_old(alone: CommandLine, tmp_path: Path) -> None:
     refused(alone("up", "--port", "0", JAVA_HOME=str(tmp_path / "jdk")), 1, "Java 11", "17")
 
 
+def test_a_query_node_that_finds_no_control_planes_places(alone: CommandLine, tmp_path: Path) -> None:
+    refused(alone("up", "--workers", "3", "--port", "0"), 1, "epochal up --role query --workers 3")
+    query = ("up", "--role", "query", "--port", "0")
+    refused(alone(*query, "--with", "kafka"), 1, "--with")
+    refused(alone(*query), 1, str(tmp_path / "home" / "catalog.sqlite"), "--database-url", "--home")
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+    refused(alone(*query, "--database-url", elsewhere), 1, str(tmp_path / "home" / "store"), "--store")
+    refused(alone(*query, "--database-url", elsewhere, "--store", str(tmp_path)), 1, "revision none", "epochal migrate")
+
+
 def test_a_broken_database_url(alone: CommandLine) -> None:
     refused(alone("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
 

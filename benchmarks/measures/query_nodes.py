@@ -1,0 +1,103 @@
+"""Look-ups per second of CPU: two workers of a query node against one, and a control plane that answers them itself.
+
+CPU is that of the workers alone, by the kernel's accounts: the load generator, the driver and whatever else runs on the
+machine takes cores, but not what is counted. Each number of workers is measured in turn, several times; what is said is
+the least and the greatest ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measures.lookups import KEYS, PATH
+from benchmarks.result import Result, at_least, number
+from benchmarks.running import has_key, running_control_plane, submit, wait_for
+from epochal.client import Client
+from epochal.testing.servers.control_plane import COMMAND, ControlPlane
+
+ROUNDS, SECONDS, WARM_SECONDS = 3, 8, 2
+CONNECTIONS = 32
+TARGET = 0.9
+
+
+def run(folder: Path) -> list[Result]:
+    with running_control_plane(folder) as (plane, client):
+        application = submit(client, "counts", {"keys": KEYS, "rate": 5000.0})
+        wait_for(lambda: has_key(application, KEYS - 1), "every key")
+        client.operations.wait(client.applications.stop("counts"))
+        rates: dict[int, list[float]] = {1: [], 2: []}
+        for _ in range(ROUNDS):
+            for workers, found in rates.items():
+                with query_node(plane, folder, workers) as node:
+                    found.append(_look_ups_per_second_of_cpu(node, plane))
+    ratios = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
+    how = f"{KEYS:,} keys, {CONNECTIONS} connections, {ROUNDS} rounds in turn: {min(ratios):.2f} to {max(ratios):.2f}"
+    return [
+        number("look-ups per CPU second, one query worker", sum(rates[1]) / ROUNDS, "/s", digits=0),
+        at_least("look-ups per CPU second, two query workers against one", min(ratios), TARGET, "x", how, digits=2),
+    ]
+
+
+class QueryNode:
+    def __init__(self, url: str, workers: list[int]) -> None:
+        self.url = url
+        self.workers = workers
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the workers, since they began."""
+        return sum(_cpu_seconds(worker) for worker in self.workers)
+
+
+@contextmanager
+def query_node(plane: ControlPlane, folder: Path, workers: int) -> Iterator[QueryNode]:
+    """Beside the control plane, on its catalog and store."""
+    home = folder / f"query-{workers}"
+    home.mkdir(exist_ok=True)
+    places = {"EPOCHAL_HOME": str(home), "EPOCHAL_DATABASE_URL": f"sqlite:///{plane.home / 'catalog.sqlite'}"}
+    command: list[Any] = [COMMAND, "up", "--role", "query", "--workers", workers, "--port", 0, "--json"]
+    command += ["--store", plane.home / "store"]
+    with subprocess.Popen(
+        [str(part) for part in command], env=plane.environment | places, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        try:
+            with Client(said["url"]) as client:
+                wait_for(client.ready, "the query node")
+            yield QueryNode(said["url"], _workers(process.pid))
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _look_ups_per_second_of_cpu(node: QueryNode, plane: ControlPlane) -> float:
+    token = (plane.home / "admin.token").read_text().strip()
+
+    def load(seconds: int) -> dict[str, float]:
+        arguments = [node.url, token, seconds, CONNECTIONS, "point", PATH, KEYS]
+        command = [sys.executable, "-m", "benchmarks.load", *map(str, arguments)]
+        return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+    load(WARM_SECONDS)
+    before = node.cpu_seconds()
+    answers = load(SECONDS)
+    if answers["failures"]:
+        raise RuntimeError(f"{answers['failures']:.0f} of {answers['requests']:.0f} look-ups failed")
+    return answers["requests"] / (node.cpu_seconds() - before)
+
+
+def _workers(process: int) -> list[int]:
+    children = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
+    return [int(child) for child in children if b"query_app" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def _cpu_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,83 @@
+"""``up --role query``: this process keeps those that answer look-ups, and the one that keeps their replicas."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from epochal.cli.listening import listen
+from epochal.errors import EnvironmentProblem
+from epochal.service.api.gate import check_binding
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import check_current
+from epochal.service.domain.settings import Settings
+from epochal.service.query_composition import QueryOrders
+from epochal.service.runtime.isolation import close_process
+from epochal.service.runtime.kept_process import KeptProcess, stop_all
+from epochal.service.runtime.metrics import SHARED_VARIABLE
+from epochal.service.runtime.replicas.claim import claim
+
+_MEMORY = Path("/dev/shm")
+
+
+def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings], None]) -> None:
+    """Serve until SIGINT or SIGTERM; ``ready`` is called, with the port that was chosen, when requests are answered.
+
+    Raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``OptionError``.
+    """
+    over = threading.Event()
+    for end in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(end, lambda *_: over.set())
+    close_process()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    check_binding(settings)
+    _check_places(settings)
+    with listen(settings.host, settings.port) as probe:
+        # Workers listen for themselves, and together, which another program on this port would not notice.
+        settings = settings.model_copy(update={"port": probe.getsockname()[1]})
+    database = Database(settings.database_url, 2)
+    claimed = claim(settings.replicas_directory)
+    figures = Path(tempfile.mkdtemp(prefix="epochal-metrics-", dir=_MEMORY if _MEMORY.is_dir() else None))
+    processes: list[KeptProcess] = []
+    try:
+        check_current(database)
+        orders = QueryOrders(settings=settings, folder=claimed.path).model_dump_json().encode()
+        applier = KeptProcess("applier", "epochal.service.query_applier", orders, [claimed.descriptor])
+        processes.append(applier)
+        applier.start()
+        applier.wait_until_ready()
+        variables = {SHARED_VARIABLE: str(figures)}
+        for number in range(1, workers + 1):
+            worker = KeptProcess(f"worker {number}", "epochal.service.query_app", orders, variables=variables)
+            processes.append(worker)
+            worker.start()
+        for worker in processes[1:]:
+            worker.wait_until_ready()
+        ready(settings)
+        over.wait()
+    finally:
+        stop_all(processes[1:])
+        stop_all(processes[:1])
+        claimed.release()
+        database.close()
+        shutil.rmtree(figures, ignore_errors=True)
+
+
+def _check_places(settings: Settings) -> None:
+    """Those of a control plane: what is not there would only be made empty."""
+    catalog, store = settings.data / "catalog.sqlite", settings.data / "store"
+    if settings.database is None and not catalog.exists():
+        raise EnvironmentProblem(
+            f"There is no catalog at {catalog}. Start a control plane first, and name its catalog with --database-url "
+            "(or EPOCHAL_DATABASE_URL), or its data directory with --home."
+        )
+    if settings.store is None and not store.is_dir():
+        raise EnvironmentProblem(
+            f"There is no snapshot store at {store}. Name that of the control planes with --store, or the data "
+            "directory of one on this machine with --home."
+        )

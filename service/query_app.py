@@ -1,0 +1,166 @@
+"""What a query node answers, in one of its workers: look-ups, and the lists that belong to them.
+
+``python -m epochal.service.query_app``: see :mod:`epochal.service.runtime.kept_process`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from threading import Thread
+from types import FrameType
+
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute
+
+import epochal
+from epochal.errors import EnvironmentProblem, EpochalError
+from epochal.service.api import openapi, problem_handlers
+from epochal.service.api.access import changes_something
+from epochal.service.api.applications import router as applications
+from epochal.service.api.context import QueryNode
+from epochal.service.api.diffs import router as diffs
+from epochal.service.api.elsewhere import elsewhere
+from epochal.service.api.epochs import router as epochs
+from epochal.service.api.fast_lookups import FastLookups
+from epochal.service.api.gate import check_binding, gate
+from epochal.service.api.health import router as health
+from epochal.service.api.histories import router as key_history
+from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.lineage import router as lineage
+from epochal.service.api.snapshots import router as snapshots
+from epochal.service.api.state import router as state
+from epochal.service.api.transport import Transport
+from epochal.service.query_composition import QueryOrders, compose_worker
+from epochal.service.runtime.isolation import close_process
+from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.replicas.shared import SharedReplicas
+
+log = logging.getLogger("epochal.query")
+
+SERVED = (health, applications, state, key_history, snapshots, epochs, diffs, lineage)
+"""Of these, what changes nothing."""
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+GRACE_SECONDS = 3
+_LOOK_SECONDS = 1.0
+
+
+def create_query_app(node: QueryNode) -> FastAPI:
+    """Everything else that a control plane answers is refused, and the answer names control planes."""
+    check_binding(node.settings)
+    app = FastAPI(
+        title="Epochal, query node",
+        lifespan=_lifespan,
+        dependencies=[Depends(gate)],
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.control_plane = node
+    problem_handlers.install(app)
+    openapi.install(app, epochal.__version__)
+    for router in SERVED:
+        reads = APIRouter()
+        reads.routes += [route for route in router.routes if not changes_something(_endpoint(route))]
+        app.include_router(reads)
+    app.add_api_route("/v1/{path:path}", elsewhere, methods=METHODS, include_in_schema=False)
+    limit = node.settings.limits.body_bytes
+    # The last one added is the outermost.
+    app.add_middleware(Transport, limit_of=lambda _path: limit, observe=node.metrics.observe)
+    app.add_middleware(
+        FastLookups, replicas=node.replicas, authenticator=node.authenticator, observe=node.metrics.observe
+    )
+    return app
+
+
+def _endpoint(route: BaseRoute) -> object:
+    return getattr(route, "endpoint", None)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    node: QueryNode = app.state.control_plane
+    await run_in_threadpool(node.replicas.open)
+    try:
+        yield
+    finally:
+        await run_in_threadpool(node.replicas.close)
+        node.database.close()
+
+
+def main() -> None:
+    keeper = Keeper()
+    close_process()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    line = keeper.orders()
+    if not line:
+        return
+    orders = QueryOrders.model_validate_json(line)
+    try:
+        node, replicas = compose_worker(orders)
+        app = create_query_app(node)
+        listener = _listen(orders.settings.host, orders.settings.port)
+    except EpochalError as error:
+        keeper.failed(error)
+        return
+    config = uvicorn.Config(
+        app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+    )
+    server = _Server(config, keeper)
+    keeper.when_over(server.end)
+    Thread(target=_look_after, args=[replicas, server], name="index", daemon=True).start()
+    server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, keeper: Keeper) -> None:
+        super().__init__(config)
+        self._keeper = keeper
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._keeper.ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig != signal.SIGINT:
+            self.end()
+
+    def end(self) -> None:
+        self.should_exit = True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket of this worker's own on the node's port: connections are spread over those that listen, and none waits
+    for a worker that has died. Raises ``EnvironmentProblem``."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise EnvironmentProblem(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
+    return listener
+
+
+def _look_after(replicas: SharedReplicas, server: _Server) -> None:
+    """Replicas that were thrown away as a whole are not to be read any more: the next worker opens what is there."""
+    while not server.should_exit:
+        time.sleep(_LOOK_SECONDS)
+        if server.started and not replicas.is_current():
+            log.warning("the replicas were replaced; worker %d ends, and another one reads them", os.getpid())
+            server.end()
+
+
+if __name__ == "__main__":
+    main()

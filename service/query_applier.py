@@ -1,0 +1,42 @@
+"""The process of a query node that keeps its replicas, which the workers read.
+
+``python -m epochal.service.query_applier``: see :mod:`epochal.service.runtime.kept_process`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+
+from epochal.errors import EpochalError
+from epochal.service.query_composition import QueryOrders, compose_applier
+from epochal.service.runtime.isolation import close_process
+from epochal.service.runtime.kept_process import Keeper
+
+
+def main() -> None:
+    keeper = Keeper()
+    close_process()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    line = keeper.orders()
+    if not line:
+        return
+    orders = QueryOrders.model_validate_json(line)
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    keeper.when_over(over.set)
+    database, replicas = compose_applier(orders)
+    try:
+        replicas.open()
+    except EpochalError as error:
+        keeper.failed(error)
+        return
+    keeper.ready()
+    over.wait()
+    replicas.close()
+    database.close()
+
+
+if __name__ == "__main__":
+    main()

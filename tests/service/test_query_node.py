@@ -1,0 +1,141 @@
+"""A query node as processes, beside a control plane that commits: look-ups while one after another of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from epochal.client import Client
+from epochal.errors import MisdirectedRequest
+from epochal.service.runtime.replicas.claim import claim
+from epochal.testing.servers.control_plane import COMMAND
+from tests.service.lookups import DELAYS, StateDriver, route
+from tests.service.problems import check_problem
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+KEY = "/v1/applications/flights/state/delays/keys/JFK,LAX"
+
+
+class Node:
+    def __init__(self, plane: Plane, home: Path) -> None:
+        settings = plane.settings
+        environment = {**os.environ, "EPOCHAL_HOME": str(home), "EPOCHAL_DATABASE_URL": settings.database_url}
+        command = [COMMAND, "up", "--role", "query", "--workers", "2", "--port", "0", "--store", settings.store_url]
+        self.process = subprocess.Popen([*command, "--json"], env=environment, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.said = json.loads("".join(iter(self.process.stdout.readline, "}\n")) + "}")
+        self.headers = {"authorization": plane.client.headers["authorization"]}
+
+    def get(self, path: str = KEY, **query: Any) -> httpx.Response:
+        """Over a connection of its own, so that any worker answers it, as often as a worker that dies cuts it off."""
+        while True:
+            try:
+                return httpx.get(self.said["url"] + path, params=query, headers=self.headers, timeout=30)
+            except httpx.TransportError:
+                time.sleep(0.01)
+
+    def processes(self) -> dict[str, list[int]]:
+        """By the module that they run."""
+        found: dict[str, list[int]] = {"query_app": [], "query_applier": []}
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        for child in " ".join(path.read_text() for path in children).split():
+            module = Path(f"/proc/{child}/cmdline").read_text().rpartition(".")[2].strip("\0")
+            found[module].append(int(child))
+        return found
+
+
+@pytest.fixture
+def driver(plane: Plane) -> StateDriver:
+    plane.application()
+    return StateDriver(plane)
+
+
+@pytest.fixture
+def node(plane: Plane, driver: StateDriver, tmp_path: Path) -> Iterator[Node]:
+    driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
+    (tmp_path / "node" / "replicas" / "another-start-of-this-machine.1").mkdir(parents=True)
+    node = Node(plane, tmp_path / "node")
+    try:
+        yield node
+    finally:
+        node.process.kill()
+        node.process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
+def test_a_query_node_answers_while_its_processes_die(
+    plane: Plane, driver: StateDriver, node: Node, tmp_path: Path
+) -> None:
+    replicas = tmp_path / "node" / "replicas"
+    assert not (replicas / "another-start-of-this-machine.1").exists()
+    eventually(lambda: node.get("/readyz").status_code == 200)
+
+    # Each epoch is seen by whichever worker is asked, as soon as it is committed.
+    for flights in range(2, 12):
+        number = driver.epoch((DELAYS, [route("JFK", "LAX", flights, 1.0)]))
+        for _ in range(4):
+            answer = node.get(min_epoch=number).json()
+            assert (answer["epoch"], answer["value"]["flights"]) == (number, flights)
+
+    # A worker dies: the other one answers, and another takes its place.
+    before = node.processes()
+    assert [len(before["query_app"]), len(before["query_applier"])] == [2, 1]
+    os.kill(before["query_app"][0], signal.SIGKILL)
+    for _ in range(10):
+        assert node.get().json()["epoch"] == number
+    eventually(lambda: len(node.processes()["query_app"]) == 2 and before["query_app"][0] not in node.processes())
+
+    # The applier dies: workers go on with what is there, and follow again.
+    os.kill(before["query_applier"][0], signal.SIGKILL)
+    assert node.get().json()["epoch"] == number
+    number = driver.epoch((DELAYS, [route("JFK", "LAX", 99, 1.0)]))
+    assert node.get(min_epoch=number, wait_seconds=20).json()["value"]["flights"] == 99
+    assert node.processes()["query_applier"] != before["query_applier"]
+
+    # What else it answers, and what it does not.
+    token = plane.token("read")
+    with Client(node.said["url"], token) as client:
+        application = client.application("flights")
+        assert application.state("delays").get("JFK", "LAX").value["flights"] == 99
+        assert [row.value["flights"] for row in application.state("delays").scan().items] == [99]
+        assert application.state("delays").get("JFK", "LAX", epoch=3).value["flights"] == 3
+        assert application.get().head.epoch == number
+        with pytest.raises(MisdirectedRequest, match=r"query node.*control plane"):
+            client.applications.stop("flights")
+    problem = check_problem(node.get("/v1/tokens"), 421, "misdirected-request")
+    assert "control plane" in problem["detail"]
+    metrics = node.get("/metrics").text
+    assert f'epochal_request_seconds_count{{method="GET",path="{_template()}",status="200"}}' in metrics
+    assert "epochal_applications" not in metrics
+
+    # A token that was deleted is not accepted for long, by no worker.
+    node.headers = {"authorization": f"Bearer {token}"}
+    assert node.get().status_code == 200
+    (mine,) = [item for item in plane.get("/v1/tokens")["items"] if item["name"] == "a-read"]
+    assert plane.client.delete(f"/v1/tokens/{mine['id']}").status_code == 204
+    eventually(lambda: all(node.get().status_code == 401 for _ in range(6)))
+
+    children = [child for group in node.processes().values() for child in group]
+    node.process.send_signal(signal.SIGTERM)
+    assert node.process.wait(20) == 0
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    claimed = claim(replicas)
+    assert claimed.path.name.endswith(".1") and (claimed.path / "index").is_dir()
+    claimed.release()
+
+
+def _template() -> str:
+    return "/v1/applications/{name}/state/{table}/keys/{key:path}"
