@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos mutants lint format bench bench-nexmark pictures lock clean
+.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark pictures lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (
 
 chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10)
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(patsubst auto,2,$(WORKERS))
+
+availability: $(READY) ## Histories of three control planes, killed, paused and cut off under load (SEEDS=30)
+	@$(BIN)/python -m tests.availability --seeds $(SEEDS)
 
 mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about five minutes)
 	@$(BIN)/python -m tests.mutants

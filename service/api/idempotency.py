@@ -1,24 +1,28 @@
 """Idempotency-Key: a mutating call that is repeated with its key gets the answer of the first, and does nothing.
 
 Keys belong to a token and are kept for a day. The answer is stored before it is sent. The same key with another request
-is refused (422), and while the first call is still being worked on (409).
+is refused (422), and while the first call is still being worked on (409): by any control plane, which says every few
+seconds that it is; when none does, the call is made again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from epochal.errors import EpochalError, InvalidInput, Unauthenticated
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, InvalidInput, OutcomeUnknown, Unauthenticated
 from epochal.service.api.access import changes_something, endpoint_of
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.idempotency import IdempotencyKeys, StoredAnswer
+from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, StoredAnswer
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.problems import problem_of
 
@@ -26,6 +30,8 @@ HEADER = "idempotency-key"
 STORED_ANSWER = "idempotency_stored_answer"
 """An endpoint whose answer holds a secret puts into ``request.state`` under this name what is stored instead."""
 
+KEEP_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between tries to store an answer."""
 _METHODS = ("POST", "PUT", "PATCH", "DELETE")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -69,7 +75,8 @@ class Idempotency:
     async def _first_time(self, scope: Scope, body: bytes, receive: Receive, send: Send, token: str, key: str) -> None:
         capture = _Capture()
         try:
-            await self._app(scope, _Replay(body, receive), capture)
+            async with self._renewing(token, key):
+                await self._app(scope, _Replay(body, receive), capture)
         except BaseException:
             await run_in_threadpool(self._keys.release, token, key)
             raise
@@ -79,8 +86,35 @@ class Idempotency:
         else:
             instead = scope["state"].get(STORED_ANSWER)
             kept = answer if instead is None else StoredAnswer(answer.status, _sized(answer.headers, instead), instead)
-            await run_in_threadpool(self._keys.keep, token, key, kept)
+            await self._keep(token, key, kept)
         await _send(send, _messages(answer, replayed=False))
+
+    @asynccontextmanager
+    async def _renewing(self, token: str, key: str) -> AsyncIterator[None]:
+        """Whoever repeats the call meanwhile has to wait, however long it takes."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(RENEW_SECONDS)
+                with suppress(CatalogUnavailable, OutcomeUnknown, Conflict):
+                    await run_in_threadpool(self._keys.renew, token, key)
+
+        renewing = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+
+    async def _keep(self, token: str, key: str, answer: StoredAnswer) -> None:
+        """What was done is done: while the catalog is away for a moment, its answer is worth some patience."""
+        for pause in (*KEEP_PAUSES, None):
+            try:
+                await run_in_threadpool(self._keys.keep, token, key, answer)
+                return
+            except (CatalogUnavailable, OutcomeUnknown):
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
 
 
 class _Replay:

@@ -10,10 +10,12 @@ from sqlalchemy import delete
 from epochal.errors import Conflict, InvalidInput
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import IdempotencyKey
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_now
 
-_ABANDONED_AFTER = timedelta(minutes=5)
-"""A call whose answer was never stored (the process ended) may then be made again."""
+RENEW_SECONDS = 5.0
+_ABANDONED_AFTER = timedelta(seconds=20)
+"""A call that nobody works on any more (its control plane is gone, or could not store the answer) may then be made
+again."""
 
 
 class IdempotencyKeyReused(InvalidInput):
@@ -39,14 +41,15 @@ class IdempotencyKeys:
     def claim(self, token: str, key: str, request: str) -> StoredAnswer | None:
         """The stored answer, or ``None``: then the key is claimed for this call."""
         with self._database.writing() as session:
-            session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now() - self._kept_for))
+            moment = database_now(session)
+            session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < moment - self._kept_for))
             row = session.get(IdempotencyKey, (token, key), with_for_update=True)
-            if row is not None and row.status is None and row.created_at < now() - _ABANDONED_AFTER:
+            if row is not None and row.status is None and row.created_at < moment - _ABANDONED_AFTER:
                 session.delete(row)
                 session.flush()
                 row = None
             if row is None:
-                session.add(IdempotencyKey(token=token, key=key, request_sha256=request, created_at=now()))
+                session.add(IdempotencyKey(token=token, key=key, request_sha256=request, created_at=moment))
                 return None
             if row.request_sha256 != request:
                 raise IdempotencyKeyReused
@@ -56,9 +59,18 @@ class IdempotencyKeys:
                 )
             return StoredAnswer(row.status, [(name, value) for name, value in row.headers["items"]], row.body)
 
+    def renew(self, token: str, key: str) -> None:
+        """It is still being worked on."""
+        with self._database.writing() as session:
+            row = session.get(IdempotencyKey, (token, key), with_for_update=True)
+            if row is not None and row.status is None:
+                row.created_at = database_now(session)
+
     def keep(self, token: str, key: str, answer: StoredAnswer) -> None:
         with self._database.writing() as session:
-            row = session.get_one(IdempotencyKey, (token, key))
+            row = session.get(IdempotencyKey, (token, key), with_for_update=True)
+            if row is None:
+                return  # it counted as abandoned, and was made again
             row.status = answer.status
             row.headers = {"items": [list(item) for item in answer.headers]}
             row.body = answer.body

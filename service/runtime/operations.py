@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -206,6 +207,12 @@ class OperationWorker:
             claim.fail(error)
             return
         log.error("%s %s failed", claim.kind, claim.id, exc_info=error)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            text = (
+                f"The {claim.kind} failed: no space is left on the control plane's disk. Make room, then try it again."
+            )
+            claim.fail(EnvironmentProblem(text))
+            return
         text = f"The {claim.kind} failed; the control plane's log says why. Try it again."
         claim.fail(EnvironmentProblem(text))
 

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
+from epochal.errors import CatalogUnavailable, OutcomeUnknown
+from epochal.service.api import idempotency as middleware
+from epochal.service.catalog import idempotency
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.idempotency import IdempotencyKeys
+from epochal.service.catalog.models import IdempotencyKey
+from epochal.service.catalog.types import now
+from epochal.service.domain.secrets import UserToken
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
+
+JSON = "application/json"
+
+
+def sha256_of(method: str, path: str, body: bytes) -> str:
+    """Of a request, as its key has it."""
+    parts = (method.encode(), path.encode(), b"", body)
+    return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
 
 
 def test_a_repeated_call_is_answered_and_not_repeated(plane: Plane) -> None:
@@ -97,6 +115,58 @@ def test_of_calls_at_once_with_one_key_one_is_carried_out(plane: Plane) -> None:
     created = [answer for answer in answers if answer.status_code == 201]
     assert created and len({answer.content for answer in created}) == 1
     assert len(plane.get("/v1/operations")["items"]) == 1
+
+
+def test_a_call_that_is_worked_on_for_long_is_not_made_again_and_one_that_nobody_works_on_is(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its control plane is killed: nobody renews the claim on the key."""
+    monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(seconds=0.3))
+    monkeypatch.setattr(middleware, "RENEW_SECONDS", 0.05)
+    go_on, create = threading.Event(), plane.control.savepoints.create
+    monkeypatch.setattr(plane.control.savepoints, "create", lambda *all: go_on.wait(20) and create(*all))
+    plane.application()
+    plane.driver().epoch()
+    path, key = "/v1/applications/flights/savepoints", {"Idempotency-Key": "k"}
+    answers: list[httpx.Response] = []
+    first = threading.Thread(target=lambda: answers.append(plane.client.post(path, json={"name": "s"}, headers=key)))
+    first.start()
+    with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
+        until = time.monotonic() + 0.8
+        while time.monotonic() < until:
+            assert another.post(path, json={"name": "s"}, headers=key).status_code == 409
+        go_on.set()
+        first.join()
+        assert another.post(path, json={"name": "s"}, headers=key).content == answers[0].content
+
+        with plane.control.database.writing() as session:
+            session.add(
+                IdempotencyKey(
+                    token=UserToken.parse(plane.settings.admin_token_file.read_text().strip()).id,
+                    key="lost",
+                    request_sha256=sha256_of("POST", path, b'{"name":"t"}'),
+                    created_at=now() - timedelta(seconds=1),
+                )
+            )
+        lost = another.post(path, content=b'{"name":"t"}', headers={"Idempotency-Key": "lost", "Content-Type": JSON})
+        assert lost.status_code == 202
+
+
+def test_an_answer_is_stored_when_the_catalog_is_back(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "KEEP_PAUSES", (0.01, 0.01))
+    keep, troubles = IdempotencyKeys.keep, [CatalogUnavailable("away"), OutcomeUnknown("away")]
+
+    def troubled(keys: IdempotencyKeys, *all: Any) -> None:
+        if troubles:
+            raise troubles.pop()
+        keep(keys, *all)
+
+    monkeypatch.setattr(IdempotencyKeys, "keep", troubled)
+    plane.application()
+    key = {"Idempotency-Key": "k"}
+    first = plane.client.post("/v1/applications/flights/stop", json={}, headers=key)
+    again = plane.client.post("/v1/applications/flights/stop", json={}, headers=key)
+    assert first.status_code == 202 and again.content == first.content and troubles == []
 
 
 def test_a_repeated_token_request_does_not_tell_the_token_again(plane: Plane) -> None:

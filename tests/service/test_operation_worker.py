@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -237,13 +239,21 @@ def test_what_cannot_be_swept_now_is_swept_later_or_has_failed(database: Databas
 
 
 def test_work_that_fails_says_why_and_what_nobody_expected_does_not(database: Database) -> None:
-    troubles = [EnvironmentProblem("the disk is full"), ZeroDivisionError("secret")]
+    troubles = [
+        EnvironmentProblem("the disk is full"),
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/secret/place"),
+        ZeroDivisionError("secret"),
+    ]
 
     def failing(claim: Claim, request: Request) -> Checked:
         raise troubles.pop(0)
 
     worker = worker_of(database, failing)
-    for expected in ("the disk is full", "The verify failed; the control plane's log says why"):
+    for expected in (
+        "the disk is full",
+        "The verify failed: no space is left on the control plane's disk.",
+        "The verify failed; the control plane's log says why",
+    ):
         id = asked_for(database)
         worker.work_off("store")
         error = operation(database, id).error

@@ -1,0 +1,239 @@
+"""One history: applications that run, and are used, while what runs them is killed, paused, cut off and filled up."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.availability.driver import TOTALS
+from tests.availability.installation import Installation, Node, driver_processes, installation
+from tests.availability.judging import TRACE, Catalog, Journal
+from tests.availability.outside import PATIENCE_SECONDS, Load, Outside
+from tests.waiting import eventually
+
+LEASE_SECONDS = 6.0
+
+
+@dataclass
+class Plan:
+    """``faults`` of those named in ``kinds``, drawn by the seed; all of them in turn where there are as many."""
+
+    seed: int
+    nodes: int = 3
+    applications: int = 10
+    faults: int = 8
+    kinds: Sequence[str] = ()
+    epoch_seconds: float = 0.5
+    settle_seconds: float = 3.0
+
+
+@dataclass
+class Report:
+    faults: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    epochs: int = 0
+    lookups: int = 0
+    operations: int = 0
+    supervision_back_seconds: list[float] = field(default_factory=list)
+    """After the control plane that led was killed: until another one led."""
+
+
+class History:
+    def __init__(self, plan: Plan, made: Installation) -> None:
+        self.plan, self.made = plan, made
+        self.chance = random.Random(plan.seed)
+        self.report = Report()
+        self.names = [f"application-{number}" for number in range(plan.applications)]
+        self.killed_drivers: Counter[str] = Counter()
+        self.outside = Outside([node.url for node in made.nodes], made.token, plan.seed)
+        self.load = Load(self.outside, self.names, plan.seed)
+        self.kinds: dict[str, Callable[[], None]] = {
+            "kill": self._kill,
+            "pause": self._pause,
+            "database away": self._database_away,
+            "database cut": lambda: self._proxy("database", "cut"),
+            "database held": lambda: self._proxy("database", "hold"),
+            "database slow": lambda: self._proxy("database", "delay"),
+            "internal cut": lambda: self._proxy("internal", "cut"),
+            "internal held": lambda: self._proxy("internal", "hold"),
+            "internal slow": lambda: self._proxy("internal", "delay"),
+            "disk full": self._disk_full,
+            "driver killed": self._driver_killed,
+        }
+
+    def live(self) -> Report:
+        with self.made.connect() as connection:
+            connection.execute(TRACE)
+        for name in self.names:
+            self._submit(name)
+        eventually(lambda: all(self._epochs(name) >= 2 for name in self.names), PATIENCE_SECONDS)
+        self.load.start()
+        kinds = list(self.plan.kinds or self.kinds)
+        drawn = self.chance.sample(kinds, len(kinds)) if self.plan.faults >= len(kinds) else []
+        drawn += self.chance.choices(kinds, k=self.plan.faults - len(drawn))
+        for kind in drawn:
+            self.report.faults[kind] += 1
+            try:
+                self.kinds[kind]()
+            except AssertionError as error:
+                self.report.problems.append(f"{kind}: {error}")
+            time.sleep(self.chance.uniform(0, self.plan.settle_seconds))
+        self._heal()
+        self._come_to_rest()
+        self._judge()
+        self.outside.close()
+        return self.report
+
+    # What happens before and after.
+
+    def _submit(self, name: str) -> None:
+        folder = self._folder(name)
+        (folder / "sink").mkdir(parents=True)
+        content = {"sinks": {"out": "files:{folder}"}, "tables": [TOTALS.model_dump(mode="json")]}
+        sha256 = self.outside.call(
+            "POST", "/v1/artifacts", params={"filename": "flights.py"}, content=f"# {json.dumps(content)}\n".encode()
+        ).json()["sha256"]
+        parameters = {"folder": str(folder), "pause": self.plan.epoch_seconds}
+        self.outside.post("/v1/applications", name=name, artifact=sha256, parameters=parameters)
+
+    def _heal(self) -> None:
+        for node in self.made.nodes:
+            node.database.heal()
+            node.internal.heal()
+            node.signal(signal.SIGCONT)
+            if not node.runs:
+                node.start()
+        self.made.wait_until_ready(self.made.nodes)
+
+    def _come_to_rest(self) -> None:
+        """Every application goes on; what was begun ends; then all are stopped."""
+        self.load.stop()
+        before = {name: self._epochs(name) for name in self.names}
+        self._wait("an application does not go on", lambda: all(self._epochs(n) > before[n] + 1 for n in self.names))
+        self._wait("an operation does not end", lambda: not self._running_operations())
+        for name in self.names:
+            self.outside.post(f"/v1/applications/{name}/stop")
+        self._wait("an application does not stop", lambda: not self._running_operations())
+
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
+        try:
+            eventually(holds, PATIENCE_SECONDS)
+        except AssertionError:
+            self.report.problems.append(f"{what}: {self._running_operations()}")
+
+    def _judge(self) -> None:
+        self.report.problems += self.load.problems
+        self.report.lookups, self.report.operations = self.load.lookups, len(self.load.operations)
+        with self.made.connect() as connection:
+            catalog = Catalog(connection)
+            for name in self.names:
+                found = catalog.application(name, self._folder(name))
+                journal = self._journal(name)
+                self.report.epochs += len(journal.committed)
+                problems = found.problems(journal, self.killed_drivers[name])
+                self.report.problems += [f"{name}: {problem}" for problem in problems]
+            tolerated = "no space is left" if self.report.faults["disk full"] else None
+            operations = catalog.operations()
+            self.report.problems += operations.problems(self.load.operations, self.load.savepoints, tolerated)
+
+    # Faults.
+
+    def _node(self) -> Node:
+        return self.chance.choice(self.made.nodes)
+
+    def _kill(self) -> None:
+        """The leader as often as another one; it is started again after a while."""
+        leader = self.leader()
+        node = leader if leader is not None and self.chance.random() < 0.5 else self._node()
+        at = time.monotonic()
+        node.kill()
+        if node is leader and len(self.made.nodes) > 1:
+            eventually(lambda: self.leader() not in (None, node), 60)
+            self.report.supervision_back_seconds.append(time.monotonic() - at)
+        time.sleep(self.chance.uniform(0, 3))
+        node.start()
+        self.made.wait_until_ready([node])
+
+    def _pause(self) -> None:
+        """Past the lease; then it goes on as if nothing had happened."""
+        node = self.leader() or self._node()
+        node.signal(signal.SIGSTOP)
+        time.sleep(LEASE_SECONDS + self.chance.uniform(0.5, 3))
+        node.signal(signal.SIGCONT)
+
+    def _database_away(self) -> None:
+        self.made.postgresql.stop_immediately()
+        time.sleep(self.chance.uniform(0, 4))
+        self.made.postgresql.start_again()
+
+    def _proxy(self, which: str, how: str) -> None:
+        node = self._node()
+        proxy = node.database if which == "database" else node.internal
+        if how == "delay":
+            proxy.delay(self.chance.uniform(0.05, 0.5))
+        else:
+            getattr(proxy, how)()
+        time.sleep(self.chance.uniform(1, LEASE_SECONDS + 3))
+        proxy.heal()
+
+    def _disk_full(self) -> None:
+        if not self.made.own_disks:
+            return
+        node = self._node()
+        node.fill_disk()
+        time.sleep(self.chance.uniform(1, 5))
+        node.empty_disk()
+
+    def _driver_killed(self) -> None:
+        """The one fault after which a driver is to be restarted: once."""
+        name = self.chance.choice(self.names)
+        started = self._journal(name).of("started")
+        process = started[-1]["process"]
+        if process in driver_processes(self.made.folder):
+            self.killed_drivers[name] += 1
+            os.kill(process, signal.SIGKILL)
+            self._wait(
+                f"the driver of {name} is not replaced",
+                lambda: len(self._journal(name).of("started")) > len(started),
+            )
+
+    # What there is.
+
+    def leader(self) -> Node | None:
+        """The node that holds the leader's lease, now; ``None`` when nobody does, or there is only one node."""
+        with suppress(Exception), self.made.connect() as connection:
+            row = connection.execute(
+                "SELECT process FROM leases WHERE name = 'leader' AND expires_at > clock_timestamp()"
+            ).fetchone()
+            if row is not None:
+                for node in self.made.nodes:
+                    if node.process is not None and str(row[0]).partition("@")[0] == str(node.process.pid):
+                        return node
+        return None
+
+    def _folder(self, name: str) -> Path:
+        return self.made.folder / "applications" / name
+
+    def _journal(self, name: str) -> Journal:
+        return Journal.read(self._folder(name))
+
+    def _epochs(self, name: str) -> int:
+        return len(self._journal(name).committed)
+
+    def _running_operations(self) -> list[str]:
+        with self.made.connect() as connection:
+            return Catalog(connection).running()
+
+
+def run(plan: Plan, folder: Path) -> Report:
+    """A history of its own, with servers of its own."""
+    with installation(folder, plan.nodes) as made:
+        return History(plan, made).live()

@@ -1,0 +1,37 @@
+"""Control planes come and go, and what they run goes on: nothing is lost, repeated or restarted without need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from epochal.testing.servers import ServerUnavailable
+from tests.availability.history import Plan, Report, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+FAULTS = ("kill", "pause", "database away", "database held", "internal cut", "disk full", "driver killed")
+
+
+def lived(plan: Plan, folder: Path) -> Report:
+    try:
+        report = run(plan, folder)
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    assert report.problems == [], f"seed {plan.seed}"
+    assert report.epochs and report.lookups
+    return report
+
+
+def test_a_short_history(tmp_path: Path) -> None:
+    report = lived(
+        Plan(seed=1, nodes=1, applications=2, faults=3, kinds=("kill", "database away", "driver killed")), tmp_path
+    )
+    assert report.faults.total() == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_histories(tmp_path: Path, seed: int) -> None:
+    lived(Plan(seed=seed, nodes=1), tmp_path)
