@@ -96,7 +96,9 @@ class KeptProcess:
             if self._closing.is_set():
                 return
             if not self._said.is_set():
-                self._failure = EnvironmentProblem(f"The {self.name} of this node ended before it was ready ({code}).")
+                self._failure = EnvironmentProblem(
+                    f"The {self.name} of this node ended before it was ready: {_why(code)}."
+                )
                 self._said.set()
                 return
             pause = FIRST_PAUSE_SECONDS if time.monotonic() - began > STEADY_SECONDS else pause

@@ -25,6 +25,7 @@ from epochal.service.runtime.replicas.replicas import INDEX, Replicas
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.store import SnapshotStore
+from tests.manifests import plain_manifest
 from tests.service.lines import DELAYS, Line, held
 
 KEY = RowFormat(DELAYS).encode_key(("JFK", "LAX"))
@@ -276,6 +277,27 @@ def test_a_folder_is_one_processs_and_of_one_start_of_the_machine(
     file.touch()
     with pytest.raises(EnvironmentProblem, match="--home"):
         claim(file / "replicas")
+
+
+def test_a_table_that_is_not_queryable_any_more_leaves_nothing(line: Line, folder: Path) -> None:
+    heads = Heads(flights=line)
+    with applier(folder, heads, line.store) as replicas:
+        replicas._round(heads.heads())
+        assert (folder / "main" / "delays").is_dir()
+        manifest = plain_manifest(
+            2,
+            application="flights",
+            branch="main",
+            parent=line.head,
+            parallelism=2,
+            max_parallelism=128,
+            tables=(DELAYS.model_copy(update={"queryable": False}),),
+        )
+        line.heads.append(line.store.write_manifest(manifest))
+        replicas._round(heads.heads())
+        seen = replicas.application("flights")
+        assert seen is not None and seen.tables == {} and [table.id for table in seen.others] == ["delays"]
+        assert not (folder / "main" / "delays").exists()
 
 
 def test_an_index_that_cannot_be_read_is_built_anew_with_all_replicas(line: Line, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +81,7 @@ class Follower:
             return True
         names = {table.id for table in declared if table.queryable}
         self.seen.tables = {id: followed for id, followed in self.seen.tables.items() if id in names}
+        self._tables = {id: generations for id, generations in self._tables.items() if id in names}
         self.seen.others = tuple(table for table in declared if not table.queryable)
         self.seen.at, self.seen.problem, self.published = committed.key, None, False
         return True
@@ -99,10 +101,18 @@ class Follower:
         self.published = True
         for generations in self._tables.values():
             generations.clear()
+        if seen.problem is None:
+            self._clear()
 
     def close(self) -> None:
         for generations in self._tables.values():
             generations.close()
+
+    def _clear(self) -> None:
+        """Remove tables that are not there any more, or not queryable."""
+        for folder in self._directory.iterdir() if self._directory.is_dir() else ():
+            if folder.name not in self._tables:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _bring(self, table: StateTable, committed: ManifestReference) -> None:
         generations = self._tables.get(table.id)

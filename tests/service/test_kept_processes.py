@@ -1,0 +1,105 @@
+"""Processes that are kept: replaced when they die, heard when they cannot work, and gone with whoever kept them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import EnvironmentProblem, StorageFull
+from epochal.service.runtime.kept_process import KeptProcess, stop_all
+from tests.waiting import eventually
+
+CHILD = """
+import os, sys, threading, time
+from pathlib import Path
+from epochal.errors import StorageFull
+from epochal.service.runtime.kept_process import Keeper
+keeper = Keeper()
+folder = Path(keeper.orders().decode().strip())
+print("what libraries print is nobody's answer")
+with (folder / "lives").open("a") as lives:
+    lives.write(f"{os.getpid()}\\n")
+if (folder / "full").exists():
+    keeper.failed(StorageFull("no space"))
+    sys.exit()
+if (folder / "dies").exists():
+    sys.exit(7)
+over = threading.Event()
+keeper.when_over(over.set)
+keeper.ready()
+over.wait()
+time.sleep(0.1)
+(folder / "ended").touch()
+"""
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[[], KeptProcess]:
+    (tmp_path / "kept_child.py").write_text(CHILD)
+    variables = {"PYTHONPATH": str(tmp_path)}
+    return lambda: KeptProcess("child", "kept_child", str(tmp_path).encode(), variables=variables)
+
+
+def lives(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "lives").read_text().split()]
+
+
+def gone(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_one_that_dies_is_replaced_and_ends_in_order(kept: Callable[[], KeptProcess], tmp_path: Path) -> None:
+    process = kept()
+    process.start()
+    process.wait_until_ready()
+    (first,) = lives(tmp_path)
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: len(lives(tmp_path)) == 2)
+    assert process.process == lives(tmp_path)[1]
+    stop_all([process])
+    assert (tmp_path / "ended").exists() and len(lives(tmp_path)) == 2
+
+
+def test_why_one_cannot_work_is_heard(kept: Callable[[], KeptProcess], tmp_path: Path) -> None:
+    (tmp_path / "full").touch()
+    process = kept()
+    process.start()
+    with pytest.raises(StorageFull, match="no space"):
+        process.wait_until_ready()
+    (tmp_path / "full").rename(tmp_path / "dies")
+    process = kept()
+    process.start()
+    with pytest.raises(EnvironmentProblem, match="exit code 7"):
+        process.wait_until_ready()
+    stop_all([process])
+    assert len(lives(tmp_path)) == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_it_ends_with_its_keeper_however_that_dies(kept: Callable[[], KeptProcess], tmp_path: Path) -> None:
+    kept()
+    script = (
+        "import sys, time\n"
+        "from epochal.service.runtime.kept_process import KeptProcess\n"
+        "process = KeptProcess('child', 'kept_child', sys.argv[1].encode(), variables={'PYTHONPATH': sys.argv[1]})\n"
+        "process.start()\n"
+        "process.wait_until_ready()\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    keeper = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert keeper.stdout is not None and keeper.stdout.readline() == "ready\n"
+    keeper.kill()
+    keeper.communicate()
+    (child,) = lives(tmp_path)
+    eventually(lambda: gone(child))
+    assert (tmp_path / "ended").exists()
