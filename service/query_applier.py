@@ -26,14 +26,16 @@ def main() -> None:
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     keeper.when_over(over.set)
-    database, replicas = compose_applier(orders)
+    database, replicas, hints = compose_applier(orders)
     try:
         replicas.open()
     except EpochalError as error:
         keeper.failed(error)
         return
+    hints.open(replicas.heard)
     keeper.ready()
     over.wait()
+    hints.close()
     replicas.close()
     database.close()
 

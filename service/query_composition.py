@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +16,7 @@ from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.runtime.events.hints import Hints, hints_of
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.replicas.shared import SharedReplicas
@@ -57,10 +59,19 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
     return node, replicas
 
 
-def compose_applier(orders: QueryOrders) -> tuple[Database, Replicas]:
-    """The catalog, and the replicas that follow it."""
+class Applier(NamedTuple):
+    """The catalog, the replicas that follow it, and what makes that sooner than within a second."""
+
+    database: Database
+    replicas: Replicas
+    hints: Hints
+
+
+def compose_applier(orders: QueryOrders) -> Applier:
+    """Nothing is opened, no connection made."""
     settings = orders.settings
     database = Database(settings.database_url, APPLIER_CONNECTIONS)
     store = SnapshotStore(settings.store_url)
     directory = SnapshotDirectory(database)
-    return database, Replicas(settings.replicas_directory, store, directory, None, claimed=orders.folder)
+    replicas = Replicas(settings.replicas_directory, store, directory, None, claimed=orders.folder)
+    return Applier(database, replicas, hints_of(settings.database_url, settings.data.absolute()))

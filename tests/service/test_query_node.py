@@ -29,11 +29,12 @@ KEY = "/v1/applications/flights/state/delays/keys/JFK,LAX"
 
 
 class Node:
-    def __init__(self, plane: Plane, home: Path) -> None:
-        settings = plane.settings
-        environment = {**os.environ, "EPOCHAL_HOME": str(home), "EPOCHAL_DATABASE_URL": settings.database_url}
-        command = [COMMAND, "up", "--role", "query", "--workers", "2", "--port", "0", "--store", settings.store_url]
-        self.process = subprocess.Popen([*command, "--json"], env=environment, stdout=subprocess.PIPE, text=True)
+    """On the data directory of the control plane, so that it hears at once of what is committed."""
+
+    def __init__(self, plane: Plane) -> None:
+        environment = {**os.environ, "EPOCHAL_HOME": str(plane.settings.data)}
+        command = [COMMAND, "up", "--role", "query", "--workers", "2", "--port", "0", "--json"]
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.said = json.loads("".join(iter(self.process.stdout.readline, "}\n")) + "}")
         self.headers = {"authorization": plane.client.headers["authorization"]}
@@ -63,10 +64,10 @@ def driver(plane: Plane) -> StateDriver:
 
 
 @pytest.fixture
-def node(plane: Plane, driver: StateDriver, tmp_path: Path) -> Iterator[Node]:
+def node(plane: Plane, driver: StateDriver) -> Iterator[Node]:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
-    (tmp_path / "node" / "replicas" / "another-start-of-this-machine.1").mkdir(parents=True)
-    node = Node(plane, tmp_path / "node")
+    (plane.settings.replicas_directory / "another-start-of-this-machine.1").mkdir()
+    node = Node(plane)
     try:
         yield node
     finally:
@@ -76,10 +77,8 @@ def node(plane: Plane, driver: StateDriver, tmp_path: Path) -> Iterator[Node]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
-def test_a_query_node_answers_while_its_processes_die(
-    plane: Plane, driver: StateDriver, node: Node, tmp_path: Path
-) -> None:
-    replicas = tmp_path / "node" / "replicas"
+def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: StateDriver, node: Node) -> None:
+    replicas = plane.settings.replicas_directory
     assert not (replicas / "another-start-of-this-machine.1").exists()
     eventually(lambda: node.get("/readyz").status_code == 200)
 
@@ -133,7 +132,7 @@ def test_a_query_node_answers_while_its_processes_die(
     assert node.process.wait(20) == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     claimed = claim(replicas)
-    assert claimed.path.name.endswith(".1") and (claimed.path / "index").is_dir()
+    assert claimed.path.name.endswith(".2") and (claimed.path / "index").is_dir()
     claimed.release()
 
 

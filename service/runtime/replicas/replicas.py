@@ -53,7 +53,7 @@ class Replicas(ServedReplicas):
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
         if events is not None:
-            events.listen(self._heard)
+            events.listen(self.heard)
 
     def open(self) -> None:
         shorten_pauses()
@@ -94,7 +94,8 @@ class Replicas(ServedReplicas):
         follower = self._followers.get(application)
         return None if follower is None else follower.seen
 
-    def _heard(self, topics: Topics) -> None:
+    def heard(self, topics: Topics) -> None:
+        """Something of this has changed: look now, not within a second."""
         # Of epochs only commits matter; others may mean that an application has come, gone, or moved to another branch.
         if topics & {COMMITTED, EXECUTION, OPERATION}:
             self._wake.set()
