@@ -34,7 +34,7 @@ from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
-from epochal.service.domain.ports import Builder, Executions, Supervisor
+from epochal.service.domain.ports import Builder, Executions, Leadership, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.topics import EXECUTION, OPERATION
 from epochal.service.queries.administration import AdministrationQueries
@@ -64,7 +64,7 @@ from epochal.snapshots.store import SnapshotStore
 
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user is who runs authors' code; ``None``: the control plane's own user."""
-MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions], Supervisor]
+MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions, Leadership], Supervisor]
 
 
 def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: MakeSupervisor) -> ControlPlane:
@@ -82,12 +82,12 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     limits = settings.limits
     builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
     replicas = Replicas(settings.replicas_directory, store, directory, events)
-    leadership = leadership_of(settings.database_url)
+    leadership = leadership_of(settings)
     housekeeping = Housekeeping(leadership)
     expiry = CatalogExpiry(database, settings.kept)
     housekeeping.register("expiry of events", EXPIRY_SECONDS, expiry.expire_events)
     housekeeping.register("expiry of the audit log", EXPIRY_SECONDS, expiry.expire_audit)
-    supervisor = make_supervisor(settings, isolation.user, ledger)
+    supervisor = make_supervisor(settings, isolation.user, ledger, leadership)
     events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
     lifecycle = Lifecycle(database, supervisor)
     uploads = Uploads(settings)
@@ -130,7 +130,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         transactions=TransactionService(database, lifecycle, store),
         manifests=SnapshotService(database, directory, store),
         annotations=AnnotationService(database),
-        collections=CollectionService(settings, database, store, worker),
+        collections=CollectionService(settings, database, store, worker, housekeeping),
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),
@@ -146,10 +146,12 @@ def subprocess_builder(settings: Settings, user: ProcessUser | None) -> Subproce
     return SubprocessBuilder(user, settings.home_directory)
 
 
-def threaded_supervisor(settings: Settings, user: ProcessUser | None, executions: Executions) -> ThreadedSupervisor:
+def threaded_supervisor(
+    settings: Settings, user: ProcessUser | None, executions: Executions, leadership: Leadership
+) -> ThreadedSupervisor:
     """Supervises from a thread, and launches drivers as the settings say, as ``user``."""
     make: Callable[[Path], Launcher] = find(LAUNCHERS, settings.launcher)
     launcher = make(settings.logs_directory)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
-    return ThreadedSupervisor(settings, executions, launcher)
+    return ThreadedSupervisor(settings, executions, launcher, leadership)

@@ -63,6 +63,10 @@ class Database:
         self._write = sessionmaker(self._writing_engine, expire_on_commit=False)
 
     @property
+    def is_sqlite(self) -> bool:
+        return self._engine.dialect.name == "sqlite"
+
+    @property
     def engine(self) -> Engine:
         return self._engine
 

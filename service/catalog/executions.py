@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import and_, func, select
+from sqlalchemy.orm import Session, aliased
 
 from epochal.contracts.catalog import Failure
 from epochal.contracts.identity import EpochKey
@@ -18,7 +18,7 @@ from epochal.service.catalog.holding import stand_on
 from epochal.service.catalog.models import Application, Artifact, Attempt, Branch, Epoch, Execution, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import head_of, is_drained, json_of
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_now, now
 from epochal.service.catalog.webhooks import enqueue
 from epochal.service.domain.identifiers import new_branch_id, new_id
 from epochal.service.domain.pages import PageRequest, Part
@@ -50,14 +50,40 @@ class ExecutionRepository:
         query = select(Execution).where(Execution.application == application.id)
         return paginate(self._session, query, page, [Execution.id], descending=True)
 
-    def not_over(self) -> Sequence[Execution]:
-        query = select(Execution).where(Execution.state.in_(GOING_ON)).order_by(Execution.id)
-        return self._session.scalars(query).all()
+    def not_over(self) -> Sequence[tuple[Execution, str, dict[str, Any]]]:
+        """With the names of their applications, and their configurations."""
+        query = (
+            select(Execution, Application.name, Version.configuration)
+            .join(Application, Application.id == Execution.application)
+            .join(Version, and_(Version.application == Execution.application, Version.number == Execution.version))
+            .where(Execution.state.in_(GOING_ON))
+            .order_by(Execution.id)
+        )
+        return [(row, name, configuration) for row, name, configuration in self._session.execute(query)]
 
-    def attempts(self, execution: Execution, latest: int | None = None) -> Sequence[Attempt]:
-        """Oldest first; all, or the ``latest`` so many."""
-        query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number.desc()).limit(latest)
-        return self._session.scalars(query.execution_options(populate_existing=True)).all()[::-1]
+    def attempts(self, execution: Execution) -> Sequence[Attempt]:
+        """Oldest first."""
+        query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number)
+        return self._session.scalars(query.execution_options(populate_existing=True)).all()
+
+    def latest_attempts(self, at_most: int) -> Mapping[str, Sequence[Attempt]]:
+        """Of each execution that is not over so many, oldest first: their numbers follow one another."""
+        one = aliased(Attempt)
+        last = select(func.max(one.number)).where(one.execution == Execution.id).scalar_subquery()
+        query = (
+            select(Attempt)
+            .join(Execution, Execution.id == Attempt.execution)
+            .where(Execution.state.in_(GOING_ON), Attempt.number > last - at_most)
+            .order_by(Attempt.execution, Attempt.number)
+        )
+        found: dict[str, list[Attempt]] = {}
+        for attempt in self._session.scalars(query.execution_options(populate_existing=True)):
+            found.setdefault(attempt.execution, []).append(attempt)
+        return found
+
+    def attempts_of(self, executions: Collection[str]) -> Sequence[Attempt]:
+        """In any order."""
+        return self._session.scalars(select(Attempt).where(Attempt.execution.in_(executions))).all()
 
     def attempt(self, execution: Execution, number: int) -> Attempt:
         row = self._session.get(Attempt, (execution.id, number))
@@ -187,7 +213,7 @@ def begin_attempt(session: Session, execution: Execution, token_sha256: str | No
         number=branch.last_attempt,
         state="running",
         token_sha256=token_sha256,
-        started_at=now(),
+        started_at=database_now(session),
     )
     session.add(attempt)
     return attempt
@@ -210,7 +236,7 @@ def end_attempt(
         return False
     attempt.state = state
     attempt.failure = json_of(failure)
-    attempt.ended_at = now()
+    attempt.ended_at = database_now(session)
     if execution.state == "running" and failure is not None:
         execution.state = "starting"
     session.flush()

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Literal, cast
 
-from sqlalchemy.orm import Session
-
 from epochal.contracts.catalog import Failure
+from epochal.errors import Conflict
 from epochal.service.catalog.announcements import announce_execution
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ExecutionRepository, begin_attempt, end_attempt
-from epochal.service.catalog.models import Execution
+from epochal.service.catalog.models import Attempt, Execution
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
-from epochal.service.catalog.supervision import SupervisorHeartbeat
+from epochal.service.catalog.types import database_now
 from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.ports import (
+    AttemptOver,
     AttemptTicket,
+    DriverName,
+    GoingOn,
     LaunchPlan,
+    Supervised,
     SupervisedAttempt,
-    SupervisedBy,
     SupervisedExecution,
 )
 from epochal.service.domain.secrets import DriverToken
 from epochal.service.domain.settings import Settings
-from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.states import AttemptState, ExecutionState
+
+_BESIDE_RESTARTS = 2
+"""Attempts that a restart strategy looks at beside its restarts: the first one, and the one that runs."""
 
 
 class ExecutionLedger:
@@ -36,17 +42,37 @@ class ExecutionLedger:
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
         self._database = database
-        self._heartbeat = SupervisorHeartbeat(database, settings.data)
 
-    def supervise(self, folder: str, timeout_seconds: float) -> SupervisedBy | None:
-        return self._heartbeat.send(folder, timeout_seconds)
-
-    def end_supervision(self) -> None:
-        self._heartbeat.end()
-
-    def supervised(self) -> Sequence[SupervisedExecution]:
+    def supervised(self) -> Supervised:
         with self._database.reading() as session:
-            return [_supervised(session, row) for row in ExecutionRepository(session).not_over()]
+            # Before the rows are read: what is heard while they are seems to be of the future, and never too old.
+            at = database_now(session)
+            repository = ExecutionRepository(session)
+            found = [
+                (row, name, ApplicationConfiguration.model_validate(configuration).restart)
+                for row, name, configuration in repository.not_over()
+            ]
+            most = max((restart.max_restarts for _, _, restart in found), default=0)
+            attempts = repository.latest_attempts(most + _BESIDE_RESTARTS) if found else {}
+            executions = [_supervised(row, name, restart, attempts.get(row.id, ())) for row, name, restart in found]
+        return Supervised(at, tuple(executions))
+
+    def going_on(self) -> Sequence[GoingOn]:
+        with self._database.reading() as session:
+            return [GoingOn(row.id, name, row.attempt) for row, name, _ in ExecutionRepository(session).not_over()]
+
+    def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
+        if not drivers:
+            return {}
+        with self._database.reading() as session:
+            at = database_now(session)
+            rows = ExecutionRepository(session).attempts_of({driver.execution for driver in drivers})
+        found = {DriverName(row.execution, row.number): row for row in rows}
+        return {
+            driver: AttemptOver(cast(AttemptState, row.state), (at - (row.ended_at or row.started_at)).total_seconds())
+            for driver in drivers
+            if (row := found.get(driver)) is not None and row.state != "running"
+        }
 
     def plan(self, execution: str) -> LaunchPlan:
         with self._database.reading() as session:
@@ -94,6 +120,17 @@ class ExecutionLedger:
             if end_attempt(session, row, attempt, state, failure):
                 announce_execution(session, repository.application(row).name, row)
 
+    def attempt_not_heard(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure) -> None:
+        with self._database.writing() as session:
+            repository = ExecutionRepository(session)
+            row = repository.get(execution)
+            BranchWriter(session, row.branch, row.id, attempt).lock()  # as each heartbeat does
+            session.refresh(row)
+            if row.heartbeat_at != heard_at:
+                raise Conflict(f"Attempt {attempt} of execution {execution} was heard in the meantime.")
+            if end_attempt(session, row, attempt, "lost", failure):
+                announce_execution(session, repository.application(row).name, row)
+
     def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
         with self._database.writing() as session:
             row = ExecutionRepository(session).get(execution)
@@ -104,14 +141,14 @@ class ExecutionLedger:
             execution_over(session, row, state, failure)
 
 
-def _supervised(session: Session, row: Execution) -> SupervisedExecution:
-    repository = ExecutionRepository(session)
-    configuration = ApplicationConfiguration.model_validate(repository.version(row).configuration)
+def _supervised(
+    row: Execution, application: str, restart: RestartStrategy, attempts: Sequence[Attempt]
+) -> SupervisedExecution:
     return SupervisedExecution(
         id=row.id,
-        application=repository.application(row).name,
+        application=application,
         state=cast(ExecutionState, row.state),
-        restart=configuration.restart,
+        restart=restart,
         heartbeat_at=row.heartbeat_at,
         stop_requested_at=row.stop_requested_at,
         attempts=tuple(
@@ -124,6 +161,6 @@ def _supervised(session: Session, row: Execution) -> SupervisedExecution:
                 ended_at=attempt.ended_at,
                 failure=failure_of(attempt.failure),
             )
-            for attempt in repository.attempts(row, latest=configuration.restart.max_restarts + 2)
+            for attempt in attempts[-(restart.max_restarts + _BESIDE_RESTARTS) :]
         ),
     )

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from epochal.errors import Conflict, NotFound
 from epochal.service.catalog.models import Application, Directive, Execution, Operation
 from epochal.service.catalog.pages import paginate
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.operations import Event, State, advance
 from epochal.service.domain.pages import PageRequest, Part
@@ -100,6 +100,11 @@ class OperationRepository:
         self._session.flush()
         return row
 
+    def latest(self, kind: OperationKind) -> Operation | None:
+        """The one that was asked for last, in whatever state it is."""
+        query = select(Operation).where(Operation.kind == kind).order_by(Operation.id.desc()).limit(1)
+        return self._session.scalars(query).first()
+
     def add_done(self, kind: OperationKind, application: Application, result: dict[str, Any], by: str) -> Operation:
         """One that is over at once, as nothing runs that would have to take part."""
         row = self.add(kind, application, None, result, by)
@@ -113,7 +118,7 @@ class OperationRepository:
     def ask_to_stop(self, execution: Execution, operation: Operation) -> None:
         """The execution ends when its driver has finished what is under way; that ends the operation."""
         execution.state = "stopping"
-        execution.stop_requested_at = now()
+        execution.stop_requested_at = database_now(self._session)
         self.direct(execution, operation, "stop", {})
 
     def direct(self, execution: Execution, operation: Operation, kind: str, arguments: dict[str, Any]) -> Directive:

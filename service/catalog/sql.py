@@ -31,7 +31,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_clock, now
 
 
 class SqlCatalog(Catalog):
@@ -105,7 +105,7 @@ class SqlCatalog(Catalog):
         with self._writing(writes.HEARTBEAT) as session:
             self._writer(session).own()
             execution = self._row(session)
-            execution.heartbeat_at = now()
+            execution.heartbeat_at = database_clock(session)
             execution.status = status.model_dump(mode="json")
             if status.phase in ("running", "waiting"):
                 if execution.state == "starting":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect, func, select
+from sqlalchemy import ColumnElement, DateTime, Dialect, func, select
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -37,13 +37,16 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+def database_clock(session: Session) -> ColumnElement[datetime]:
+    """As :func:`database_now`, to be asked by the statement that writes it."""
+    if session.get_bind().dialect.name == "sqlite":
+        return func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime())
+    return func.clock_timestamp(type_=UtcDateTime())
+
+
 def database_now(session: Session) -> datetime:
     """The time by the database's clock, which is one clock for all control planes."""
-    if session.get_bind().dialect.name == "sqlite":
-        clock = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime())
-    else:
-        clock = func.clock_timestamp(type_=UtcDateTime())
-    return session.scalars(select(clock)).one()
+    return session.scalars(select(database_clock(session))).one()
 
 
 def now() -> datetime:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import Conflict, EpochalError
+from epochal.errors import Conflict
 from epochal.service.catalog.collections import RetentionRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.types import database_now
 from epochal.service.commands.collecting import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.store_answers import collection_answer, plan_answer, verification_answer
-from epochal.service.runtime.operations import LOOK_SECONDS, OperationWorker, Verb
+from epochal.service.runtime.housekeeping import Housekeeping
+from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
 from epochal.wire.collections import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
@@ -25,19 +27,31 @@ log = logging.getLogger("epochal.retention")
 
 BY_ITSELF = "epochal"
 
+_LOOK_SECONDS = 60.0
+
 
 class CollectionService:
     """What either leaves in the middle, the next collection or verification finds as any other file."""
 
-    def __init__(self, settings: Settings, database: Database, store: SnapshotStore, worker: OperationWorker) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        store: SnapshotStore,
+        worker: OperationWorker,
+        housekeeping: Housekeeping,
+    ) -> None:
         self._settings = settings
         self._database = database
         self._store = store
         self._worker = worker
-        self._every_seconds = settings.collect_every_seconds
-        self._next = time.monotonic() + (self._every_seconds or 0)
         verbs: list[Verb[Any]] = [Verb("collect", Collect, self._collect), Verb("verify", Verify, self._verify)]
-        worker.register("store", verbs, self._collect_by_itself, min(LOOK_SECONDS, self._every_seconds or LOOK_SECONDS))
+        worker.register("store", verbs)
+        every_seconds = settings.collect_every_seconds
+        if every_seconds is not None:
+            self._every = timedelta(seconds=every_seconds)
+            self._begun_at: datetime | None = None
+            housekeeping.register("collection", min(_LOOK_SECONDS, every_seconds), self._collect_by_itself)
 
     def plan(self, request: Collect) -> CollectionPlanAnswer:
         """What a collection would do now. Changes nothing."""
@@ -52,16 +66,18 @@ class CollectionService:
         self._roots(request.application)
         return self._worker.begin("verify", by, lambda session: (None, request))
 
-    def _collect_by_itself(self) -> None:
-        if self._every_seconds is None or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + self._every_seconds
-        try:
-            self.collect(Collect(), BY_ITSELF)
-        except Conflict:
-            return  # somebody else is at it
-        except EpochalError as error:
-            log.warning("no collection: %s", error)
+    def _collect_by_itself(self) -> bool:
+        """So long after the last one, whichever control plane has asked for it."""
+        with self._database.reading() as session:
+            at, last = database_now(session), OperationRepository(session).latest("collect")
+        if self._begun_at is None:
+            self._begun_at = at
+        if at - (self._begun_at if last is None else last.created_at) >= self._every:
+            try:
+                self.collect(Collect(), BY_ITSELF)
+            except Conflict as conflict:
+                log.info("the collection has to wait: %s", conflict)
+        return False
 
     def _collect(self, claim: Claim, request: Collect) -> CollectionAnswer:
         plan, deleted = Collection(self._database, self._store).run(self._request(request), claim.progress)

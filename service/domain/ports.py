@@ -135,7 +135,8 @@ class Leadership(Component, Protocol):
 
 
 class Supervisor(Component, Protocol):
-    """Makes what runs equal to what the catalog wants (``Executions.supervised``). Level-triggered.
+    """Makes what runs equal to what the catalog wants (``Executions.supervised``), as long as it leads.
+    Level-triggered.
 
     - state ``starting`` and no attempt that is ``running``: ``new_attempt``, launch its driver, ``launched``;
       right away for the first attempt, by the restart strategy after a failed one.
@@ -145,7 +146,9 @@ class Supervisor(Component, Protocol):
     - a process that is gone, or a heartbeat that is too old: ``attempt_ended(.., "lost" | "failed", ..)``, then the
       next attempt or, when the restart strategy is exhausted, ``execution_ended(.., "failed", ..)``.
     - a driver that said ``finish`` without failure has ended its attempt *and* execution in the catalog already.
-    ``open`` adopts the drivers of an earlier control plane by ``SupervisedAttempt.process``.
+    The drivers of an earlier control plane are adopted by ``SupervisedAttempt.process``, or by their names.
+
+    Leading or not, it ends the processes on its own machine whose attempts are over.
     """
 
     def wake(self, execution: str | None = None) -> None:
@@ -182,6 +185,42 @@ class SupervisedExecution:
 
 
 @dataclass(frozen=True)
+class Supervised:
+    """What there was to supervise ``at`` a moment of the database's clock, which all times in it are by."""
+
+    at: datetime
+    executions: tuple[SupervisedExecution, ...]
+
+
+@dataclass(frozen=True)
+class DriverName:
+    """The driver of one attempt, whichever control plane has launched it, and however often it tried."""
+
+    execution: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.execution}-{self.attempt}"
+
+
+@dataclass(frozen=True)
+class AttemptOver:
+    """An attempt that is over since so many seconds, by the database's clock."""
+
+    state: AttemptState
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """An execution that is not over, and the latest attempt of it; 0: none yet."""
+
+    execution: str
+    application: str
+    attempt: int
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """All that a driver's document needs but the token, the URL and the work directory."""
 
@@ -210,30 +249,17 @@ class AttemptTicket:
     token: str = field(repr=False)
 
 
-@dataclass(frozen=True)
-class SupervisedBy:
-    """The control plane that supervises a catalog. ``seconds_ago``: when it was last heard."""
-
-    host: str
-    process: int
-    data: Path
-    seconds_ago: float
-
-
 class Executions(Protocol):
     """The supervisor's side of the catalog. Raises ``NotFound``; ``CatalogUnavailable`` (try again)."""
 
-    def supervise(self, folder: str, timeout_seconds: float) -> SupervisedBy | None:
-        """Claim the right to supervise for the data folder with this id, or keep it; otherwise who has it.
-
-        The right of another data folder ends when it was not kept for ``timeout_seconds``.
-        """
-
-    def end_supervision(self) -> None:
-        """Give the right up, where this control plane has it."""
-
-    def supervised(self) -> Sequence[SupervisedExecution]:
+    def supervised(self) -> Supervised:
         """Every execution that is ``starting``, ``running`` or ``stopping``."""
+
+    def going_on(self) -> Sequence[GoingOn]:
+        """As :meth:`supervised`, only the names."""
+
+    def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
+        """Those of these whose attempts are over. What the catalog does not know is left out: it is another one's."""
 
     def plan(self, execution: str) -> LaunchPlan:
         """What to launch."""
@@ -248,6 +274,9 @@ class Executions(Protocol):
         self, execution: str, attempt: int, state: Literal["ended", "lost", "failed"], failure: Failure | None
     ) -> None:
         """The process is gone. What the driver said by itself (``finish``) stays; then this does nothing."""
+
+    def attempt_not_heard(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure) -> None:
+        """Lost, since it was not heard after ``heard_at``. ``Conflict`` when it was heard in the meantime."""
 
     def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
         """No further attempt. Ends the execution's operations; a waiting restart begins its successor. Idempotent."""

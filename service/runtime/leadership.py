@@ -14,6 +14,8 @@ from epochal.service.catalog.leases import Leases
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.leases import LEADER, Grant, Holder, Lease, LeaseSettings
 from epochal.service.domain.ports import Leading
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.folder_lock import FolderLock
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.machine import Machine, steady_seconds, this_machine
 
@@ -31,11 +33,14 @@ class LeaseLeadership:
         leases: Leases,
         settings: LeaseSettings | None = None,
         clock: Callable[[], float] = steady_seconds,
+        lock: FolderLock | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
+        """``lock``: without it the lease is not asked for. ``close`` is called last."""
         self._leases = leases
         self._settings = settings or LeaseSettings()
         self._clock = clock
+        self._lock = lock
         self._close = close
         self._term: int | None = None
         self._acting_until = 0.0
@@ -61,6 +66,8 @@ class LeaseLeadership:
                 self._leases.release(LEADER, term)
             except EpochalError as error:
                 log.warning("the lease is left to end by itself: %s", error)
+        if self._lock is not None:
+            self._lock.release()
         self._close()
 
     def leading(self) -> Leading | None:
@@ -104,6 +111,9 @@ class LeaseLeadership:
         return True
 
     def _acquire(self) -> None:
+        if self._lock is not None and not self._lock.acquire():
+            self._say("locked", "another control plane runs with this data folder; this one stands by")
+            return
         asked_at = self._clock()
         answer = self._leases.acquire(LEADER, self._settings.lease_seconds)
         if isinstance(answer, Lease):
@@ -130,10 +140,12 @@ class LeaseLeadership:
         self._said = what
 
 
-def leadership_of(url: str) -> LeaseLeadership:
-    """For the catalog at ``url``. Nothing is opened before :meth:`LeaseLeadership.open`."""
-    database = Database(url, connections=2, urgent=True)
-    return LeaseLeadership(Leases(database, _this_process(), _is_gone), close=database.close)
+def leadership_of(settings: Settings) -> LeaseLeadership:
+    """Nothing is opened before :meth:`LeaseLeadership.open`."""
+    database = Database(settings.database_url, connections=2, urgent=True)
+    # SQLite is for one control plane; an earlier version, which knows no leases, holds the lock as well.
+    lock = FolderLock(settings.data / "supervisor.lock") if database.is_sqlite else None
+    return LeaseLeadership(Leases(database, _this_process(), _is_gone), lock=lock, close=database.close)
 
 
 def _this_process() -> Holder:

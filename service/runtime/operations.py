@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -28,6 +26,7 @@ from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.operations import RENEW_SECONDS, Interrupted
 from epochal.service.domain.topics import OPERATION, Topics
 from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.machine import this_machine
 from epochal.wire.operations import OperationAnswer, OperationKind
 
 log = logging.getLogger("epochal.operations")
@@ -260,5 +259,5 @@ def _is_gone(holder: str) -> bool:
 
 
 def _this_machine() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{socket.gethostname()}/{boot.read_text().strip() if boot.exists() else ''}"
+    here = this_machine()
+    return f"{here.host}/{here.boot}"

@@ -126,7 +126,7 @@ def metrics(history: History) -> None:
 
 
 def supervision(history: History) -> None:
-    (found,) = history.ledger.supervised()
+    (found,) = history.ledger.supervised().executions
     assert found.attempts[-1].number == 9 + history.last // 10
 
 

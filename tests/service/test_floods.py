@@ -121,7 +121,7 @@ def test_drivers_are_heard_while_all_common_connections_are_taken(plane: Plane) 
 
         assert driver.running() == []
         driver.epochs(2)
-        assert plane.control.ledger.supervised()
+        assert plane.control.ledger.supervised().executions
 
 
 def test_drivers_are_heard_while_all_common_threads_are_taken(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import update
@@ -20,6 +21,7 @@ from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.types import database_now
 from epochal.service.domain.leases import LEADER, Grant, Holder, Lease, LeaseSettings
 from epochal.service.domain.ports import Leading
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
@@ -121,12 +123,14 @@ def test_of_many_that_ask_at_once_one_gets_it(url: str, database: Database) -> N
     assert sorted(isinstance(answer, Grant) for answer in answers) == [False] * 5 + [True]
 
 
-def test_the_lease_of_a_process_of_this_machine_that_was_killed_is_not_waited_for(database: Database) -> None:
+def test_the_lease_of_a_process_of_this_machine_that_was_killed_is_not_waited_for(
+    database: Database, tmp_path: Path
+) -> None:
     sleeping = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     here = this_machine()
     holder = Holder("killed", here.host, here.boot, str(LocalProcess.find(sleeping.pid)))
     Leases(database, holder).acquire(LEADER, LONG)
-    successor = leadership_of(database.url)
+    successor = leadership_of(Settings(data=tmp_path, database=database.url))
     successor.step()
     assert successor.leading() is None
 
@@ -229,8 +233,9 @@ def test_one_that_was_stopped_for_too_long_begins_a_new_term_or_stands_by(hands:
     assert other.leading() is None
 
 
-def test_who_closes_lets_another_one_lead_at_once(url: str, database: Database) -> None:
-    first, second = leadership_of(url), leadership_of(url)
+def test_who_closes_lets_another_one_lead_at_once(url: str, database: Database, tmp_path: Path) -> None:
+    """Each with a data folder of its own."""
+    first, second = (leadership_of(Settings(data=tmp_path / name, database=url)) for name in ("one", "two"))
     first.open()
     second.step()
     assert first.leading() is not None and second.leading() is None
@@ -301,3 +306,18 @@ def test_a_task_that_fails_keeps_no_other_from_being_done() -> None:
     house.open()
     eventually(lambda: bool(done))
     house.close()
+
+
+def test_on_sqlite_a_data_folder_is_for_one_control_plane(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+    migrated = Database(settings.database_url)
+    migrate_database(migrated)
+    migrated.close()
+    first, second = leadership_of(settings), leadership_of(settings)
+    first.open()
+    second.step()
+    assert second.leading() is None
+    first.close()
+    second.step()
+    assert second.leading() is not None
+    second.close()

@@ -29,7 +29,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("scripted_driver.py")
-QUICK = SupervisionSettings(lease_seconds=3, start_seconds=60, stop_seconds=60, round_seconds=0.05)
+QUICK = SupervisionSettings(lease_seconds=3, start_seconds=60, stop_seconds=60, round_seconds=0.05, sweep_seconds=0.1)
 RESTART = {"max_restarts": 3, "window_seconds": 600, "backoff_seconds": 0.1, "backoff_limit_seconds": 0.5}
 
 
@@ -40,7 +40,9 @@ def control_plane(settings: Settings, supervision: SupervisionSettings = QUICK) 
     app = create_app(
         settings,
         lambda *_: StandInBuilder(),
-        lambda _settings, _user, executions: ThreadedSupervisor(settings, executions, launcher, supervision),
+        lambda _settings, _user, executions, leadership: ThreadedSupervisor(
+            settings, executions, launcher, leadership, supervision
+        ),
     )
     with (
         serving_app(app, settings) as (_, token),
@@ -80,7 +82,7 @@ class Supervised:
 
     @property
     def process(self) -> LocalProcess:
-        return LocalProcess.parse(self.attempts[-1]["process"])
+        return LocalProcess.parse(ProcessReference.parse(self.attempts[-1]["process"]).identity)
 
     def committed(self) -> int:
         head = self.get()["head"]
@@ -263,11 +265,11 @@ def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monk
         assert "JAVA_HOME" in plane.get()["failure"]["message"]
 
 
-def test_while_another_control_plane_supervises_the_same_data_this_one_stands_by(settings: Settings) -> None:
+def test_while_another_control_plane_holds_the_data_folder_this_one_stands_by(settings: Settings) -> None:
     holding = f"""
 from pathlib import Path
-from epochal.service.runtime.supervision.lock import SupervisionLock
-print(SupervisionLock(Path({str(settings.data / "supervisor.lock")!r})).acquire(), flush=True)
+from epochal.service.runtime.folder_lock import FolderLock
+print(FolderLock(Path({str(settings.data / "supervisor.lock")!r})).acquire(), flush=True)
 input()
 """
     other = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

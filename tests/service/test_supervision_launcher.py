@@ -15,12 +15,14 @@ from epochal import faults
 from epochal.driver.orders import ArtifactFile, DriverOrders
 from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
+from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.local import LocalLauncher, driver_environment
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.logs.files import LogFollower, last_lines, log_path, tail, tail_and_follow
 from epochal.service.runtime.logs.rotation import rotate, rotated
+from epochal.service.runtime.machine import this_machine
 from epochal.testing.drivers import encoded
 from tests.waiting import eventually
 
@@ -126,6 +128,20 @@ print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush
     assert successor.alive(reference)
     successor.terminate(reference, kill=True)
     eventually(lambda: not successor.alive(reference), 30)
+
+
+def test_a_driver_is_found_by_its_name_and_launched_once(drivers: Drivers, tmp_path: Path) -> None:
+    launcher, reference = drivers.launch(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])")
+    name = DriverName("e1", 1)
+    successor = LocalLauncher(tmp_path / "logs", launcher._command)
+
+    assert successor.drivers() == {name: reference}
+    assert reference.machine == this_machine()
+    assert successor.launch(orders(tmp_path)) == reference
+    assert LocalLauncher(tmp_path / "logs").drivers() == {}  # of another command
+
+    successor.terminate(reference, kill=True)
+    eventually(lambda: successor.drivers() == {}, 30)
 
 
 def test_a_process_id_that_is_used_again_is_not_signalled(drivers: Drivers) -> None:

@@ -132,5 +132,6 @@ def _drivers(client: Client) -> set[int]:
 
 
 def process_id(reference: str) -> int:
-    """The process id in an attempt's ``process``: ``4711@39181`` is process 4711 (and no later one of that id)."""
-    return int(reference.partition("@")[0])
+    """The process id in an attempt's ``process``: ``//host/boot/4711@39181`` is process 4711 of that start of the
+    machine ``host`` (and no later one of that id)."""
+    return int(reference.rpartition("/")[2].partition("@")[0])

@@ -20,6 +20,8 @@ class Process(Enum):
     GONE = "gone"
     UNKNOWN = "unknown"
     """It was never recorded: the control plane ended between launching it and writing that down."""
+    ELSEWHERE = "elsewhere"
+    """On another machine, from which nothing but its heartbeats is known here."""
 
 
 class Loss(Enum):
@@ -70,8 +72,9 @@ def decide(
 ) -> Decision:
     """The next step for ``execution``. ``process`` is that of its last attempt.
 
-    ``listening_since``: since when heartbeats could arrive without a break. Silence before it proves nothing, since
-    this control plane was not there, or was itself stopped, or could not reach its catalog.
+    All times are by the database's clock, ``now`` too: it is when the catalog was read. ``listening_since``: since when
+    heartbeats could arrive without a break. Silence before it proves nothing, since this control plane did not lead, or
+    was itself stopped, or the catalog could not be written.
     """
     current = execution.attempts[-1] if execution.attempts else None
     if current is not None and current.state == "running":

@@ -31,15 +31,15 @@ def process_gone(exit_code: int | None, last_words: str) -> Failure:
     return Failure(type=DriverLost.slug, message=f"{_how(exit_code)}{_end_of_log(last_words)}")
 
 
-def not_heard(seconds: float, last_words: str) -> Failure:
-    return Failure(
-        type=DriverLost.slug, message=f"The driver was not heard for {seconds:.0f} s.{_end_of_log(last_words)}"
-    )
+def not_heard(seconds: float, last_words: str, host: str | None = None) -> Failure:
+    """``host``: the other machine that it runs on, where its log is."""
+    end = _end_of_log(last_words) if host is None else _on(host)
+    return Failure(type=DriverLost.slug, message=f"The driver was not heard for {seconds:.0f} s.{end}")
 
 
-def never_heard(seconds: float, last_words: str) -> Failure:
-    message = f"The driver was started and not heard within {seconds:.0f} s.{_end_of_log(last_words)}"
-    return Failure(type=DriverLost.slug, message=message)
+def never_heard(seconds: float, last_words: str, host: str | None = None) -> Failure:
+    end = _end_of_log(last_words) if host is None else _on(host)
+    return Failure(type=DriverLost.slug, message=f"The driver was started and not heard within {seconds:.0f} s.{end}")
 
 
 def not_stopped(seconds: float) -> Failure:
@@ -72,6 +72,10 @@ def _how(exit_code: int | None) -> str:
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return f"The driver was ended by {name}{hint}."
     return f"The driver ended with exit code {exit_code}."
+
+
+def _on(host: str) -> str:
+    return f" It was started on {host}."
 
 
 def _end_of_log(last_words: str) -> str:

@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from epochal.driver.orders import DriverOrders
+from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.isolation import ProcessUser
+from epochal.service.runtime.machine import Machine
+
+_ON_A_MACHINE = "//"
 
 
 class ProcessReference(BaseModel):
     """Which process a driver is; kept in the catalog as text, so that any later control plane can find it again.
 
     Only the launcher that made it reads ``identity``, which must never come to mean another process: a process id alone
-    is not one.
+    is not one. ``machine``: only there it means anything; ``None``: it does everywhere, or comes from a version that
+    knew no other machine than its own.
+
+    As text: ``//{host}/{boot}/{identity}``, or the identity alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     identity: str
+    machine: Machine | None = None
 
     def __str__(self) -> str:
-        return self.identity
+        if self.machine is None:
+            return self.identity
+        return f"{_ON_A_MACHINE}{self.machine.host}/{self.machine.boot}/{self.identity}"
 
     @classmethod
     def parse(cls, text: str) -> ProcessReference:
-        return cls(identity=text)
+        if not text.startswith(_ON_A_MACHINE):
+            return cls(identity=text)
+        host, boot, identity = text.removeprefix(_ON_A_MACHINE).split("/", 2)
+        return cls(identity=identity, machine=Machine(host, boot))
 
 
 class Launcher(ABC):
-    """Starts drivers that outlive the control plane. All calls may block, and are made from threads."""
+    """Starts drivers that outlive the control plane. All calls may block, and are made from threads.
+
+    A reference with a machine is only ever asked for, and ended, on that machine.
+    """
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         """From now on start drivers as ``user``, and say that it is so; ``False`` where none run on this machine."""
@@ -39,7 +56,12 @@ class Launcher(ABC):
 
     @abstractmethod
     def launch(self, orders: DriverOrders) -> ProcessReference:
-        """Start a driver with these orders. Raises ``EnvironmentProblem`` with the fix where it cannot be started."""
+        """Start the driver ``orders.name``, or find it where it runs already. Raises ``EnvironmentProblem`` with the
+        fix where it cannot be started."""
+
+    @abstractmethod
+    def drivers(self) -> Mapping[DriverName, ProcessReference]:
+        """The drivers that run and can be reached from here, by name, whoever has launched them."""
 
     @abstractmethod
     def alive(self, reference: ProcessReference) -> bool:

@@ -15,12 +15,14 @@ from epochal import faults
 from epochal.driver.orders import DriverOrders
 from epochal.engine import class_archive
 from epochal.errors import EnvironmentProblem
+from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.folders import take_folder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
-from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
 from epochal.service.runtime.logs.files import log_path
+from epochal.service.runtime.machine import this_machine
 
 _PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
@@ -49,7 +51,11 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
 
 
 class LocalLauncher(Launcher):
-    """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests)."""
+    """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests).
+
+    The last argument of a driver's command is its name: it is there from the process's first moment on, so that one
+    whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts.
+    """
 
     def __init__(self, logs: Path, command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver")) -> None:
         self._logs = logs
@@ -65,6 +71,10 @@ class LocalLauncher(Launcher):
         return True
 
     def launch(self, orders: DriverOrders) -> ProcessReference:
+        name = DriverName(orders.execution, orders.attempt)
+        there = self.drivers().get(name)
+        if there is not None:
+            return there
         environment = driver_environment(os.environ)
         check_java(environment)
         user = self._user
@@ -76,7 +86,7 @@ class LocalLauncher(Launcher):
         with path.open("ab") as log:
             try:
                 child = subprocess.Popen(
-                    self._command,
+                    [*self._command, str(name)],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -96,7 +106,18 @@ class LocalLauncher(Launcher):
             child.stdin.close()
         except BrokenPipeError:
             pass  # It ended before it read its orders: the supervisor finds its exit code and its log.
-        return ProcessReference(identity=identity)
+        return ProcessReference(identity=identity, machine=this_machine())
+
+    def drivers(self) -> Mapping[DriverName, ProcessReference]:
+        user = os.geteuid() if self._user is None else self._user.uid
+        found = {}
+        for process, arguments in session_leaders(user):
+            if len(arguments) == len(self._command) + 1 and arguments[1:-1] == self._command[1:]:
+                execution, _, attempt = arguments[-1].rpartition("-")
+                if execution and attempt.isdecimal():
+                    reference = ProcessReference(identity=str(process), machine=this_machine())
+                    found[DriverName(execution, int(attempt))] = reference
+        return found
 
     def alive(self, reference: ProcessReference) -> bool:
         child = self._children.get(reference.identity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,33 @@ class LocalProcess:
         if self.exists():
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal_number)
+
+
+def session_leaders(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
+    """The processes of ``user`` that lead a session of their own, and their commands with all arguments."""
+    if Path("/proc/self/stat").exists():
+        yield from _session_leaders_from_proc(user)
+        return
+    command = ["ps", "-ww", "-axo", "uid=,pid=,pgid=,args="]
+    for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
+        uid, pid, group, *arguments = line.split()
+        if int(uid) == user and pid == group and (process := LocalProcess.find(int(pid))) is not None:
+            yield process, tuple(arguments)
+
+
+def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        pid = int(entry.name)
+        # What ends meanwhile is none.
+        with suppress(OSError):
+            if entry.stat().st_uid != user or os.getsid(pid) != pid:
+                continue
+            arguments = Path(entry.path, "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            process = LocalProcess.find(pid)
+            if arguments and process is not None:
+                yield process, tuple(arguments)
 
 
 def _start_time(pid: int) -> str | None:

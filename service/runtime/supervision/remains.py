@@ -1,0 +1,76 @@
+"""What is left on this machine of attempts and executions that are over: processes, work directories, long logs."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from epochal.service.domain.ports import AttemptOver, DriverName, Executions, GoingOn
+from epochal.service.domain.settings import Settings
+from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.runtime.launchers.base import Launcher
+from epochal.service.runtime.logs.files import log_path
+from epochal.service.runtime.logs.rotation import rotate
+
+log = logging.getLogger("epochal.supervision")
+
+
+class Remains:
+    """Each control plane clears up on its own machine, leading or not: nobody else can.
+
+    What the catalog calls over stays so, and who belongs to it is fenced. So it is safe as long as what is here is
+    looked at before the catalog is: whatever was started since is not among it.
+    """
+
+    def __init__(
+        self, settings: Settings, executions: Executions, launcher: Launcher, supervision: SupervisionSettings
+    ) -> None:
+        self._settings = settings
+        self._executions = executions
+        self._launcher = launcher
+        self._supervision = supervision
+        self._logs_that_stay: set[Path] = set()
+
+    def clear(self) -> None:
+        """Raises ``CatalogUnavailable``; then nothing, or a part of it, was done."""
+        directories = self._directories()
+        drivers = self._launcher.drivers()
+        for driver, over in self._executions.over(drivers.keys()).items():
+            if self._overdue(driver, over):
+                self._launcher.terminate(drivers[driver], kill=True)
+        going_on = self._executions.going_on()
+        used = {execution.execution for execution in going_on} | {driver.execution for driver in drivers}
+        for directory in directories:
+            if directory.name not in used:
+                shutil.rmtree(directory, ignore_errors=True)
+        self._rotate_logs(going_on)
+
+    def _directories(self) -> list[Path]:
+        folder = self._settings.work_directory
+        return list(folder.iterdir()) if folder.is_dir() else []
+
+    def _overdue(self, driver: DriverName, over: AttemptOver) -> bool:
+        """A driver ends by itself after it has said so; Spark's shutdown may hang, and is then cut short."""
+        if over.state == "lost":
+            if not self._supervision.kill_lost_drivers:
+                return False
+            log.warning("driver %s was given up, and still runs; killing it", driver)
+        elif over.seconds <= self._supervision.grace_seconds:
+            return False
+        else:
+            log.warning("driver %s did not end after its attempt had; killing it", driver)
+        return True
+
+    def _rotate_logs(self, going_on: Sequence[GoingOn]) -> None:
+        for execution in going_on:
+            path = log_path(
+                self._settings.logs_directory, execution.application, execution.execution, execution.attempt
+            )
+            try:
+                rotate(path, self._settings.log_bytes, self._settings.log_files)
+            except OSError as error:
+                if path not in self._logs_that_stay:
+                    self._logs_that_stay.add(path)
+                    log.warning("the log %s cannot be rotated, and grows: %s", path, error)

@@ -1,0 +1,240 @@
+"""What the supervisor does: one look at every execution that is not over, and the next step for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from epochal.contracts.catalog import Failure
+from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound, OutcomeUnknown
+from epochal.service.domain.ports import (
+    AttemptTicket,
+    DriverName,
+    Executions,
+    LaunchPlan,
+    Leadership,
+    Leading,
+    Supervised,
+    SupervisedAttempt,
+    SupervisedExecution,
+)
+from epochal.service.domain.settings import Settings
+from epochal.service.domain.supervision import failures
+from epochal.service.domain.supervision.decisions import (
+    EndExecution,
+    GiveUpAttempt,
+    Launch,
+    Loss,
+    Process,
+    Wait,
+    decide,
+)
+from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.runtime.launchers.base import Launcher, ProcessReference
+from epochal.service.runtime.logs.files import last_lines, log_path
+from epochal.service.runtime.machine import Machine, steady_seconds, this_machine
+
+log = logging.getLogger("epochal.supervision")
+
+LAST_WORDS = 20
+"""So many lines of a driver's log tell people why it ended."""
+
+
+class Rounds:
+    """It keeps nothing that matters in memory: a control plane that begins to lead finds every driver of the one before
+    in the catalog, and goes on with it. While the catalog is away, nothing is decided.
+
+    An act that comes too late, since this control plane was stopped after it had asked whether it leads, does no harm:
+    an attempt is only given up while nothing was heard since the decision, begins only where none runs, and a process
+    is only ended by its identity, after its attempt is over in the catalog.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        executions: Executions,
+        launcher: Launcher,
+        leadership: Leadership,
+        supervision: SupervisionSettings,
+        here: Machine | None = None,
+        uptime_seconds: Callable[[], float] = steady_seconds,
+    ) -> None:
+        self._settings = settings
+        self._executions = executions
+        self._launcher = launcher
+        self._leadership = leadership
+        self._supervision = supervision
+        self._here = here or this_machine()
+        self._uptime_seconds = uptime_seconds
+        self._last_look: datetime | None = None
+        self._unbroken_since: datetime | None = None
+
+    def round(self) -> bool:
+        """Nothing, while another control plane leads. Whether the next round should follow at once."""
+        leading = self._leadership.leading()
+        if leading is None:
+            self._last_look = None
+            return False
+        try:
+            supervised = self._executions.supervised()
+        except EpochalError as error:
+            log.warning("cannot read what to supervise: %s", error)
+            self._last_look = None
+            return False
+        listening_since = max(self._listening_since(supervised), leading.since)
+        again = False
+        for execution in supervised.executions:
+            if not self._still_leads(leading):
+                return False
+            try:
+                again |= self._look(execution, supervised.at, listening_since, leading)
+            except (CatalogUnavailable, OutcomeUnknown, Conflict, NotFound) as error:
+                # Somebody else changed it, or nobody can be asked: the next round sees what is there then.
+                log.info("execution %s: %s", execution.id, error)
+            except Exception:
+                # One execution must not keep the others from being looked after.
+                log.exception("execution %s could not be looked after", execution.id)
+        return again
+
+    def _listening_since(self, supervised: Supervised) -> datetime:
+        """This process itself may have been stopped or starved, or the database's clock been set: nobody could be heard
+        meanwhile."""
+        last, self._last_look = self._last_look, supervised.at
+        pause = timedelta(seconds=self._supervision.lease_seconds / 2)
+        if self._unbroken_since is None or last is None or not last <= supervised.at <= last + pause:
+            self._unbroken_since = supervised.at
+        return self._unbroken_since
+
+    def _still_leads(self, leading: Leading) -> bool:
+        now = self._leadership.leading()
+        return now is not None and now.term == leading.term
+
+    def _look(self, execution: SupervisedExecution, at: datetime, listening_since: datetime, leading: Leading) -> bool:
+        process = self._process(execution, at)
+        match decide(execution, process, at, listening_since, self._supervision):
+            case Wait():
+                return False
+            case Launch():
+                return self._launch(execution, leading)
+            case GiveUpAttempt(attempt, loss, kill):
+                self._give_up(execution, attempt, loss, kill)
+                return True
+            case EndExecution(failed, failure):
+                log.info("execution %s of %s: no further attempt", execution.id, execution.application)
+                self._executions.execution_ended(execution.id, "failed" if failed else "stopped", failure)
+                return False
+
+    def _process(self, execution: SupervisedExecution, at: datetime) -> Process:
+        attempt = execution.attempts[-1] if execution.attempts else None
+        if attempt is None or attempt.state != "running":
+            return Process.UNKNOWN
+        if attempt.process is None:
+            return self._find(execution, attempt)
+        reference = ProcessReference.parse(attempt.process)
+        if self._is_here(reference):
+            return Process.ALIVE if self._launcher.alive(reference) else Process.GONE
+        assert reference.machine is not None
+        earlier = reference.machine.was_before(self._here) and not self._heard_since_start(execution, attempt, at)
+        return Process.GONE if earlier else Process.ELSEWHERE
+
+    def _heard_since_start(self, execution: SupervisedExecution, attempt: SupervisedAttempt, at: datetime) -> bool:
+        """A driver that was heard since this machine was started is on another machine, which has the same name."""
+        heard_at = execution.heartbeat_at
+        started_at = at - timedelta(seconds=self._uptime_seconds())
+        return heard_at is not None and heard_at >= attempt.started_at and heard_at > started_at
+
+    def _find(self, execution: SupervisedExecution, attempt: SupervisedAttempt) -> Process:
+        """By its name, since who launched it did not come to write down where it is."""
+        reference = self._launcher.drivers().get(DriverName(execution.id, attempt.number))
+        if reference is None:
+            return Process.UNKNOWN
+        self._executions.launched(execution.id, attempt.number, str(reference))
+        return Process.ALIVE
+
+    def _is_here(self, reference: ProcessReference) -> bool:
+        return reference.machine is None or reference.machine == self._here
+
+    def _launch(self, execution: SupervisedExecution, leading: Leading) -> bool:
+        plan = self._executions.plan(execution.id)
+        ticket = self._executions.new_attempt(execution.id)
+        if not self._still_leads(leading):
+            return False  # the attempt is given up as one that was never heard
+        try:
+            reference = self._launcher.launch(self._orders(plan, ticket))
+        except EpochalError as error:
+            log.error("execution %s attempt %d cannot be launched: %s", execution.id, ticket.attempt, error)
+            self._executions.attempt_ended(execution.id, ticket.attempt, "failed", failures.of_error(error))
+            return True
+        log.info("execution %s of %s: attempt %d is %s", execution.id, plan.application, ticket.attempt, reference)
+        # Where this does not land, the next round finds the driver by its name.
+        self._executions.launched(execution.id, ticket.attempt, str(reference))
+        return False
+
+    def _orders(self, plan: LaunchPlan, ticket: AttemptTicket) -> DriverOrders:
+        return DriverOrders(
+            control_plane=self._settings.url,
+            token=ticket.token,
+            execution=plan.execution,
+            attempt=ticket.attempt,
+            application=plan.application,
+            artifact=ArtifactFile(path=plan.artifact, sha256=plan.artifact_sha256),
+            parameters=plan.parameters,
+            configuration=plan.configuration,
+            version=plan.version,
+            by=plan.by,
+            message=plan.message,
+            shadow=plan.shadow,
+            available_now=plan.available_now,
+            drain=plan.drain,
+            store=self._settings.store_url,
+            work_directory=self._settings.work_directory / plan.execution,
+        )
+
+    def _give_up(self, execution: SupervisedExecution, attempt: SupervisedAttempt, loss: Loss, kill: bool) -> None:
+        """In the catalog first: there it is decided, and only if it was not heard in the meantime."""
+        reference = self._reference(execution, attempt)
+        here = reference is not None and self._is_here(reference)
+        exit_code = self._launcher.exit_code(reference) if reference is not None and here else None
+        failure = self._failure(execution, attempt, loss, exit_code, reference)
+        log.warning("execution %s attempt %d is given up: %s", execution.id, attempt.number, loss.value)
+        if loss in (Loss.NOT_HEARD, Loss.NEVER_HEARD):
+            self._executions.attempt_not_heard(execution.id, attempt.number, execution.heartbeat_at, failure)
+        else:
+            ended_by_itself = exit_code is not None and exit_code >= 0
+            self._executions.attempt_ended(
+                execution.id, attempt.number, "failed" if ended_by_itself else "lost", failure
+            )
+        if kill and reference is not None and here:
+            self._launcher.terminate(reference, kill=True)
+
+    def _reference(self, execution: SupervisedExecution, attempt: SupervisedAttempt) -> ProcessReference | None:
+        if attempt.process is not None:
+            return ProcessReference.parse(attempt.process)
+        return self._launcher.drivers().get(DriverName(execution.id, attempt.number))
+
+    def _failure(
+        self,
+        execution: SupervisedExecution,
+        attempt: SupervisedAttempt,
+        loss: Loss,
+        exit_code: int | None,
+        reference: ProcessReference | None,
+    ) -> Failure:
+        last_words = last_lines(self._log(execution, attempt), LAST_WORDS)
+        elsewhere = None if reference is None or self._is_here(reference) else reference.machine
+        host = None if elsewhere is None else elsewhere.host
+        match loss:
+            case Loss.GONE:
+                return failures.process_gone(exit_code, last_words)
+            case Loss.NOT_HEARD:
+                return failures.not_heard(self._supervision.lease_seconds, last_words, host)
+            case Loss.NEVER_HEARD:
+                return failures.never_heard(self._supervision.start_seconds, last_words, host)
+            case Loss.NOT_STOPPED:
+                return failures.not_stopped(self._supervision.stop_seconds)
+
+    def _log(self, execution: SupervisedExecution, attempt: SupervisedAttempt) -> Path:
+        return log_path(self._settings.logs_directory, execution.application, execution.id, attempt.number)
