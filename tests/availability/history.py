@@ -56,8 +56,9 @@ class History:
         self.outside = Outside([node.url for node in made.nodes], made.token, plan.seed)
         self.load = Load(self.outside, self.names, plan.seed)
         self.kinds: dict[str, Callable[[], None]] = {
-            "kill": self._kill,
-            "pause": self._pause,
+            "killed": lambda: self._kill(self._node()),
+            "leader killed": lambda: self._kill(self.leader() or self._node()),
+            "paused": self._pause,
             "database away": self._database_away,
             "database cut": lambda: self._proxy("database", "cut"),
             "database held": lambda: self._proxy("database", "hold"),
@@ -149,13 +150,12 @@ class History:
     def _node(self) -> Node:
         return self.chance.choice(self.made.nodes)
 
-    def _kill(self) -> None:
-        """The leader as often as another one; it is started again after a while."""
-        leader = self.leader()
-        node = leader if leader is not None and self.chance.random() < 0.5 else self._node()
+    def _kill(self, node: Node) -> None:
+        """It is started again after a while; if it led, when another one leads."""
+        led = self.leader() is node
         at = time.monotonic()
         node.kill()
-        if node is leader and len(self.made.nodes) > 1:
+        if led and len(self.made.nodes) > 1:
             eventually(lambda: self.leader() not in (None, node), 60)
             self.report.supervision_back_seconds.append(time.monotonic() - at)
         time.sleep(self.chance.uniform(0, 3))

@@ -23,6 +23,8 @@ from epochal.testing.servers.proxy import TcpProxy
 MODULE = "tests.availability.plane"
 START_SECONDS = 60.0
 DISK_MEGABYTES = 32
+HOST = "EPOCHAL_TEST_HOST"
+"""The name of the machine that a control plane takes itself to run on."""
 
 
 @dataclass
@@ -144,6 +146,7 @@ def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) 
         environment={
             **kept,
             "EPOCHAL_HOME": str(home),
+            HOST: home.name,
             "EPOCHAL_DATABASE_URL": url.render_as_string(hide_password=False),
             "EPOCHAL_DRIVER_USER": str(os.geteuid()),
         },

@@ -1,7 +1,10 @@
-"""``epochal up`` as it is, but for two things: pipelines are not built, and drivers are those of ``driver.py``."""
+"""``epochal up`` as it is, but for three things: pipelines are not built, drivers are those of ``driver.py``, and each
+control plane takes itself for one on a machine of its own."""
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,6 +13,7 @@ from epochal.cli import main as command_line
 from epochal.cli import serving, up
 from epochal.service import app, composition
 from epochal.service.runtime.launchers import local
+from tests.availability.installation import HOST
 from tests.service.conftest import StandInBuilder
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +25,7 @@ DRIVER = (
 
 
 def main() -> None:
+    socket.gethostname = lambda: os.environ[HOST]
     for module in (up, local):
         module.check_java = lambda environment: None  # type: ignore[attr-defined]
     composition.find = lambda group, name: partial(local.LocalLauncher, command=DRIVER)  # type: ignore[attr-defined]
