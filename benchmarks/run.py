@@ -37,7 +37,6 @@ MEASURES = (
     "abs_graph",
     "lookups",
     "query_nodes",
-    "internal_calls",
     "recovery",
     "fork",
     "rescale",

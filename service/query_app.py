@@ -24,28 +24,45 @@ import epochal
 from epochal.errors import EnvironmentProblem, EpochalError
 from epochal.service.api import openapi, problem_handlers
 from epochal.service.api.access import changes_something
+from epochal.service.api.annotations import router as snapshot_annotations
 from epochal.service.api.applications import router as applications
 from epochal.service.api.context import QueryNode
 from epochal.service.api.diffs import router as diffs
 from epochal.service.api.elsewhere import elsewhere
 from epochal.service.api.epochs import router as epochs
+from epochal.service.api.executions import router as executions
 from epochal.service.api.fast_lookups import FastLookups
 from epochal.service.api.gate import check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.api.lineage import router as lineage
+from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
 from epochal.service.api.transport import Transport
+from epochal.service.api.versions import router as versions
 from epochal.service.query_composition import QueryOrders, compose_worker
+from epochal.service.runtime.isolation import close_process
 from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.replicas.shared import SharedReplicas
-from epochal.service.runtime.undumpable import close_process
 
 log = logging.getLogger("epochal.query")
 
-SERVED = (health, applications, state, key_history, snapshots, epochs, diffs, lineage)
+SERVED = (
+    health,
+    applications,
+    versions,
+    executions,
+    savepoints,
+    snapshot_annotations,
+    state,
+    key_history,
+    snapshots,
+    epochs,
+    diffs,
+    lineage,
+)
 """Of these, what changes nothing."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 GRACE_SECONDS = 3

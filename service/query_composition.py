@@ -8,10 +8,12 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from epochal.service.api.context import QueryNode
+from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
+from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
@@ -46,11 +48,12 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         settings=settings,
         database=database,
         store=store,
-        authenticator=Authenticator(database, settings.authentication),
+        authenticator=Authenticator(database, Bulkhead(settings.database_url), settings.authentication),
         metrics=Metrics(None),
         snapshots=directory,
         replicas=replicas,
         registered=ApplicationQueries(database),
+        executions=ExecutionService(database),
         epochs=EpochService(database),
         manifests=SnapshotService(database, directory, store),
         lineage=LineageService(database, store),

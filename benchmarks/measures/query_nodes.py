@@ -25,6 +25,7 @@ from epochal.testing.servers.control_plane import COMMAND, ControlPlane
 
 ROUNDS, SECONDS, WARM_SECONDS = 3, 8, 2
 CONNECTIONS = 32
+"""Of each worker."""
 TARGET = 0.9
 
 
@@ -39,7 +40,8 @@ def run(folder: Path) -> list[Result]:
                 with query_node(plane, folder, workers) as node:
                     found.append(_look_ups_per_second_of_cpu(node, plane))
     ratios = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
-    how = f"{KEYS:,} keys, {CONNECTIONS} connections, {ROUNDS} rounds in turn: {min(ratios):.2f} to {max(ratios):.2f}"
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f} in {ROUNDS} rounds"
+    how = f"{KEYS:,} keys, {CONNECTIONS} connections for each worker; {spread}"
     return [
         number("look-ups per CPU second, one query worker", sum(rates[1]) / ROUNDS, "/s", digits=0),
         at_least("look-ups per CPU second, two query workers against one", min(ratios), TARGET, "x", how, digits=2),
@@ -81,7 +83,7 @@ def _look_ups_per_second_of_cpu(node: QueryNode, plane: ControlPlane) -> float:
     token = (plane.home / "admin.token").read_text().strip()
 
     def load(seconds: int) -> dict[str, float]:
-        arguments = [node.url, token, seconds, CONNECTIONS, "point", PATH, KEYS]
+        arguments = [node.url, token, seconds, CONNECTIONS * len(node.workers), "point", PATH, KEYS]
         command = [sys.executable, "-m", "benchmarks.load", *map(str, arguments)]
         return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
@@ -95,7 +97,7 @@ def _look_ups_per_second_of_cpu(node: QueryNode, plane: ControlPlane) -> float:
 
 def _workers(process: int) -> list[int]:
     children = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
-    return [int(child) for child in children if b"query_app" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in children if Path(f"/proc/{child}/cmdline").read_text().endswith("query_app\0")]
 
 
 def _cpu_seconds(process: int) -> float:

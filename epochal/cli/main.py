@@ -22,7 +22,6 @@ from epochal.cli import (
     history,
     logs,
     migrate,
-    nodes,
     operations,
     past,
     pins_and_tags,
@@ -79,7 +78,6 @@ for group in (
     logs,
     pins_and_tags,
     store,
-    nodes,
     migrate,
 ):
     app.add_typer(group.app)

@@ -43,8 +43,7 @@ class DriverOrders(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    control_planes: tuple[str, ...]
-    """Where it can call; heartbeats bring the list as it is then."""
+    control_plane: str
     token: str = Field(repr=False)
     execution: str
     attempt: int = Field(ge=1)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx
 from pydantic import BaseModel, ConfigDict
 
 from epochal import errors
 from epochal.contracts.catalog import Failure
-
-if TYPE_CHECKING:
-    import httpx
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:epochal:problem:"

@@ -5,7 +5,7 @@ from fastapi import APIRouter, status
 from epochal.errors import NameTaken
 from epochal.service.api.access import requires
 from epochal.service.api.answers import SNAPSHOT, answers
-from epochal.service.api.context import Control
+from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.wire.annotations import (
@@ -25,17 +25,17 @@ router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
 @router.get("/pins")
 @requires(Scope.READ)
 @answers(*SNAPSHOT)
-def list_pins(name: str, page: Paging, control: Control) -> Page[PinAnswer]:
+def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
     """By branch and epoch."""
-    return control.registered.pins(name, page)
+    return node.registered.pins(name, page)
 
 
 @router.get("/tags")
 @requires(Scope.READ)
 @answers(*SNAPSHOT)
-def list_tags(name: str, page: Paging, control: Control) -> Page[TagAnswer]:
+def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
     """By name."""
-    return control.registered.tags(name, page)
+    return node.registered.tags(name, page)
 
 
 @router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
@@ -49,9 +49,9 @@ def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Con
 @router.get("/snapshots/{epoch}/pin")
 @requires(Scope.READ)
 @answers(*SNAPSHOT)
-def get_pin(name: str, epoch: EpochNumber, control: Control) -> PinAnswer:
+def get_pin(name: str, epoch: EpochNumber, node: Node) -> PinAnswer:
     """Who pinned it, when, and why."""
-    return control.registered.pin(name, epoch)
+    return node.registered.pin(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/pin", status_code=status.HTTP_204_NO_CONTENT)
@@ -73,9 +73,9 @@ def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Con
 @router.get("/snapshots/{epoch}/tags")
 @requires(Scope.READ)
 @answers(*SNAPSHOT)
-def get_tags(name: str, epoch: EpochNumber, control: Control) -> Page[TagAnswer]:
+def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[TagAnswer]:
     """The snapshot's tags, by name; all of them in one page."""
-    return control.registered.tags_of(name, epoch)
+    return node.registered.tags_of(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/tags/{tag}", status_code=status.HTTP_204_NO_CONTENT)
@@ -98,8 +98,8 @@ def write_message(
 @router.get("/snapshots/{epoch}/message")
 @requires(Scope.READ)
 @answers(*SNAPSHOT)
-def get_message(name: str, epoch: EpochNumber, control: Control) -> MessageAnswer:
-    return control.registered.message(name, epoch)
+def get_message(name: str, epoch: EpochNumber, node: Node) -> MessageAnswer:
+    return node.registered.message(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/message", status_code=status.HTTP_204_NO_CONTENT)

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
@@ -33,7 +34,6 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
-from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
@@ -42,7 +42,6 @@ from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import Isolation
 from epochal.service.runtime.metrics import Metrics
-from epochal.service.runtime.nodes import NodeHeartbeat
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.service.runtime.webhooks import WebhookDeliveries
@@ -63,6 +62,7 @@ class QueryNode:
     replicas: ServedReplicas
 
     registered: ApplicationQueries
+    executions: ExecutionService
     epochs: EpochService
     manifests: SnapshotService
     lineage: LineageService
@@ -72,9 +72,7 @@ class QueryNode:
 class ControlPlane(QueryNode):
     """What a control plane consists of: surroundings, components, and one service per resource."""
 
-    supervision: Database
-    drivers: DriverService | None
-    """``None``: another process answers drivers."""
+    bulkhead: Bulkhead
     isolation: Isolation
 
     ledger: Executions
@@ -83,7 +81,6 @@ class ControlPlane(QueryNode):
     leadership: Leadership
     housekeeping: Housekeeping
     supervisor: Supervisor
-    node: NodeHeartbeat
 
     artifacts: ArtifactService
     applications: ApplicationService
@@ -97,15 +94,14 @@ class ControlPlane(QueryNode):
     preflight: PreflightService
     rekeys: RekeyService
     operations: OperationService
-    nodes: NodeService
     cancellation: CancelService
-    executions: ExecutionService
     savepoints: SavepointService
     transactions: TransactionService
     annotations: AnnotationService
     collections: CollectionService
     tokens: TokenService
     administration: AdministrationQueries
+    drivers: DriverService
     webhooks: WebhookService
     deliveries: WebhookDeliveries
 
@@ -116,7 +112,6 @@ class ControlPlane(QueryNode):
             self.events,
             self.builder,
             self.replicas,
-            self.node,
             self.leadership,
             self.supervisor,
             self.worker,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from epochal.service.api.access import requires
-from epochal.service.api.context import Control
+from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.executions import ExecutionAnswer
@@ -14,13 +14,13 @@ router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["execution
 
 @router.get("")
 @requires(Scope.READ)
-def list_executions(name: str, page: Paging, control: Control) -> Page[ExecutionAnswer]:
+def list_executions(name: str, page: Paging, node: Node) -> Page[ExecutionAnswer]:
     """Newest first."""
-    return control.executions.page(name, page)
+    return node.executions.page(name, page)
 
 
 @router.get("/{id}")
 @requires(Scope.READ)
-def get_execution(name: str, id: str, control: Control) -> ExecutionAnswer:
+def get_execution(name: str, id: str, node: Node) -> ExecutionAnswer:
     """With its attempts, and why each of them ended."""
-    return control.executions.get(name, id)
+    return node.executions.get(name, id)

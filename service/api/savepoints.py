@@ -5,7 +5,7 @@ from fastapi import APIRouter, status
 from epochal.errors import NameTaken
 from epochal.service.api.access import requires
 from epochal.service.api.answers import answers
-from epochal.service.api.context import Control
+from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
@@ -26,15 +26,15 @@ def create_savepoint(name: str, request: CreateSavepoint, control: Control, call
 
 @router.get("")
 @requires(Scope.READ)
-def list_savepoints(name: str, page: Paging, control: Control) -> Page[SavepointAnswer]:
+def list_savepoints(name: str, page: Paging, node: Node) -> Page[SavepointAnswer]:
     """By name."""
-    return control.registered.savepoints(name, page)
+    return node.registered.savepoints(name, page)
 
 
 @router.get("/{savepoint}")
 @requires(Scope.READ)
-def get_savepoint(name: str, savepoint: str, control: Control) -> SavepointAnswer:
-    return control.registered.savepoint(name, savepoint)
+def get_savepoint(name: str, savepoint: str, node: Node) -> SavepointAnswer:
+    return node.registered.savepoint(name, savepoint)
 
 
 @router.delete("/{savepoint}", status_code=status.HTTP_204_NO_CONTENT)

@@ -6,7 +6,7 @@ from epochal.errors import IncompatibleState, PreconditionFailed
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.conditions import IfMatch
-from epochal.service.api.context import Control
+from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.service.catalog.places import SharedTargets
@@ -21,9 +21,9 @@ rescaling = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
 
 @router.get("")
 @requires(Scope.READ)
-def list_versions(name: str, page: Paging, control: Control) -> Page[VersionAnswer]:
+def list_versions(name: str, page: Paging, node: Node) -> Page[VersionAnswer]:
     """Newest first."""
-    return control.registered.versions(name, page)
+    return node.registered.versions(name, page)
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)

@@ -112,6 +112,13 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
         assert [row.value["flights"] for row in application.state("delays").scan().items] == [99]
         assert application.state("delays").get("JFK", "LAX", epoch=3).value["flights"] == 3
         assert application.get().head.epoch == number
+        shown = subprocess.run(
+            [COMMAND, "show", "flights", "--json"],
+            env={**os.environ, "EPOCHAL_URL": node.said["url"], "EPOCHAL_TOKEN": token},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        assert json.loads(shown.stdout)["head"]["epoch"] == number
         with pytest.raises(MisdirectedRequest, match=r"query node.*control plane"):
             client.applications.stop("flights")
     problem = check_problem(node.get("/v1/tokens"), 421, "misdirected-request")

@@ -6,7 +6,6 @@ import signal
 
 from epochal.contracts.catalog import Failure
 from epochal.errors import (
-    CatalogWentBack,
     EnvironmentProblem,
     EpochalError,
     FileCorrupt,
@@ -17,7 +16,7 @@ from epochal.errors import (
 )
 from epochal.wire.exit_codes import ExitCode
 
-_PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem, CatalogWentBack)
+_PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem)
 
 
 class DriverLost(EpochalError):
