@@ -37,6 +37,7 @@ MEASURES = (
     "abs_graph",
     "lookups",
     "query_nodes",
+    "internal_calls",
     "recovery",
     "fork",
     "rescale",

@@ -252,6 +252,12 @@ class OutcomeUnknown(EpochalError):
     slug = "outcome-unknown"
 
 
+class CatalogWentBack(EpochalError):
+    """The catalog does not know a decision any more that it answered: it was put back to an earlier state."""
+
+    slug = "catalog-went-back"
+
+
 # Storage.
 
 

@@ -1,9 +1,13 @@
-"""The app factory: one FastAPI app for one control plane."""
+"""The app factory: one FastAPI app for one control plane.
+
+Drivers are answered by another process (:mod:`epochal.service.internal_app`) where the settings have an internal port,
+as ``epochal up`` gives them; without one by this app: for tests, and for whoever embeds the app.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import Depends, FastAPI
@@ -31,6 +35,7 @@ from epochal.service.api.idempotency import Idempotency
 from epochal.service.api.internal import router as internal
 from epochal.service.api.lineage import router as lineage
 from epochal.service.api.logs import router as logs
+from epochal.service.api.nodes import router as nodes
 from epochal.service.api.operations import router as operations
 from epochal.service.api.preflight import router as preflight
 from epochal.service.api.rekey import router as rekey
@@ -53,6 +58,7 @@ from epochal.service.composition import (
     subprocess_builder,
     threaded_supervisor,
 )
+from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
@@ -73,6 +79,7 @@ ROUTERS = (
     rekey,
     preflight,
     operations,
+    nodes,
     executions,
     epochs,
     savepoints,
@@ -87,7 +94,6 @@ ROUTERS = (
     tokens,
     webhooks,
     audit,
-    internal,
 )
 
 
@@ -95,15 +101,18 @@ def create_app(
     settings: Settings,
     make_builder: MakeBuilder = subprocess_builder,
     make_supervisor: MakeSupervisor = threaded_supervisor,
+    beside: Sequence[Component] = (),
 ) -> FastAPI:
     """An app that migrates its catalog, makes the admin token and opens its components when it starts.
 
+    ``beside``: what is opened once the catalog is ready, before any other component, and closed after them.
     Raises ``OptionError`` for settings that would be unsafe or cannot work; starting
     it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``.
     """
     check_binding(settings)
     control = compose(settings, make_builder, make_supervisor)
     app = FastAPI(
+        title="Epochal" if settings.internal_port is not None else "Epochal, with the internal API",
         lifespan=_lifespan,
         dependencies=[Depends(gate)],
         docs_url=None,
@@ -111,10 +120,14 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.control_plane = control
+    app.state.beside = beside
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
     for router in ROUTERS:
         app.include_router(router)
+    if control.drivers is not None:
+        app.include_router(internal)
+        app.state.drivers = control.drivers
     limits = settings.limits
     # The last one added is the outermost.
     app.add_middleware(
@@ -149,8 +162,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(_prepare, control)
     async with AsyncExitStack() as stack:
         stack.callback(control.database.close)
-        stack.callback(control.bulkhead.close)
-        for component in control.components:
+        stack.callback(control.supervision.close)
+        if control.drivers is not None:
+            stack.callback(control.drivers.close)
+        for component in (*app.state.beside, *control.components):
             await run_in_threadpool(component.open)
             stack.push_async_callback(run_in_threadpool, component.close)
         yield

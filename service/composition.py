@@ -11,7 +11,6 @@ from pathlib import Path
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
 from epochal.service.catalog.admin_tokens import AdminTokenFile
-from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.commands.annotations import AnnotationService
@@ -42,6 +41,7 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
@@ -56,6 +56,7 @@ from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.leadership import leadership_of
 from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
@@ -69,15 +70,16 @@ MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions, Leadership]
 
 def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: MakeSupervisor) -> ControlPlane:
     """Nothing is opened, no connection made: see ``create_app``."""
-    database = Database(settings.database_url)
+    pools = settings.pools
+    database = Database(settings.database_url, pools.requests)
+    supervision = Database(settings.database_url, pools.supervision, urgent=True)
     store = SnapshotStore(settings.store_url)
-    bulkhead = Bulkhead(settings.database_url)
-    authenticator = Authenticator(database, bulkhead, settings.authentication)
+    authenticator = Authenticator(database, settings.authentication)
     isolation = isolation_of(settings)
     events = EventHub(database, hints_of(settings.database_url, settings.data.absolute()))
-    for writer in (database, bulkhead.database):
+    for writer in (database, supervision):
         writer.listen(events.committed)
-    ledger = ExecutionLedger(settings, bulkhead.database)
+    ledger = ExecutionLedger(settings, supervision)
     directory = SnapshotDirectory(database)
     limits = settings.limits
     builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
@@ -95,10 +97,15 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     events.listen(worker.heard)
     BundleWork(settings, database, store, uploads, lifecycle, worker)
     proposals = Proposals(settings, builder, store)
+    drivers: DriverService | None = None
+    if settings.internal_port is None:
+        drivers = DriverService(settings, events.committed, supervisor.wake)
+        events.listen(drivers.heard)
     return ControlPlane(
         settings=settings,
         database=database,
-        bulkhead=bulkhead,
+        supervision=supervision,
+        drivers=drivers,
         store=store,
         authenticator=authenticator,
         isolation=isolation,
@@ -111,6 +118,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         leadership=leadership,
         housekeeping=housekeeping,
         supervisor=supervisor,
+        node=NodeHeartbeat(supervision, this_node(settings, "control")),
         artifacts=ArtifactService(settings, database),
         applications=ApplicationService(settings, database, builder, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
@@ -123,6 +131,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         preflight=PreflightService(database, proposals, store, worker),
         rekeys=RekeyService(settings, database, builder, store, worker),
         operations=OperationService(database),
+        nodes=NodeService(database),
         cancellation=CancelService(database, worker),
         executions=ExecutionService(database),
         epochs=EpochService(database),
@@ -135,7 +144,6 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
-        drivers=DriverService(bulkhead, supervisor),
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
     )

@@ -43,9 +43,9 @@ from epochal.service.api.state import router as state
 from epochal.service.api.transport import Transport
 from epochal.service.api.versions import router as versions
 from epochal.service.query_composition import QueryOrders, compose_worker
-from epochal.service.runtime.isolation import close_process
 from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.replicas.shared import SharedReplicas
+from epochal.service.runtime.undumpable import close_process
 
 log = logging.getLogger("epochal.query")
 

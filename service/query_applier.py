@@ -11,8 +11,8 @@ import threading
 
 from epochal.errors import EpochalError
 from epochal.service.query_composition import QueryOrders, compose_applier
-from epochal.service.runtime.isolation import close_process
 from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.undumpable import close_process
 
 
 def main() -> None:

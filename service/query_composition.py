@@ -8,7 +8,6 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from epochal.service.api.context import QueryNode
-from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.applications import ApplicationQueries
@@ -48,7 +47,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         settings=settings,
         database=database,
         store=store,
-        authenticator=Authenticator(database, Bulkhead(settings.database_url), settings.authentication),
+        authenticator=Authenticator(database, settings.authentication),
         metrics=Metrics(None),
         snapshots=directory,
         replicas=replicas,

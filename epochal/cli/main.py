@@ -22,6 +22,7 @@ from epochal.cli import (
     history,
     logs,
     migrate,
+    nodes,
     operations,
     past,
     pins_and_tags,
@@ -78,6 +79,7 @@ for group in (
     logs,
     pins_and_tags,
     store,
+    nodes,
     migrate,
 ):
     app.add_typer(group.app)

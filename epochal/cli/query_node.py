@@ -17,10 +17,10 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import check_current
 from epochal.service.domain.settings import Settings
 from epochal.service.query_composition import QueryOrders
-from epochal.service.runtime.isolation import close_process
 from epochal.service.runtime.kept_process import KeptProcess, stop_all
 from epochal.service.runtime.metrics import SHARED_VARIABLE
 from epochal.service.runtime.replicas.claim import claim
+from epochal.service.runtime.undumpable import close_process
 
 _MEMORY = Path("/dev/shm")
 

@@ -15,19 +15,20 @@ from fastapi import FastAPI
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.app import create_app
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.isolation import close_process
+from epochal.service.runtime.internal_server import InternalServer
+from epochal.service.runtime.undumpable import close_process
 
 # Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
 GRACE_SECONDS = 3
 
 
-def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM; ``ready`` is called when requests are answered.
+def serve(settings: Settings, listener: socket.socket, internal: InternalServer, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM, drivers by ``internal``; ``ready`` is called when requests are answered.
 
     Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
     """
     close_process()
-    app = create_app(settings)
+    app = create_app(settings, beside=[internal])
     failures = _remember_failures(app)
     config = uvicorn.Config(
         app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS

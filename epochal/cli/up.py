@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.errors import OptionError
 from epochal.service.domain.settings import Settings, default_data_directory, default_driver_user
+from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
 
 app = typer.Typer()
@@ -35,6 +37,25 @@ class Role(StrEnum):
 def up(
     host: Annotated[str, typer.Option(help="Listen here; beyond loopback only with authentication.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any free one.")] = 8765,
+    internal_host: Annotated[
+        str, typer.Option(help="Answer drivers here; beyond loopback where they run on other machines.")
+    ] = "127.0.0.1",
+    internal_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Answer drivers on this port; 0: any free one.  [default: the one after --port]",
+            show_default=False,
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="How others reach this control plane.  [default: --host, --port]")
+    ] = None,
+    internal_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="How drivers reach it.  [default: --internal-host, --internal-port]"),
+    ] = None,
     home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
     ] = None,
@@ -67,6 +88,9 @@ def up(
         Role, typer.Option(help="query: answer look-ups only, beside the control planes of the same catalog and store.")
     ] = Role.CONTROL,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer look-ups; of a query node.")] = 1,
+    connections: Annotated[
+        int, typer.Option(min=12, help="Connections to the catalog at most, a quarter of them for drivers alone.")
+    ] = 64,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,14 +121,21 @@ def up(
         )
     check_java(os.environ)
     check_kinds(beside or ())
-    with listen(host, port) as listener, companions(beside or ()) as servers:
-        # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
-        from epochal.cli.serving import serve
-
+    following = port + 1 if 0 < port < 65535 else 0
+    with (
+        listen(host, port) as listener,
+        listen(internal_host, following if internal_port is None else internal_port, "--internal-") as for_drivers,
+        companions(beside or ()) as servers,
+    ):
         settings = Settings(
             data=data,
             host=host,
             port=listener.getsockname()[1],
+            internal_host=internal_host,
+            internal_port=for_drivers.getsockname()[1],
+            advertised_url=public_url,
+            advertised_internal_url=internal_url,
+            connections=connections,
             database=database,
             store=store,
             authentication=authentication,
@@ -114,7 +145,12 @@ def up(
             log_files=log_files,
             grace_seconds=grace * 3600,
         )
-        serve(settings, listener, lambda: _announce(output, settings, servers))
+        with closing(InternalServer(settings, for_drivers)) as internal:
+            internal.begin()
+            # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
+            from epochal.cli.serving import serve
+
+            serve(settings, listener, internal, lambda: _announce(output, settings, servers))
     output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
 
 
@@ -139,6 +175,7 @@ def _up_query_node(output: Output, settings: Settings, workers: int) -> None:
 def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) -> None:
     document: dict[str, Any] = {
         "url": settings.url,
+        "internal_url": settings.internal_url,
         "token_file": str(settings.admin_token_file) if settings.authentication else None,
         "data": str(settings.data.absolute()),
         "logs": str(settings.logs_directory),
@@ -149,6 +186,7 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) 
     grid.add_column(overflow="fold")
     grid.add_row("control plane", Text(settings.url, style="bold"))
     grid.add_row("token", Text(document["token_file"] or "none asked for (--no-authentication)"))
+    grid.add_row("drivers", Text(settings.internal_url))
     grid.add_row("data", Text(str(document["data"])))
     grid.add_row("logs", Text(str(document["logs"])))
     for server in servers:

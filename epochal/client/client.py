@@ -12,6 +12,7 @@ from epochal.client.bundles import Imports
 from epochal.client.events import follow_events
 from epochal.client.location import locate
 from epochal.client.models import Event
+from epochal.client.nodes import Nodes
 from epochal.client.operations import Operations
 from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
@@ -39,6 +40,7 @@ class Client:
         self._transport = Transport(locate(url, token), timeout_seconds)
         self.artifacts = Artifacts(self._transport)
         self.operations = Operations(self._transport)
+        self.nodes = Nodes(self._transport)
         self.applications = Applications(self._transport)
         self.imports = Imports(self._transport)
         self.tokens = Tokens(self._transport)

@@ -43,6 +43,7 @@ from epochal.wire.histories import HistoryItem as KeyChange
 from epochal.wire.lineage import EdgeLabel as LineageLabel
 from epochal.wire.lineage import LineageAnswer as Lineage
 from epochal.wire.lineage import LineageEdge, LineageNode
+from epochal.wire.nodes import NodeAnswer as Node
 from epochal.wire.operations import OperationAnswer as Operation
 from epochal.wire.preflight import Comparison, PartChange, StateChange, TrialSink, TrialTable
 from epochal.wire.preflight import PreflightAnswer as Preflight
@@ -103,6 +104,7 @@ __all__ = [
     "NamedSnapshot",
     "NewToken",
     "NewWebhook",
+    "Node",
     "OpenTransaction",
     "OpenTransactions",
     "Operation",

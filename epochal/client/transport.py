@@ -1,9 +1,8 @@
-"""One HTTP connection pool: tokens, idempotency keys, retries, problems as exceptions, pages as lists."""
+"""Calls of people's programs: tokens, idempotency keys, how often a call is repeated, problems as exceptions, pages."""
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import httpx
 from epochal.client.location import Location
 from epochal.errors import CatalogUnavailable, EpochalError
 from epochal.wire.bodies import Model, read
+from epochal.wire.http import ControlPlanes, HttpCalls, Outcome
 from epochal.wire.problems import error_of_response
 
 Query = Mapping[str, Any]
@@ -42,12 +42,12 @@ class Transport:
         if location.token is not None:
             headers["Authorization"] = f"Bearer {location.token}"
         # A proxy from the environment can never reach this machine's own loopback interface.
-        self._http = httpx.Client(
-            base_url=location.url, headers=headers, timeout=timeout_seconds, trust_env=not location.loopback
+        self._calls = HttpCalls(
+            ControlPlanes([location.url]), headers, timeout_seconds, trust_environment=not location.loopback
         )
 
     def close(self) -> None:
-        self._http.close()
+        self._calls.close()
 
     def get(self, path: str, query: Query | None = None, timeout_seconds: float | None = None) -> Any:
         """The JSON answer to a GET."""
@@ -108,16 +108,20 @@ class Transport:
         self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[httpx.Response]:
         """An answer that is read while it comes, without a time limit between its parts."""
-        timeout = httpx.Timeout(self._http.timeout.connect, read=None)
-        request = self._http.build_request("GET", path, params=_present(query), headers=headers, timeout=timeout)
-        response = self._once(request, stream=True)
+        timeout = httpx.Timeout(self._calls.timeout.connect, read=None)
+        try:
+            response = self._calls.once(
+                "GET", path, query=_present(query), headers=headers, timeout=timeout, stream=True
+            )
+        except httpx.TransportError as error:
+            raise self._unavailable(error) from error
         try:
             if response.is_error:
                 response.read()
                 raise error_of_response(response)
             yield response
         except httpx.TransportError as error:
-            raise self._lost(error) from error
+            raise self._unavailable(error) from error
         finally:
             response.close()
 
@@ -137,54 +141,36 @@ class Transport:
             headers["If-Match"] = f'"{if_match}"'
         if changes and method != "GET":
             headers["Idempotency-Key"] = str(uuid.uuid4())
-        request = self._http.build_request(
-            method,
-            path,
-            params=_present(query),
-            content=content,
-            headers=headers,
-            timeout=httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else timeout_seconds,
-        )
-        waited = 0.0
-        attempt = 0
-        while True:
-            pause = FIRST_PAUSE_SECONDS * 2**attempt
-            last = attempt == ATTEMPTS - 1
-            try:
-                response = self._once(request)
-            except CatalogUnavailable:
-                if last:
-                    raise
-                attempt += 1
-            else:
-                if response.is_success:
-                    return response
-                pause = max(pause, _retry_after_seconds(response))
-                if response.status_code == _TOO_MANY_REQUESTS and waited + pause <= CROWDED_SECONDS:
-                    waited += pause
-                elif response.status_code in _TRANSIENT and not last:
-                    attempt += 1
-                else:
-                    raise error_of_response(response)
-            time.sleep(pause)
-
-    def _once(self, request: httpx.Request, stream: bool = False) -> httpx.Response:
         try:
-            return self._http.send(request, stream=stream)
-        except httpx.ConnectError as error:
-            raise CatalogUnavailable(
-                f"No control plane answers at {self.location.url}; start one with `epochal up`, or name another with "
-                "--url or EPOCHAL_URL."
-            ) from error
-        except httpx.TimeoutException as error:
-            raise CatalogUnavailable(
-                f"The control plane at {self.location.url} did not answer in time; look at its log, or call again."
-            ) from error
+            response = self._calls.call(
+                method,
+                path,
+                _Patience(),
+                query=_present(query),
+                content=content,
+                headers=headers,
+                timeout=timeout_seconds,
+            )
         except httpx.TransportError as error:
-            raise self._lost(error) from error
+            raise self._unavailable(error) from error
+        if response.is_success:
+            return response
+        raise error_of_response(response)
 
-    def _lost(self, error: httpx.TransportError) -> CatalogUnavailable:
-        return CatalogUnavailable(f"The connection to {self.location.url} was lost ({error}); call again.")
+    def _unavailable(self, error: httpx.TransportError) -> CatalogUnavailable:
+        url = self.location.url
+        match error:
+            case httpx.ConnectError():
+                return CatalogUnavailable(
+                    f"No control plane answers at {url}; start one with `epochal up`, or name another with --url or "
+                    "EPOCHAL_URL."
+                )
+            case httpx.TimeoutException():
+                return CatalogUnavailable(
+                    f"The control plane at {url} did not answer in time; look at its log, or call again."
+                )
+            case _:
+                return CatalogUnavailable(f"The connection to {url} was lost ({error}); call again.")
 
     @staticmethod
     def _document(response: httpx.Response) -> Any:
@@ -194,6 +180,26 @@ class Transport:
             raise EpochalError(
                 f"{response.request.url} did not answer with JSON; is it an Epochal control plane? Check EPOCHAL_URL."
             ) from error
+
+
+class _Patience:
+    """How often one call is repeated: see :class:`Transport`."""
+
+    def __init__(self) -> None:
+        self._failed = 0
+        self._waited = 0.0
+
+    def pause(self, outcome: Outcome) -> float | None:
+        pause: float = FIRST_PAUSE_SECONDS * 2**self._failed
+        if isinstance(outcome, httpx.Response):
+            pause = max(pause, _retry_after_seconds(outcome))
+            if outcome.status_code == _TOO_MANY_REQUESTS and self._waited + pause <= CROWDED_SECONDS:
+                self._waited += pause
+                return pause
+            if outcome.status_code not in _TRANSIENT:
+                return None
+        self._failed += 1
+        return pause if self._failed < ATTEMPTS else None
 
 
 def _retry_after_seconds(response: httpx.Response) -> float:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
@@ -29,12 +29,22 @@ class _Record(BaseModel):
 EpochState = Literal["started", "prepared", "committed", "aborted"]
 
 
+def _in_the_store(path: str) -> str:
+    if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path or "\0" in path:
+        raise ValueError("not a path in a store: relative to its root, by names, without . and ..")
+    return path
+
+
+StorePath = Annotated[str, AfterValidator(_in_the_store)]
+"""Relative to the store's root, normalised. Nobody who reads a manifest, or is told of one, is led out of the store."""
+
+
 class ManifestReference(_Record):
     """Where a snapshot is: the manifest's path, relative to the store's root, and the sha256 of its bytes."""
 
     branch: str
     epoch: int
-    path: str
+    path: StorePath
     sha256: str
 
     @property

@@ -143,3 +143,12 @@ def as_datetime(time: int) -> datetime | None:
 
 def _earliest(*times: int | None) -> int | None:
     return min((time for time in times if time is not None), default=None)
+
+
+def drained(epoch: int, parent: int | None) -> str:
+    """A sentence on what is drained, and what to do. ``parent``: the epoch before, which is kept."""
+    return (
+        f"Epoch {epoch} is drained: all input had ended, and everything that waited for event time has come out, so "
+        f"that whatever came now would be late. Roll back to epoch {parent}, or fork it; next time, --no-drain leaves "
+        "out the last epoch."
+    )

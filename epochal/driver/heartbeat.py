@@ -23,12 +23,14 @@ from epochal.errors import CatalogUnavailable, EpochalError, Fenced, Forbidden, 
 
 log = logging.getLogger("epochal.driver")
 
-INTERVAL_SECONDS = 0.5
+INTERVAL_SECONDS = 2.0
+UNHEARD_SECONDS = 0.5
+"""The pause after a heartbeat that no control plane has answered."""
 
 DISOWNED = (Fenced, Unauthenticated, Forbidden, NotFound)
 """What a driver is told that nobody wants any more: a successor has taken over, or its execution is not there."""
 
-TOLERATED_FAILURES = 20
+TOLERATED_FAILURES = 5
 """Heartbeats in a row that fail in any other way; ten seconds of them."""
 
 
@@ -46,6 +48,9 @@ class HeartbeatingCatalog(Catalog):
     ``HeartbeatsFailed`` when ``TOLERATED_FAILURES`` heartbeats in a row could not be sent or their answers not be
     understood. Every later call raises the same. A control plane that is away is waited for.
 
+    ``listen(after)`` waits for a directive that is newer than ``after``: when there is one, a heartbeat fetches it at
+    once.
+
     The loop answers a stop. Before it has said that it runs, nobody would: Spark's start takes long, a sink may be
     away. Nothing of this attempt is open then, so the thread ends the attempt, and calls ``on_stopped``.
     """
@@ -56,6 +61,7 @@ class HeartbeatingCatalog(Catalog):
         on_end: Callable[[EpochalError], None],
         on_stopped: Callable[[], None] | None = None,
         interval_seconds: float = INTERVAL_SECONDS,
+        listen: Callable[[str], str | None] | None = None,
     ) -> None:
         self._catalog = catalog
         self._on_end = on_end
@@ -69,20 +75,40 @@ class HeartbeatingCatalog(Catalog):
         self._lock = threading.Lock()
         self._ended = False
         self._wake = threading.Event()
+        self._over = threading.Event()
+        self._listen = listen
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        if self._listen is not None:
+            threading.Thread(target=self._hear, args=(self._listen,), name="directives", daemon=True).start()
 
     def stop(self) -> None:
         """No further heartbeats. Returns at once: a call under way to an absent control plane is not waited for."""
         self._ended = True
+        self._over.set()
         self._wake.set()
+
+    def _hear(self, listen: Callable[[str], str | None]) -> None:
+        newest = ""
+        while not self._ended and self._ended_by is None:
+            try:
+                found = listen(newest)
+            except EpochalError as error:
+                # Nobody is there, or one that does not know the call: heartbeats bring directives all the same.
+                log.debug("cannot listen for directives: %s", error)
+                self._over.wait(self._interval_seconds)
+                continue
+            if found is not None:
+                newest = found
+                self._wake.set()
 
     def _beat(self) -> None:
         failures = 0
         while not self._ended:
             self._wake.clear()
+            pause = self._interval_seconds
             try:
                 directives = self._catalog.heartbeat(self._status)
             except DISOWNED as error:
@@ -91,6 +117,7 @@ class HeartbeatingCatalog(Catalog):
                 return
             except CatalogUnavailable as error:
                 log.warning("heartbeat not answered: %s", error)
+                pause = min(pause, UNHEARD_SECONDS)
             except Exception as error:
                 # Whatever it is: a thread that ended here would leave a driver that nobody hears and that hears nobody.
                 failures += 1
@@ -110,7 +137,7 @@ class HeartbeatingCatalog(Catalog):
                     return
                 with self._lock:
                     self._directives = {item.id: item for item in directives if item.id not in self._answered}
-            self._wake.wait(self._interval_seconds)
+            self._wake.wait(pause)
 
     def _end(self, error: EpochalError) -> None:
         self._ended_by = error

@@ -1,7 +1,8 @@
 """The catalog contract over the control plane's internal API.
 
-While the control plane is away the driver keeps what it has and asks again, with capped back-off; since every call may
-be repeated, an answer that was lost is asked for once more. Nothing is guessed and nothing is lost.
+While no control plane answers the driver keeps what it has and asks again, with capped back-off; since every call may
+be repeated, an answer that was lost is asked for once more, of another one where there are several. Nothing is guessed
+and nothing is lost.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import httpx
 from pydantic import BaseModel
 
+import epochal
 from epochal.contracts.catalog import (
     AS_THE_EXECUTION,
     Catalog,
@@ -29,56 +31,94 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import CatalogUnavailable, NotFound, OutcomeUnknown
+from epochal.driver.decided import Decided
+from epochal.errors import CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
 from epochal.wire.bodies import Model, UnreadableAnswer, read
 from epochal.wire.driver import (
+    LISTEN_SECONDS,
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    VERSION_HEADER,
     AbortEpoch,
     CompleteDirective,
     FinishAttempt,
+    NewestDirective,
     OpenEpoch,
     PrepareEpoch,
     ReadDirectives,
     UnknownDirective,
 )
+from epochal.wire.http import ControlPlanes, HttpCalls, Outcome
 from epochal.wire.problems import error_by_name, problem_in, slug_of
 
 log = logging.getLogger("epochal.driver")
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
+CONNECT_SECONDS = 2.0
+ALONE_SECONDS = 30.0
+"""So long the answer of the only control plane is waited for."""
+AMONG_SEVERAL_SECONDS = 5.0
+"""So long, where another one can be asked: every call may be repeated."""
+HEARTBEAT_SECONDS = 2.0
 _REPEAT_STATUS = frozenset({429, 500, 502, 503, 504})
 _REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, OutcomeUnknown.slug})
 
 
 class HttpCatalog(Catalog):
-    """One execution and attempt, over HTTP.
+    """One execution and attempt, over HTTP, by any of several control planes.
 
-    ``patience_seconds``: how long a call is repeated while the control plane is away; ``None`` is for ever. After it
+    Calls stay with one control plane until it does not answer; heartbeats go round all of them, so that each is known
+    to be there, and bring the list of those that there are.
+
+    ``patience_seconds``: how long a call is repeated while every control plane is away; ``None`` is for ever. After it
     ``CatalogUnavailable`` is raised. ``Fenced``, ``Conflict`` and every other problem come back as the error class with
     that slug. Safe to use from several threads.
     """
 
     def __init__(
-        self, control_plane: str, token: str, execution: str, attempt: int, *, patience_seconds: float | None = None
+        self,
+        control_planes: Sequence[str],
+        token: str,
+        execution: str,
+        attempt: int,
+        *,
+        patience_seconds: float | None = None,
     ) -> None:
-        self._client = httpx.Client(
-            base_url=f"{control_plane.rstrip('/')}/internal/v1/executions/{execution}/attempts/{attempt}/",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(30.0, connect=5.0),
-            # The environment's proxies are for the world outside; the control plane is not there.
-            trust_env=False,
+        self._path = f"/internal/v1/executions/{execution}/attempts/{attempt}/"
+        headers = {
+            "Authorization": f"Bearer {token}",
+            PROTOCOL_HEADER: str(PROTOCOL),
+            VERSION_HEADER: epochal.__version__,
+        }
+        # The environment's proxies are for the world outside; the control plane is not there.
+        self._calls = HttpCalls(
+            ControlPlanes(control_planes),
+            headers,
+            httpx.Timeout(ALONE_SECONDS, connect=CONNECT_SECONDS),
+            trust_environment=False,
         )
         self._patience_seconds = patience_seconds
-        self._presence = _Presence(control_plane)
+        self._presence = _Presence(self._calls.control_planes)
+        self._heard_by = ""
+        self._decided = Decided()
+
+    @property
+    def control_planes(self) -> tuple[str, ...]:
+        """Where this catalog is asked, as far as the last heartbeat's answer said."""
+        return self._calls.control_planes.urls
 
     def close(self) -> None:
-        self._client.close()
+        self._calls.close()
 
     def begin_attempt(self) -> RecoveryPoint:
-        return _read(RecoveryPoint, self._call("POST", "begin"))
+        point = _read(RecoveryPoint, self._call("POST", "begin"))
+        self._decided.check_head(point)
+        return point
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        self._call("POST", "epochs", OpenEpoch(epoch=epoch, parent=parent))
+        with self._not_gone_back():
+            self._call("POST", "epochs", OpenEpoch(epoch=epoch, parent=parent))
 
     def prepare_epoch(
         self,
@@ -89,13 +129,17 @@ class HttpCatalog(Catalog):
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
         body = PrepareEpoch(parent=parent, manifest=manifest, counts=counts, terms=terms)
-        self._call("POST", f"epochs/{epoch}/prepare", body)
+        with self._not_gone_back():
+            self._call("POST", f"epochs/{epoch}/prepare", body)
+        self._decided.add(manifest.key)
 
     def commit_epoch(self, epoch: int) -> None:
-        self._call("POST", f"epochs/{epoch}/commit")
+        with self._not_gone_back():
+            self._call("POST", f"epochs/{epoch}/commit")
 
     def abort_epoch(self, epoch: int, failure: Failure) -> None:
-        self._call("POST", f"epochs/{epoch}/abort", AbortEpoch(failure=failure))
+        with self._not_gone_back():
+            self._call("POST", f"epochs/{epoch}/abort", AbortEpoch(failure=failure))
 
     def epoch(self, epoch: int) -> EpochRecord | None:
         try:
@@ -103,12 +147,45 @@ class HttpCatalog(Catalog):
         except NotFound:
             return None
 
+    @contextmanager
+    def _not_gone_back(self) -> Iterator[None]:
+        """What is at odds with the catalog may be so since that is an earlier one than it was: then that is said.
+
+        Raises ``CatalogWentBack``.
+        """
+        try:
+            yield
+        except Conflict:
+            if (latest := self._decided.latest) is not None:
+                self._decided.check_record(latest, self.epoch(latest.epoch))
+            raise
+
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        found = _read(ReadDirectives, self._call("POST", "heartbeat", status)).directives
-        for directive in found:
+        """Asks each control plane at most once. Raises ``CatalogUnavailable`` when none of them answers in time."""
+        planes = self._calls.control_planes
+        self._heard_by = planes.after(self._heard_by)
+        answer = _read(ReadDirectives, self._call("POST", "heartbeat", status, heartbeat=True))
+        planes.replace(answer.control_planes)
+        for directive in answer.directives:
             if isinstance(directive, UnknownDirective):
                 self._refuse(directive)
-        return [directive for directive in found if isinstance(directive, Directive)]
+        return [directive for directive in answer.directives if isinstance(directive, Directive)]
+
+    def listen(self, after: str) -> str | None:
+        """Wait for a directive that is newer than ``after``: its id, or ``None`` when none came for a while.
+
+        Asks once. Raises ``CatalogUnavailable``, and ``EpochalError`` where the control plane does not know the call.
+        """
+        path = f"{self._path}directives"
+        query = {"after": after, "seconds": LISTEN_SECONDS}
+        timeout = httpx.Timeout(LISTEN_SECONDS + HEARTBEAT_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            response = self._calls.once("GET", path, query=query, timeout=timeout)
+        except httpx.TransportError as error:
+            raise CatalogUnavailable(f"Nobody could be listened to: {error}.") from error
+        if not response.is_success:
+            raise error_by_name(response)
+        return _read(NewestDirective, response).newest
 
     def _refuse(self, directive: UnknownDirective) -> None:
         """Somebody waits for it: a directive that was only ignored would be under way for ever."""
@@ -125,33 +202,68 @@ class HttpCatalog(Catalog):
     def finish(self, failure: Failure | None) -> None:
         self._call("POST", "finish", FinishAttempt(failure=failure))
 
-    def _call(self, method: str, path: str, body: BaseModel | None = None) -> httpx.Response:
+    def _call(
+        self, method: str, path: str, body: BaseModel | None = None, *, heartbeat: bool = False
+    ) -> httpx.Response:
         """Ask until there is an answer that repeating would not change."""
-        request: dict[str, Any] = {}
-        if body is not None:
-            request = {"content": body.model_dump_json(), "headers": {"Content-Type": "application/json"}}
-        deadline = None if self._patience_seconds is None else time.monotonic() + self._patience_seconds
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                response = self._client.request(method, path, **request)
-            except httpx.TransportError as error:
-                reason = f"{type(error).__name__}: {error}"
-            else:
-                if response.is_success:
-                    self._presence.answered()
-                    return response
-                if not _worth_repeating(response):
-                    self._presence.answered()
-                    raise error_by_name(response)
-                reason = f"HTTP status {response.status_code}"
-            self._presence.missed(reason)
-            if deadline is not None and time.monotonic() + pause > deadline:
-                raise CatalogUnavailable(
-                    f"The control plane did not answer {path!r} for {self._patience_seconds:g} s ({reason}). Is it up?"
-                )
-            time.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        several = len(self._calls.control_planes) > 1
+        seconds = HEARTBEAT_SECONDS if heartbeat else AMONG_SEVERAL_SECONDS if several else ALONE_SECONDS
+        repeating = _Repeating(self._calls.control_planes, self._presence, self._patience_seconds, heartbeat)
+        try:
+            response = self._calls.call(
+                method,
+                self._path + path,
+                repeating,
+                content=None if body is None else body.model_dump_json().encode(),
+                headers=None if body is None else {"Content-Type": "application/json"},
+                timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+                url=self._heard_by if heartbeat else None,
+            )
+        except httpx.TransportError as error:
+            raise repeating.given_up(path) from error
+        if response.is_success or not _worth_repeating(response):
+            self._presence.answered()
+            if response.is_success:
+                return response
+            raise error_by_name(response)
+        raise repeating.given_up(path)
+
+
+class _Repeating:
+    """One call: repeated for as long as patience lasts; a heartbeat, until every control plane was asked once."""
+
+    def __init__(
+        self, control_planes: ControlPlanes, presence: _Presence, patience_seconds: float | None, once_each: bool
+    ) -> None:
+        self._control_planes = control_planes
+        self._presence = presence
+        self._patience_seconds = patience_seconds
+        self._deadline = None if patience_seconds is None else time.monotonic() + patience_seconds
+        self._once_each = once_each
+        self._asked = 0
+        self._pause = FIRST_PAUSE_SECONDS
+        self._reason = ""
+
+    def pause(self, outcome: Outcome) -> float | None:
+        if isinstance(outcome, httpx.Response):
+            if not _worth_repeating(outcome):
+                return None
+            self._reason = f"HTTP status {outcome.status_code}"
+        else:
+            self._reason = f"{type(outcome).__name__}: {outcome}"
+        self._asked += 1
+        if self._asked % len(self._control_planes) != 0:
+            return 0.0
+        self._presence.missed(self._reason)
+        if self._once_each or (self._deadline is not None and time.monotonic() + self._pause > self._deadline):
+            return None
+        pause = self._pause * random.uniform(0.5, 1.0)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return pause
+
+    def given_up(self, path: str) -> CatalogUnavailable:
+        patience = "" if self._patience_seconds is None else f" for {self._patience_seconds:g} s"
+        return CatalogUnavailable(f"No control plane answered {path!r}{patience} ({self._reason}). Is it up?")
 
 
 def _read(model: type[Model], response: httpx.Response) -> Model:
@@ -173,10 +285,10 @@ def _worth_repeating(response: httpx.Response) -> bool:
 
 
 class _Presence:
-    """Says once that the control plane went away, and once that it is back."""
+    """Says once that no control plane answers, and once that one is back."""
 
-    def __init__(self, control_plane: str) -> None:
-        self._control_plane = control_plane
+    def __init__(self, control_planes: ControlPlanes) -> None:
+        self._control_planes = control_planes
         self._away_since: float | None = None
         self._lock = threading.Lock()
 
@@ -185,10 +297,14 @@ class _Presence:
             if self._away_since is not None:
                 return
             self._away_since = time.monotonic()
-        log.warning("control plane %s is away (%s); trying again until it is back", self._control_plane, reason)
+        log.warning("control plane %s is away (%s); trying again until it is back", self._names, reason)
 
     def answered(self) -> None:
         with self._lock:
             since, self._away_since = self._away_since, None
         if since is not None:
-            log.warning("control plane %s is back after %.1f s", self._control_plane, time.monotonic() - since)
+            log.warning("control plane %s is back after %.1f s", self._names, time.monotonic() - since)
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(self._control_planes.urls)

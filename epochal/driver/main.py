@@ -58,8 +58,10 @@ def main() -> int:
 
 
 def _carry_out(orders: DriverOrders) -> ExitCode:
-    http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
-    catalog = HeartbeatingCatalog(http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now)
+    http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
+    catalog = HeartbeatingCatalog(
+        http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now, listen=http.listen
+    )
     try:
         # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
         # driver wants to be heard, and may have a failure to report.
@@ -148,7 +150,7 @@ def _end_soon(orders: DriverOrders, error: EpochalError) -> None:
 def _report(orders: DriverOrders, error: EpochalError) -> None:
     """Over a connection of its own, and not for ever: the one in use may be what is wrong."""
     reporting = HttpCatalog(
-        orders.control_plane, orders.token, orders.execution, orders.attempt, patience_seconds=REPORT_SECONDS
+        orders.control_planes, orders.token, orders.execution, orders.attempt, patience_seconds=REPORT_SECONDS
     )
     try:
         reporting.finish(failure_of(error))

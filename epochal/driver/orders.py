@@ -43,7 +43,8 @@ class DriverOrders(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    control_plane: str
+    control_planes: tuple[str, ...]
+    """Where it can call; heartbeats bring the list as it is then."""
     token: str = Field(repr=False)
     execution: str
     attempt: int = Field(ge=1)

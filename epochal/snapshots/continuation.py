@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import drained
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -35,15 +36,6 @@ def end_of_input(manifest: Manifest) -> tuple[str, ...]:
     """What stands against going on from a snapshot, whatever the declarations: that it is drained."""
     parent = None if manifest.parent is None else manifest.parent.epoch
     return (drained(manifest.epoch, parent),) if manifest.drained else ()
-
-
-def drained(epoch: int, parent: int | None) -> str:
-    """A sentence on what is drained, and what to do. ``parent``: the epoch before, which is kept."""
-    return (
-        f"Epoch {epoch} is drained: all input had ended, and everything that waited for event time has come out, so "
-        f"that whatever came now would be late. Roll back to epoch {parent}, or fork it; next time, --no-drain leaves "
-        "out the last epoch."
-    )
 
 
 def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Iterable[StateTable]) -> Iterator[str]:

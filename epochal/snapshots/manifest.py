@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
+from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, StorePath
 from epochal.contracts.conditions import Clock, Due, EpochConditions, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
@@ -43,7 +43,7 @@ class _Model(BaseModel):
 class FileReference(_Model):
     """A file of the store: path relative to the root, sha256 of its bytes, size in bytes, rows."""
 
-    path: str
+    path: StorePath
     sha256: str
     bytes: int
     rows: int

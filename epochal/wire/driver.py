@@ -10,6 +10,7 @@ call                                  body                       answer
 ``POST epochs/{e}/commit``            none                       204
 ``POST epochs/{e}/abort``             :class:`AbortEpoch`        204
 ``POST heartbeat``                    :class:`DriverStatus`      200 :class:`Directives`
+``GET  directives?after=&seconds=``   none                       200 :class:`NewestDirective`
 ``POST directives/{d}``               :class:`CompleteDirective` 204
 ``POST finish``                       :class:`FinishAttempt`     204
 ====================================  =========================  ==================================================
@@ -18,7 +19,10 @@ Every call may be repeated: a repeated write that had landed answers as the firs
 409 ``fenced``; an unknown outcome is 503 ``outcome-unknown`` or ``catalog-unavailable``, and the driver calls again.
 
 Drivers outlive a control plane, and may be of another version than the next one. So they ignore unknown fields of an
-answer, and answer a directive that they do not know with a failure. Requests with unknown fields are refused.
+answer, and answer a directive that they do not know with a failure. Requests with unknown fields are refused: what a
+later driver says that an earlier control plane need not know goes into headers, or into calls of its own, whose 404
+(``no-such-path``) it takes for an answer. Every call says the driver's version, and its :data:`PROTOCOL`; one that is
+further than one from the control plane's is told to stop at an epoch boundary, and started again.
 """
 
 from __future__ import annotations
@@ -30,6 +34,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Directive, EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+
+PROTOCOL = 2
+"""Of this version. Each change that the other side has to know of raises it by one. Versions of which the protocol is
+one apart understand each other; 1 is that of drivers that do not say it."""
+PROTOCOL_HEADER = "Epochal-Protocol"
+VERSION_HEADER = "Epochal-Version"
+
+
+def understood(protocol: int) -> bool:
+    """Whether a driver with this protocol can be served for as long as it runs."""
+    return abs(protocol - PROTOCOL) <= 1
 
 
 class _Body(BaseModel):
@@ -65,6 +80,16 @@ class FinishAttempt(_Body):
     failure: Failure | None = None
 
 
+LISTEN_SECONDS = 2.0
+"""So long a driver's question for directives is held at most."""
+
+
+class NewestDirective(_Body):
+    """``newest``: the id of a directive that waits; ``None``: there is no newer one."""
+
+    newest: str | None = None
+
+
 class UnknownDirective(_Body):
     """A directive as far as a driver of another version can read it: its kind is new, or what it needs is not there."""
 
@@ -76,9 +101,11 @@ class ReadDirectives(_Body):
     """:class:`Directives` as a driver reads it."""
 
     directives: Sequence[Annotated[Directive | UnknownDirective, Field(union_mode="left_to_right")]] = ()
+    control_planes: Sequence[str] = ()
 
 
 class Directives(_Body):
-    """The answer to a heartbeat: what the control plane wants, oldest first."""
+    """The answer to a heartbeat: what the control plane wants, oldest first; where drivers can call, itself first."""
 
     directives: Sequence[Directive] = ()
+    control_planes: Sequence[str] = ()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 from pydantic import BaseModel, ConfigDict
 
 from epochal import errors
 from epochal.contracts.catalog import Failure
+
+if TYPE_CHECKING:
+    import httpx
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:epochal:problem:"

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
@@ -34,6 +33,7 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
@@ -42,6 +42,7 @@ from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import Isolation
 from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.nodes import NodeHeartbeat
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.service.runtime.webhooks import WebhookDeliveries
@@ -72,7 +73,9 @@ class QueryNode:
 class ControlPlane(QueryNode):
     """What a control plane consists of: surroundings, components, and one service per resource."""
 
-    bulkhead: Bulkhead
+    supervision: Database
+    drivers: DriverService | None
+    """``None``: another process answers drivers."""
     isolation: Isolation
 
     ledger: Executions
@@ -81,6 +84,7 @@ class ControlPlane(QueryNode):
     leadership: Leadership
     housekeeping: Housekeeping
     supervisor: Supervisor
+    node: NodeHeartbeat
 
     artifacts: ArtifactService
     applications: ApplicationService
@@ -94,6 +98,7 @@ class ControlPlane(QueryNode):
     preflight: PreflightService
     rekeys: RekeyService
     operations: OperationService
+    nodes: NodeService
     cancellation: CancelService
     savepoints: SavepointService
     transactions: TransactionService
@@ -101,7 +106,6 @@ class ControlPlane(QueryNode):
     collections: CollectionService
     tokens: TokenService
     administration: AdministrationQueries
-    drivers: DriverService
     webhooks: WebhookService
     deliveries: WebhookDeliveries
 
@@ -112,6 +116,7 @@ class ControlPlane(QueryNode):
             self.events,
             self.builder,
             self.replicas,
+            self.node,
             self.leadership,
             self.supervisor,
             self.worker,

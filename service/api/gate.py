@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
+from starlette.requests import HTTPConnection
 
 from epochal.errors import Forbidden, OptionError
 from epochal.service.api.access import access_of
+from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.runtime.authenticator import Authenticator, bearer
+from epochal.service.runtime.drivers import DriverService
 
 _FROM_OTHER_SITES = ("cross-site", "same-site")
 
@@ -22,12 +24,11 @@ async def gate(request: Request) -> None:
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
+    if access is Access.DRIVER:
+        await driver_gate(request)
+        return
     authenticator: Authenticator = request.app.state.control_plane.authenticator
     authorization = request.headers.get("authorization")
-    if access is Access.DRIVER:
-        path = request.path_params
-        await authenticator.driver(authorization, path["execution"], path["attempt"])
-        return
     if not authenticator.enabled:
         _refuse_foreign_pages(request)
     principal = await authenticator.user(authorization)
@@ -39,6 +40,24 @@ async def gate(request: Request) -> None:
             f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
             "Ask an administrator for another token."
         )
+
+
+async def driver_gate(request: Request) -> None:
+    """As :func:`gate`, of an app that answers drivers alone: there is nobody else's token."""
+    access = access_of(request.scope.get("endpoint"))
+    if access is Access.PUBLIC:
+        return
+    if access is not Access.DRIVER:
+        raise Forbidden("This endpoint does not say what it needs, and is closed therefore.")
+    token = bearer(request.headers.get("authorization"))
+    path = request.path_params
+    await drivers_of(request).authenticate(token, path["execution"], path["attempt"])
+
+
+def drivers_of(connection: HTTPConnection) -> DriverService:
+    """What answers drivers in this process."""
+    drivers: DriverService = connection.app.state.drivers
+    return drivers
 
 
 def _refuse_foreign_pages(request: Request) -> None:
@@ -60,16 +79,6 @@ def _is_own(origin: str) -> bool:
     """``null`` is the origin of sandboxed frames and of local files: anybody's."""
     try:
         return is_loopback(urlsplit(origin).hostname or "")
-    except ValueError:
-        return False
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 

@@ -2,6 +2,8 @@
 
 Every call may be repeated; ``epochal.wire.driver`` says what is sent and answered. Everything here
 is ``async``, dependencies too: what is not, FastAPI runs in the threads that all other requests share.
+
+``epochal up`` answers it in a process of its own (``internal_app.py``); an app without an internal port does so itself.
 """
 
 from __future__ import annotations
@@ -10,23 +12,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeVar, TypeVarTuple
 
-from fastapi import APIRouter, Depends, Path, status
+from fastapi import APIRouter, Depends, Header, Path, Query, status
+from starlette.requests import HTTPConnection
 
-from epochal.contracts.catalog import Catalog, DriverStatus, EpochRecord, RecoveryPoint
+from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
 from epochal.errors import NotFound
-from epochal.service.api.access import for_drivers
-from epochal.service.api.context import Control
-from epochal.service.catalog.bulkhead import Bulkhead
+from epochal.service.api.access import for_drivers, public
+from epochal.service.api.gate import drivers_of
+from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.runtime.drivers import DriverService
 from epochal.wire.bodies import EpochNumber
 from epochal.wire.driver import (
+    LISTEN_SECONDS,
+    PROTOCOL_HEADER,
+    VERSION_HEADER,
     AbortEpoch,
     CompleteDirective,
     Directives,
     FinishAttempt,
+    NewestDirective,
     OpenEpoch,
     PrepareEpoch,
+    understood,
 )
 
+health = APIRouter(tags=["internal"])
 router = APIRouter(prefix="/internal/v1/executions/{execution}/attempts/{attempt}", tags=["internal"])
 
 Arguments = TypeVarTuple("Arguments")
@@ -35,22 +45,33 @@ Result = TypeVar("Result")
 AttemptNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
+SpokenProtocol = Annotated[int, Header(alias=PROTOCOL_HEADER, ge=0)]
+SoftwareVersion = Annotated[str, Header(alias=VERSION_HEADER, max_length=64)]
+
+
 @dataclass(frozen=True)
 class Call:
     """The catalog as one attempt sees it, and the threads in which it is used."""
 
-    catalog: Catalog
-    bulkhead: Bulkhead
+    catalog: SqlCatalog
+    drivers: DriverService
 
     async def run(self, method: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        return await self.bulkhead.run(method, *arguments)
+        return await self.drivers.run(method, *arguments)
 
 
-async def _call(execution: str, attempt: AttemptNumber, control: Control) -> Call:
-    return Call(control.drivers.catalog(execution, attempt), control.bulkhead)
+async def _call(execution: str, attempt: AttemptNumber, connection: HTTPConnection) -> Call:
+    drivers = drivers_of(connection)
+    return Call(drivers.catalog(execution, attempt), drivers)
 
 
 Guarded = Annotated[Call, Depends(_call)]
+
+
+@health.get("/healthz", status_code=status.HTTP_204_NO_CONTENT)
+@public
+async def healthz() -> None:
+    """The process answers."""
 
 
 @router.post("/begin")
@@ -98,8 +119,26 @@ async def abort_epoch(epoch: EpochNumber, body: AbortEpoch, call: Guarded) -> No
 
 @router.post("/heartbeat")
 @for_drivers
-async def heartbeat(body: DriverStatus, call: Guarded) -> Directives:
-    return Directives(directives=await call.run(call.catalog.heartbeat, body))
+async def heartbeat(
+    body: DriverStatus, call: Guarded, protocol: SpokenProtocol = 1, version: SoftwareVersion = "unknown"
+) -> Directives:
+    if not understood(protocol):
+        await call.run(call.catalog.replace_driver, body, version)
+    directives = await call.run(call.catalog.heartbeat, body)
+    return Directives(directives=directives, control_planes=await call.drivers.control_planes())
+
+
+@router.get("/directives")
+@for_drivers
+async def listen_for_directives(
+    execution: str,
+    call: Guarded,
+    after: Annotated[str, Query(max_length=32)] = "",
+    seconds: Annotated[float, Query(ge=0, le=LISTEN_SECONDS)] = LISTEN_SECONDS,
+) -> NewestDirective:
+    """Answered as soon as there is a directive that is newer than ``after``, or when the time is over. The directive
+    itself comes with the next heartbeat, for which this is the moment."""
+    return NewestDirective(newest=await call.drivers.directive(execution, after, seconds))
 
 
 @router.post("/directives/{directive}", status_code=status.HTTP_204_NO_CONTENT)
@@ -110,6 +149,6 @@ async def complete_directive(directive: str, body: CompleteDirective, call: Guar
 
 @router.post("/finish", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-async def finish_attempt(execution: str, body: FinishAttempt, call: Guarded, control: Control) -> None:
+async def finish_attempt(execution: str, body: FinishAttempt, call: Guarded) -> None:
     await call.run(call.catalog.finish, body.failure)
-    control.drivers.finished(execution)
+    call.drivers.finished(execution)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
-from epochal.errors import Conflict, Fenced
+from epochal.errors import Conflict, Fenced, InvalidInput
 from epochal.service.catalog.models import Branch, Epoch, Execution, LeftOut
 from epochal.service.catalog.records import (
     LEFT_OUT,
@@ -29,6 +29,12 @@ from epochal.service.catalog.records import (
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import enqueue
 from epochal.wire.webhooks import WebhookKind
+
+
+class ForeignManifest(InvalidInput):
+    """A driver names a manifest that is not below its own branch."""
+
+    slug = "foreign-manifest"
 
 
 def changed(session: Session, statement: Any) -> int:
@@ -104,6 +110,11 @@ class BranchWriter:
         """E4, the commit decision; also of an upgrade whose first epoch this is."""
         if manifest.key != EpochKey(self._branch, epoch):
             raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared with the manifest of {manifest.key}.")
+        if not manifest.path.startswith(f"{self._branch}/"):
+            raise ForeignManifest(
+                f"Epoch {self._key(epoch)} cannot be prepared with the manifest {manifest.path!r}: the files of a "
+                f"branch lie below {self._branch}/, and the control plane reads no others in its name."
+            )
         head = update(Branch).where(
             Branch.id == self._branch,
             Branch.attempt == self._attempt,

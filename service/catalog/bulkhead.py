@@ -13,19 +13,16 @@ from epochal.service.catalog.database import Database
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-DRIVER_THREADS = 16
-"""How many calls of drivers are answered at the same time; each needs one connection."""
-SUPERVISION_CONNECTIONS = 2
-
 
 class Bulkhead:
-    """What drivers and supervision share: whatever else fills the common threads and connections, these stay free.
+    """What drivers are answered by: whatever else fills the common threads and connections, these stay free.
 
-    A heartbeat that waits in line behind submissions or look-ups costs a healthy driver its execution.
+    A heartbeat that waits in line behind submissions or look-ups costs a healthy driver its execution. Each thread
+    needs one connection.
     """
 
-    def __init__(self, url: str, threads: int = DRIVER_THREADS) -> None:
-        self.database = Database(url, connections=threads + SUPERVISION_CONNECTIONS, urgent=True)
+    def __init__(self, url: str, threads: int) -> None:
+        self.database = Database(url, connections=threads, urgent=True)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="drivers")
 
     async def run(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:

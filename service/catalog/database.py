@@ -196,7 +196,7 @@ def _make_private(file: Path) -> None:
     try:
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDONLY | os.O_CLOEXEC, 0o600))
-        for part in (file, file.with_name(file.name + "-wal"), file.with_name(file.name + "-shm")):
+        for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm", "-turn"))):
             with suppress(FileNotFoundError):
                 if part.stat().st_mode & 0o077:
                     part.chmod(0o600)

@@ -10,6 +10,7 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session, aliased
 
 from epochal.contracts.catalog import Failure
+from epochal.contracts.conditions import drained
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, IncompatibleState, NotFound
@@ -22,7 +23,6 @@ from epochal.service.catalog.types import database_now, now
 from epochal.service.catalog.webhooks import enqueue
 from epochal.service.domain.identifiers import new_branch_id, new_id
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.snapshots.continuation import drained
 
 ENDED = ("stopped", "failed")
 GOING_ON = ("starting", "running", "stopping")

@@ -13,6 +13,7 @@ from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ExecutionRepository, begin_attempt, end_attempt
 from epochal.service.catalog.models import Attempt, Execution
+from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
@@ -94,6 +95,7 @@ class ExecutionLedger:
                 drain=row.drain,
                 by=version.created_by,
                 message=version.message,
+                nodes=tuple(NodeRepository(session).living()),
             )
 
     def new_attempt(self, execution: str) -> AttemptTicket:

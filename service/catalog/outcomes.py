@@ -25,7 +25,7 @@ from epochal.service.catalog.models import (
     Savepoint,
     Version,
 )
-from epochal.service.catalog.operations import end
+from epochal.service.catalog.operations import OperationRepository, end
 from epochal.service.catalog.records import json_of, key_of
 from epochal.service.catalog.rollbacks import roll_back
 from epochal.service.catalog.types import now
@@ -51,6 +51,19 @@ def driver_runs(session: Session, execution: Execution) -> None:
     ]
     for operation in waiting:
         succeed(session, application, operation, _of_start(operation, result))
+
+
+def driver_replaced(session: Session, execution: Execution, version: str) -> None:
+    """A restart that nobody asked for: the driver's software and this control plane's are too far apart."""
+    if execution.state != "running" or _running(session, execution):
+        return
+    application = session.get_one(Application, execution.application)
+    operations = OperationRepository(session)
+    why = f"its driver is of version {version}, too far from this control plane's"
+    operation = operations.add("restart", application, execution, {"successor": False}, "epochal", f"stopping: {why}")
+    operations.ask_to_stop(execution, operation)
+    announce_operation(session, application.name, operation)
+    announce_execution(session, application.name, execution)
 
 
 def directive_done(

@@ -115,6 +115,16 @@ class SqlCatalog(Catalog):
                 outcomes.driver_runs(session, execution)
             return [_directive(row) for row in self._pending(session)]
 
+    def replace_driver(self, status: DriverStatus, version: str) -> None:
+        """The driver, of software ``version``, is too far from this control plane to be served for long: it stops at an
+        epoch boundary, and another one of the same application's starts. Nothing happens before it runs, or while
+        somebody wants something of it."""
+        if status.phase != "running":
+            return
+        with self._writing(writes.HEARTBEAT) as session:
+            self._writer(session).own()
+            outcomes.driver_replaced(session, self._row(session), version)
+
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         with self._writing(writes.COMPLETE_DIRECTIVE) as session:
             self._writer(session).own()

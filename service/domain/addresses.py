@@ -1,4 +1,4 @@
-"""Where the control plane lets itself be sent to by those who may only call its API."""
+"""Hosts and addresses: which mean this machine, and where the control plane lets itself be sent to by its callers."""
 
 from __future__ import annotations
 
@@ -29,3 +29,13 @@ def check_host(host: str) -> None:
     except ValueError:
         return
     check_address(name)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -22,16 +22,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
-from epochal.engine.trial import TrialReport
-from epochal.pipeline.description import GraphDescription
-from epochal.service.domain.building import RekeyOf, TrialOf
+from epochal.service.domain.nodes import Node
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.states import AttemptState, ExecutionState
+
+if TYPE_CHECKING:  # what answers drivers loads no engine
+    from epochal.engine.trial import TrialReport
+    from epochal.pipeline.description import GraphDescription
+    from epochal.service.domain.building import RekeyOf, TrialOf
 
 
 class Component(Protocol):
@@ -222,7 +225,7 @@ class GoingOn:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a driver's document needs but the token, the URL and the work directory."""
+    """All that a driver's document needs but the token, the URLs and the work directory."""
 
     execution: str
     application: str
@@ -238,6 +241,8 @@ class LaunchPlan:
     by: str | None = None
     """Who made the version."""
     message: str | None = None
+    nodes: tuple[Node, ...] = ()
+    """Those that are there."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +28,25 @@ def default_driver_user() -> str | None:
 def default_webhooks_local() -> bool:
     """``$EPOCHAL_WEBHOOKS_LOCAL``."""
     return os.environ.get(WEBHOOKS_LOCAL_VARIABLE, "") not in ("", "0")
+
+
+@dataclass(frozen=True)
+class Pools:
+    """How many connections to the catalog a control plane has at most. None takes another's.
+
+    ``drivers``: what answers drivers; as many calls are answered at the same time. ``supervision``: the supervisor and
+    this control plane's own heartbeat. ``leadership``: the lease by which it leads. ``requests``: everything else.
+    """
+
+    requests: int
+    supervision: int
+    leadership: int
+    drivers: int
+
+    @classmethod
+    def of(cls, total: int) -> Pools:
+        supervision, leadership, drivers = 3, 2, total // 4
+        return cls(total - supervision - leadership - drivers, supervision, leadership, drivers)
 
 
 class Limits(BaseModel):
@@ -62,6 +83,10 @@ class Settings(BaseModel):
 
     ``database`` and ``store`` are URLs (SQLAlchemy, fsspec); ``None`` is the embedded default below ``data``.
     ``authentication`` may be switched off on loopback only.
+
+    ``internal_host`` and ``internal_port`` are where drivers are answered, by a process of its own. Without a port the
+    public app answers them, too: for tests, and for whoever embeds the app. ``advertised_url`` and
+    ``advertised_internal_url``: what people, and drivers, call instead of the address that is listened on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,6 +94,12 @@ class Settings(BaseModel):
     data: Path = Field(default_factory=default_data_directory)
     host: str = "127.0.0.1"
     port: int = Field(default=8765, ge=0, le=65535)
+    internal_host: str = "127.0.0.1"
+    internal_port: int | None = Field(default=None, ge=0, le=65535)
+    advertised_url: str | None = None
+    advertised_internal_url: str | None = None
+    connections: int = Field(default=64, ge=12)
+    """To the catalog, of this control plane's processes together; :class:`Pools` says who gets how many."""
     database: str | None = None
     store: str | None = None
     authentication: bool = True
@@ -124,7 +155,33 @@ class Settings(BaseModel):
         return self.data.absolute() / "admin.token"
 
     @property
+    def pools(self) -> Pools:
+        return Pools.of(self.connections)
+
+    @property
     def url(self) -> str:
-        """Where drivers and people reach this control plane."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        """Where this control plane listens."""
+        return _url(self.host, self.port)
+
+    @property
+    def public_url(self) -> str:
+        """Where people reach this control plane."""
+        return self.advertised_url or _url(_reachable(self.host), self.port)
+
+    @property
+    def internal_url(self) -> str:
+        """Where drivers reach this control plane."""
+        if self.advertised_internal_url is not None:
+            return self.advertised_internal_url
+        if self.internal_port is None:
+            return self.url
+        return _url(_reachable(self.internal_host), self.internal_port)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _reachable(host: str) -> str:
+    """Who listens on all addresses is reached by this machine's name."""
+    return socket.gethostname() if host in ("0.0.0.0", "::") else host

@@ -5,23 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from epochal.errors import NotFound, Unauthenticated
-from epochal.service.catalog.bulkhead import Bulkhead
+from epochal.errors import Unauthenticated
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.permissions import ANONYMOUS, Principal
-from epochal.service.domain.secrets import DriverToken, UserToken, same
+from epochal.service.domain.secrets import UserToken, same
 from epochal.wire.scopes import Scope
 
 REMEMBERED_SECONDS = 3.0
 """A token that was deleted through another control plane process is good for so long at most."""
 _REMEMBERED_AT_MOST = 10_000
-_Value = TypeVar("_Value")
 
 _MISSING = "A token is needed; send it as 'Authorization: Bearer <token>'."
 _WRONG = "The token is not valid, or has expired; ask for a new one (epochal tokens create)."
@@ -37,40 +34,25 @@ class _Remembered:
 class Authenticator:
     """Maps an ``Authorization`` header to a :class:`Principal`. Raises ``Unauthenticated``."""
 
-    def __init__(self, database: Database, bulkhead: Bulkhead, enabled: bool = True) -> None:
+    def __init__(self, database: Database, enabled: bool = True) -> None:
         self._database = database
-        self._bulkhead = bulkhead
         self.enabled = enabled
         self._users: dict[str, _Remembered] = {}
-        self._drivers: dict[str, float] = {}
 
     async def user(self, authorization: str | None) -> Principal:
         """The bearer of a token that was made through ``/v1/tokens``."""
         if not self.enabled:
             return ANONYMOUS
-        text = _bearer(authorization)
+        text = bearer(authorization)
         remembered = self._users.get(text)
         if remembered is None or remembered.until < time.monotonic():
             remembered = await run_in_threadpool(self._look_up, text)
-            _remember(self._users, text, remembered)
+            if len(self._users) >= _REMEMBERED_AT_MOST:
+                self._users.clear()
+            self._users[text] = remembered
         if remembered.expires_at is not None and remembered.expires_at <= now():
             raise Unauthenticated(_WRONG)
         return remembered.principal
-
-    async def driver(self, authorization: str | None, execution: str, attempt: str) -> None:
-        """Raises unless the token is that of exactly this execution and attempt. There is no way round it.
-
-        ``NotFound`` for those of others, whether they exist or not.
-        """
-        text = _bearer(authorization)
-        token = DriverToken.parse(text)
-        if token is None:
-            raise Unauthenticated("This needs the token that a driver was started with.")
-        if self._drivers.get(text, 0.0) < time.monotonic():
-            await self._bulkhead.run(self._look_up_driver, token)
-            _remember(self._drivers, text, time.monotonic() + REMEMBERED_SECONDS)
-        if token.execution != execution or str(token.attempt) != attempt:
-            raise NotFound("There is no such execution and attempt.")
 
     def forget(self) -> None:
         """A token was deleted: ask the catalog again."""
@@ -87,20 +69,9 @@ class Authenticator:
         principal = Principal(id=row.id, name=row.name, scope=Scope(row.scope))
         return _Remembered(principal, row.expires_at, time.monotonic() + REMEMBERED_SECONDS)
 
-    def _look_up_driver(self, token: DriverToken) -> None:
-        with self._bulkhead.database.reading() as session:
-            row = TokenRepository(session).attempt(token.execution, token.attempt)
-        if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
-            raise Unauthenticated("This needs the token that a driver was started with.")
 
-
-def _remember(memory: dict[str, _Value], text: str, value: _Value) -> None:
-    if len(memory) >= _REMEMBERED_AT_MOST:
-        memory.clear()
-    memory[text] = value
-
-
-def _bearer(authorization: str | None) -> str:
+def bearer(authorization: str | None) -> str:
+    """The token in an ``Authorization`` header. Raises ``Unauthenticated``."""
     if authorization is None:
         raise Unauthenticated(_MISSING)
     kind, _, text = authorization.partition(" ")

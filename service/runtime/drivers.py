@@ -1,27 +1,115 @@
-"""Catalogs for drivers: one per (execution, attempt) that calls, kept, since what it stands for never changes."""
+"""What answers drivers, in a process of its own or in the control plane's: their catalogs, tokens and threads."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from typing import TypeVar, TypeVarTuple
 
-from epochal.contracts.catalog import Catalog
+from epochal.errors import CatalogUnavailable, NotFound, Unauthenticated
 from epochal.service.catalog.bulkhead import Bulkhead
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.directives import newest_directives
+from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.sql import SqlCatalog
-from epochal.service.domain.ports import Supervisor
+from epochal.service.catalog.tokens import TokenRepository
+from epochal.service.domain.nodes import HEARTBEAT_SECONDS, driver_urls
+from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.secrets import DriverToken, same
+from epochal.service.domain.settings import Settings
+from epochal.service.domain.topics import OPERATION, Topics
+from epochal.service.runtime.directives import DirectiveWatch
+from epochal.service.runtime.machine import this_machine
 
-_KEPT = 1000
+REMEMBERED_SECONDS = 3.0
+"""So long a token is not looked up again."""
+_KEPT = 10_000
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 
 class DriverService:
-    def __init__(self, bulkhead: Bulkhead, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    """``committed`` is called with the events of each transaction; ``wake(execution)`` when an attempt says that it
+    ends: what comes next is the supervisor's to see.
+
+    Catalogs are kept, one for each (execution, attempt) that calls, since what they stand for never changes.
+    """
+
+    def __init__(
+        self, settings: Settings, committed: Callable[[Sequence[ControlEvent]], None], wake: Callable[[str], None]
+    ) -> None:
+        self._bulkhead = Bulkhead(settings.database_url, settings.pools.drivers)
+        self._bulkhead.database.listen(committed)
+        self._own_url = settings.internal_url
+        self._nodes: tuple[str, ...] = (self._own_url,)
+        self._nodes_until = 0.0
+        self._directives = DirectiveWatch(self._newest_directives)
+        self._known: dict[str, float] = {}
+        self.finished = wake
 
         @lru_cache(maxsize=_KEPT)
-        def catalog(execution: str, attempt: int) -> Catalog:
-            return SqlCatalog(bulkhead.database, execution, attempt)
+        def catalog(execution: str, attempt: int) -> SqlCatalog:
+            return SqlCatalog(self._bulkhead.database, execution, attempt)
 
         self.catalog = catalog
 
-    def finished(self, execution: str) -> None:
-        """What comes next (a restart, the next attempt, nothing) is the supervisor's to see."""
-        self._supervisor.wake(execution)
+    @property
+    def database(self) -> Database:
+        """By which drivers' calls are carried out."""
+        return self._bulkhead.database
+
+    async def run(self, method: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """``method(*arguments)`` in a thread that nothing but drivers uses."""
+        return await self._bulkhead.run(method, *arguments)
+
+    async def control_planes(self) -> tuple[str, ...]:
+        """Where drivers may call, this one first: as the catalog said in the last seconds."""
+        if self._nodes_until < time.monotonic():
+            self._nodes_until = time.monotonic() + HEARTBEAT_SECONDS
+            with suppress(CatalogUnavailable):
+                self._nodes = await self.run(self._read_nodes)
+        return self._nodes
+
+    def _read_nodes(self) -> tuple[str, ...]:
+        with self._bulkhead.database.reading() as session:
+            return driver_urls(NodeRepository(session).living(), self._own_url, this_machine())
+
+    async def directive(self, execution: str, after: str, seconds: float) -> str | None:
+        """Wait for a directive of the execution that is newer than ``after``."""
+        return await self._directives.wait(execution, after, seconds)
+
+    async def _newest_directives(self, executions: Collection[str]) -> Mapping[str, str]:
+        return await self.run(newest_directives, self._bulkhead.database, executions)
+
+    def heard(self, topics: Topics) -> None:
+        """Something has changed elsewhere; from any thread."""
+        if OPERATION in topics:
+            self._directives.look()
+
+    async def authenticate(self, token: str, execution: str, attempt: str) -> None:
+        """Raises unless the token is that of exactly this execution and attempt. There is no way round it.
+
+        ``Unauthenticated``; ``NotFound`` for those of others, whether they exist or not.
+        """
+        parsed = DriverToken.parse(token)
+        if parsed is None:
+            raise Unauthenticated("This needs the token that a driver was started with.")
+        if self._known.get(token, 0.0) < time.monotonic():
+            await self.run(self._check, parsed)
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[token] = time.monotonic() + REMEMBERED_SECONDS
+        if parsed.execution != execution or str(parsed.attempt) != attempt:
+            raise NotFound("There is no such execution and attempt.")
+
+    def _check(self, token: DriverToken) -> None:
+        with self._bulkhead.database.reading() as session:
+            row = TokenRepository(session).attempt(token.execution, token.attempt)
+        if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
+            raise Unauthenticated("This needs the token that a driver was started with.")
+
+    def close(self) -> None:
+        self._bulkhead.close()

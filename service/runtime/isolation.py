@@ -7,7 +7,6 @@ read one another's environment and files.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import pwd
@@ -27,7 +26,6 @@ DEFAULT_USERS = ("epochal", "nobody")
 """The first that this machine has is the default. Spark does not start under a number that has no name."""
 
 _ROOT = 0
-_SET_DUMPABLE = 4  # prctl(2)
 _PACKAGES = ("epochal", "pyspark")
 _PROBE = """
 import importlib.util, os, sys
@@ -122,15 +120,6 @@ def _default(settings: Settings) -> Isolation:
         return Isolation(None, f"there is no user {' or '.join(DEFAULT_USERS)} on this machine")
     obstacle = _obstacle(settings, user)
     return Isolation(user) if obstacle is None else Isolation(None, obstacle)
-
-
-def close_process() -> None:
-    """Close this process's environment and memory to other processes of its user, but for root's (Linux).
-
-    It is not passed on to children. In exchange there are no core files, and debuggers cannot attach.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def find_user(name_or_number: str) -> ProcessUser | None:

@@ -131,7 +131,7 @@ class Driver:
         self.execution = plane.get(f"/v1/applications/{application}")["execution"]
         self.ticket = plane.control.ledger.new_attempt(self.execution)
         self.catalog = HttpCatalog(
-            plane.settings.url, self.ticket.token, self.execution, self.ticket.attempt, patience_seconds=5.0
+            [plane.settings.internal_url], self.ticket.token, self.execution, self.ticket.attempt, patience_seconds=5.0
         )
         self.point: RecoveryPoint = self.catalog.begin_attempt()
         self.head = self.point.head
@@ -256,7 +256,8 @@ def plane(settings: Settings) -> Iterator[Plane]:
     supervisor = StandInSupervisor()
     with serving(settings, supervisor) as (control, token):
         events: list[ControlEvent] = []
-        for database in (control.database, control.bulkhead.database):
+        assert control.drivers is not None
+        for database in (control.database, control.supervision, control.drivers.database):
             database.listen(events.extend)
         with http_client(settings, token) as client:
             yield Plane(control, client, settings, supervisor, events)

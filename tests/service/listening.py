@@ -57,14 +57,12 @@ class _Server(uvicorn.Server):
         await self.lifespan.shutdown()
 
 
-_shared: list[BaseRoute] = []
+_shared: dict[str, list[BaseRoute]] = {}
 
 
 def _routes(app: FastAPI) -> list[BaseRoute]:
-    """The same for every control plane, so the first one's do: FastAPI takes a tenth of a second to prepare them."""
-    if not _shared:
-        _shared.extend(app.router.routes)
-    return _shared
+    """The same for every app of a kind, so the first one's do: FastAPI takes a tenth of a second to prepare them."""
+    return _shared.setdefault(app.title, app.router.routes)
 
 
 @cache

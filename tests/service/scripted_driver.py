@@ -30,8 +30,10 @@ EPOCH_SECONDS = 0.05
 class ScriptedDriver:
     def __init__(self, orders: DriverOrders) -> None:
         self._orders = orders
-        http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
-        self._catalog = HeartbeatingCatalog(http, lambda _error: os._exit(ExitCode.FENCED), interval_seconds=0.1)
+        http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
+        self._catalog = HeartbeatingCatalog(
+            http, lambda _error: os._exit(ExitCode.FENCED), interval_seconds=0.1, listen=http.listen
+        )
         self._store = SnapshotStore(orders.store)
         self._point = self._catalog.begin_attempt()
         self._head = self._point.head

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from pydantic import ValidationError
 from sqlalchemy import select
 
 from epochal.contracts.catalog import (
@@ -20,11 +21,13 @@ from epochal.contracts.catalog import (
 )
 from epochal.contracts.identity import EpochKey
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced, NotFound
+from epochal.service.catalog.branch_writer import ForeignManifest
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Attempt, Branch, Execution
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.ports import ControlEvent
+from epochal.snapshots.manifest import FileReference
 from tests.catalogs import new_sqlite_catalog
 
 ARTIFACT = "a" * 64
@@ -122,6 +125,28 @@ def test_another_manifest_is_not_taken_for_a_repetition(attempt: Callable[[], Sq
 
     with pytest.raises(Conflict):
         catalog.prepare_epoch(1, None, manifest(branch, 1, attempt=7), COUNTS)
+
+
+@pytest.mark.parametrize("path", ["other-12345678/manifests/1.json", "manifests/1.json", "{branch}-2/manifests/1.json"])
+def test_a_manifest_lies_below_its_own_branch(attempt: Callable[[], SqlCatalog], path: str) -> None:
+    catalog = attempt()
+    branch = catalog.begin_attempt().branch
+    catalog.open_epoch(1, None)
+    foreign = manifest(branch, 1).model_copy(update={"path": path.format(branch=branch)})
+    with pytest.raises(ForeignManifest, match=branch):
+        catalog.prepare_epoch(1, None, foreign, COUNTS)
+    assert (record := catalog.epoch(1)) is not None and record.state == "started"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "main/../other/1.json", "main/./1.json", "main//1.json", "../1.json", "main/..", "main\\..\\1", ""],
+)
+def test_no_path_leads_out_of_the_store(path: str) -> None:
+    with pytest.raises(ValidationError, match="relative to its root"):
+        ManifestReference(branch="main", epoch=1, path=path, sha256=64 * "c")
+    with pytest.raises(ValidationError, match="relative to its root"):
+        FileReference(path=path, sha256=64 * "c", bytes=1, rows=1)
 
 
 def test_a_prepared_epoch_cannot_be_aborted(attempt: Callable[[], SqlCatalog]) -> None:

@@ -37,7 +37,7 @@ def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: P
     script = Script(replies)
     with control_plane(script) as url:
         orders = {
-            "control_plane": url,
+            "control_planes": [url],
             "token": "secret",
             "execution": "e1",
             "attempt": 2,
@@ -50,7 +50,7 @@ def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: P
         driver = subprocess.run(command, input=json.dumps(orders), capture_output=True, text=True, timeout=120)
 
     assert driver.returncode == ExitCode.FAILED
-    assert "cannot be read" in driver.stdout
+    assert "that this version can read" in driver.stdout
     method, path, body = script.asked[-1]
     assert (method, path, body["failure"]["type"]) == ("POST", "finish", failure)
     assert "version" in body["failure"]["message"]

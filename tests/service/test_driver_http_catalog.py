@@ -16,9 +16,12 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.driver import http_catalog
 from epochal.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced
+from epochal.engine.failures import failure_of
+from epochal.errors import CatalogUnavailable, CatalogWentBack, Conflict, EpochalError, Fenced
+from epochal.service.domain.supervision.failures import permanent
 from epochal.wire.bodies import UnreadableAnswer
 
 RUNNING = DriverStatus(phase="running", epoch=3)
@@ -88,7 +91,7 @@ def control_plane(script: Script, port: int = 0) -> Iterator[str]:
 
 
 def catalog(url: str, patience: float | None = 20.0) -> HttpCatalog:
-    return HttpCatalog(url, "secret", "e1", 2, patience_seconds=patience)
+    return HttpCatalog([url], "secret", "e1", 2, patience_seconds=patience)
 
 
 CALLS: list[tuple[Callable[[HttpCatalog], Any], tuple[str, str, Any]]] = [
@@ -310,3 +313,113 @@ def test_a_heartbeat_that_fails_now_and_then_ends_nothing() -> None:
         it.stop()
 
     assert not ended
+
+
+HEARD = Reply(200, {"directives": []})
+
+
+def test_a_call_goes_on_with_the_next_control_plane_and_stays_there() -> None:
+    first, second = Script([problem(503, "catalog-unavailable")]), Script([Reply()])
+    with control_plane(first) as one, control_plane(second) as two:
+        it = several(one, two)
+        it.commit_epoch(4)
+        it.commit_epoch(5)
+    assert [path for _, path, _ in first.asked] == ["epochs/4/commit"]
+    assert [path for _, path, _ in second.asked] == ["epochs/4/commit", "epochs/5/commit"]
+
+
+def test_a_control_plane_that_is_gone_costs_a_call_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "epochal.driver")
+    script = Script([Reply()])
+    with control_plane(script) as url:
+        several(nobody(), nobody(), url).commit_epoch(4)
+    assert len(script.asked) == 1
+    assert not caplog.records  # one of them answered
+
+
+def test_heartbeats_go_round_and_bring_the_list() -> None:
+    first, second, third = Script([HEARD]), Script([HEARD]), Script([HEARD])
+    with control_plane(first) as one, control_plane(second) as two, control_plane(third) as three:
+        it = several(one, two)
+        for _ in range(3):
+            it.heartbeat(RUNNING)
+        assert (len(first.asked), len(second.asked)) == (2, 1)
+
+        second.replies = [Reply(200, {"directives": [], "control_planes": [two, three]})]
+        it.heartbeat(RUNNING)
+        assert it.control_planes == (two, three)
+        it.heartbeat(RUNNING)
+        it.commit_epoch(4)  # the one that was asked so far is not in the list any more
+    assert (len(first.asked), len(third.asked)) == (2, 1)
+    assert [path for _, path, _ in second.asked] == ["heartbeat", "heartbeat", "epochs/4/commit"]
+
+
+def test_a_control_plane_that_hangs_costs_a_heartbeat_its_time_and_the_next_call_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_catalog, "HEARTBEAT_SECONDS", 0.05)
+    script = Script([HEARD])
+    with socket.create_server(("127.0.0.1", 0)) as hanging, control_plane(script) as url:
+        it = several(f"http://127.0.0.1:{hanging.getsockname()[1]}", url)
+        it.heartbeat(RUNNING)
+        it.commit_epoch(4)
+    assert [path for _, path, _ in script.asked] == ["heartbeat", "epochs/4/commit"]
+
+
+def test_a_heartbeat_that_nobody_answers_asks_each_once() -> None:
+    first, second = Script([Reply(503)]), Script([Reply(500)])
+    with (
+        control_plane(first) as one,
+        control_plane(second) as two,
+        pytest.raises(CatalogUnavailable, match="heartbeat"),
+    ):
+        several(one, two).heartbeat(RUNNING)
+    assert (len(first.asked), len(second.asked)) == (1, 1)
+
+
+def several(*urls: str) -> HttpCatalog:
+    return HttpCatalog(urls, "secret", "e1", 2, patience_seconds=20)
+
+
+def nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+RECORD = {
+    "branch": "main",
+    "epoch": 4,
+    "attempt": 2,
+    "started_at": "2024-05-01T12:00:00Z",
+    "manifest": MANIFEST.model_dump(),
+}
+
+
+@pytest.mark.parametrize("now", [problem(404, "not-found"), Reply(200, RECORD | {"state": "started"})])
+def test_a_catalog_that_knows_less_than_it_did_halts_the_driver(now: Reply) -> None:
+    script = Script([Reply(), problem(409, "conflict", "the branch's head is main/3"), now])
+    with control_plane(script) as url:
+        it = catalog(url)
+        it.prepare_epoch(4, EpochKey("main", 3), MANIFEST, EpochCounts())
+        with pytest.raises(CatalogWentBack, match=r"main/4 is decided.*synchronous replication"):
+            it.open_epoch(5, EpochKey("main", 4))
+    assert [path for _, path, _ in script.asked] == ["epochs/4/prepare", "epochs", "epochs/4"]
+    assert permanent(failure_of(CatalogWentBack("x")))
+
+
+def test_an_attempt_that_begins_again_behind_itself_halts() -> None:
+    script = Script([Reply(200, POINT), Reply(200, POINT | {"head": None, "next_epoch": 1})])
+    with control_plane(script) as url:
+        it = catalog(url)
+        it.begin_attempt()
+        with pytest.raises(CatalogWentBack, match="now its head is none"):
+            it.begin_attempt()
+
+
+def test_a_conflict_with_a_catalog_that_knows_all_is_a_conflict() -> None:
+    script = Script([Reply(), problem(409, "conflict"), Reply(200, RECORD | {"state": "prepared"})])
+    with control_plane(script) as url:
+        it = catalog(url)
+        it.prepare_epoch(4, EpochKey("main", 3), MANIFEST, EpochCounts())
+        with pytest.raises(Conflict):
+            it.open_epoch(5, EpochKey("main", 3))

@@ -48,7 +48,7 @@ def drive(orders: str) -> subprocess.CompletedProcess[str]:
 def orders(plane: Plane, ticket: AttemptTicket, code: Path, **more: Any) -> str:
     return (
         DriverOrders(
-            control_plane=plane.settings.url,
+            control_planes=(plane.settings.internal_url,),
             token=ticket.token,
             execution=ticket.execution,
             attempt=ticket.attempt,

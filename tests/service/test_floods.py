@@ -15,7 +15,6 @@ import pytest
 
 from epochal.client import Client
 from epochal.pipeline.description import GraphDescription
-from epochal.service.catalog.database import CONNECTIONS
 from epochal.service.domain.settings import Limits, Settings
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, serving
 from tests.waiting import eventually
@@ -116,7 +115,7 @@ def test_drivers_are_heard_while_all_common_connections_are_taken(plane: Plane) 
     driver = plane.driver()
 
     with ExitStack() as taken:
-        for _ in range(CONNECTIONS):
+        for _ in range(plane.settings.pools.requests):
             taken.enter_context(plane.control.database.engine.connect())
 
         assert driver.running() == []
@@ -135,7 +134,7 @@ def test_drivers_are_heard_while_all_common_threads_are_taken(
         assert builder.go.wait(60)
         raise AssertionError("nobody waits for this answer")
 
-    monkeypatch.setattr(plane.control.applications, "page", page)
+    monkeypatch.setattr(plane.control.registered, "page", page)
     with ThreadPoolExecutor(THREADS) as pool:
         readers = [pool.submit(plane.client.get, "/v1/applications") for _ in range(THREADS)]
         eventually(lambda: len(held) == THREADS)

@@ -196,7 +196,7 @@ def test_drivers_of_another_user_can_use_checkout_store_and_caches(open_folder: 
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ},
         "EPOCHAL_HOME": str(folder / "home"),
     }
-    command = [python, "-m", "epochal.cli.main", "up", "--port", str(port)]
+    command = [python, "-m", "epochal.cli.main", "up", "--port", str(port), "--internal-port", "0"]
     plane = ServerProcess("the control plane", command, folder / "log", environment, directory=folder)
     try:
         plane.wait_until(lambda: accepts(port) and (folder / "home" / "admin.token").exists(), 60)
@@ -282,7 +282,7 @@ def _readable_by(uid: int, path: Path) -> bool:
 
 CLOSED = """
 import subprocess, sys
-from epochal.service.runtime.isolation import close_process
+from epochal.service.runtime.undumpable import close_process
 read = "import os; print(len(open(f'/proc/{os.getppid()}/environ').read()), open(f'/proc/{os.getppid()}/mem', 'rb'))"
 before = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True)
 close_process()

@@ -19,12 +19,12 @@ from sqlalchemy import delete, select
 
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.api.access import access_of
-from epochal.service.api.gate import is_loopback
 from epochal.service.app import create_app
 from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Token
+from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
@@ -151,7 +151,8 @@ def test_the_catalog_is_its_owners_only(tmp_path: Path) -> None:
         with database.writing() as session:
             session.execute(delete(Token))
             files = sorted(tmp_path.iterdir())
-            assert [file.name for file in files] == ["catalog.sqlite", "catalog.sqlite-shm", "catalog.sqlite-wal"]
+            parts = ["catalog.sqlite", *(f"catalog.sqlite-{part}" for part in ("shm", "turn", "wal"))]
+            assert [file.name for file in files] == parts
             assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
             for file in files:
                 file.chmod(0o644)

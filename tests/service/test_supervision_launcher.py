@@ -29,7 +29,7 @@ from tests.waiting import eventually
 
 def orders(tmp_path: Path) -> DriverOrders:
     return DriverOrders(
-        control_plane="http://127.0.0.1:1",
+        control_planes=("http://127.0.0.1:1",),
         token="secret-token",
         execution="e1",
         attempt=1,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from epochal.errors import CatalogUnavailable
+from epochal.service.catalog import turns as turns_module
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import AuditEntry
@@ -39,8 +40,8 @@ def test_a_heartbeat_does_not_wait_behind_a_flood_of_other_writes(tmp_path: Path
     assert written == ["heartbeat", "flood-0", "flood-1", "flood-2", "flood-3"]
 
 
-def test_a_turn_that_does_not_come_in_time_is_given_up_and_the_next_one_comes() -> None:
-    turns = WriteTurns()
+def test_a_turn_that_does_not_come_in_time_is_given_up_and_the_next_one_comes(tmp_path: Path) -> None:
+    turns = WriteTurns(tmp_path / "catalog.sqlite")
     done = threading.Event()
 
     def next_one() -> None:
@@ -59,9 +60,42 @@ def test_a_turn_that_does_not_come_in_time_is_given_up_and_the_next_one_comes() 
     assert done.is_set() and turns.waiting == 0
 
 
-def test_a_writer_that_fails_passes_its_turn_on() -> None:
-    turns = WriteTurns()
+def test_a_writer_that_fails_passes_its_turn_on(tmp_path: Path) -> None:
+    turns = WriteTurns(tmp_path / "catalog.sqlite")
     with pytest.raises(ZeroDivisionError), turns.turn(urgent=False, seconds=1):
         raise ZeroDivisionError
     with turns.turn(urgent=False, seconds=0.01):
         pass
+
+
+def test_another_process_that_answers_drivers_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "STAND_BACK_SECONDS", 60)
+    here, drivers = _two_processes(tmp_path)
+    written: list[str] = []
+
+    def submit() -> None:
+        with here.turn(urgent=False, seconds=60):
+            written.append("submission")
+
+    with drivers.turn(urgent=True, seconds=1):
+        thread = threading.Thread(target=submit)
+        thread.start()
+        eventually(lambda: here.taken)
+        written.append("heartbeat")
+    thread.join(60)
+
+    assert written == ["heartbeat", "submission"]
+
+
+def test_a_process_that_was_paused_while_it_answered_a_driver_stops_nobody(tmp_path: Path) -> None:
+    here, drivers = _two_processes(tmp_path)
+    with drivers.turn(urgent=True, seconds=1):
+        with here.turn(urgent=False, seconds=1):
+            pass
+        with here.turn(urgent=True, seconds=1):
+            pass
+
+
+def _two_processes(folder: Path) -> tuple[WriteTurns, WriteTurns]:
+    """What processes see of one another is a lock of the file's, which two objects in one process see alike."""
+    return WriteTurns(folder / "catalog.sqlite"), WriteTurns(folder / "catalog.sqlite")

@@ -38,6 +38,8 @@ class ControlPlane:
         own = {"EPOCHAL_DRIVER_USER": str(os.geteuid()), faults.SWITCH: "1"}
         self.environment = passed_on | own | places | dict(extra)
         self._port = port
+        # Drivers that outlive this process look for the next one where they found it.
+        self._internal_port = free_port()
         self.process = self._start()
 
     def client(self) -> Client:
@@ -85,7 +87,10 @@ class ControlPlane:
 
     def _start(self) -> ServerProcess:
         return ServerProcess(
-            "The control plane", [COMMAND, "up", "--port", str(self._port)], self.log, self.environment
+            "The control plane",
+            [COMMAND, "up", "--port", str(self._port), "--internal-port", str(self._internal_port)],
+            self.log,
+            self.environment,
         )
 
     def _ready(self) -> bool:

@@ -99,6 +99,25 @@ class Supervisor(Base):
     __table_args__ = (CheckConstraint("id = 1", name="one"),)
 
 
+class NodeRow(Base):
+    """A control plane or query node that is there, or was until ``heartbeat_at`` (by the database's clock)."""
+
+    __tablename__ = "nodes"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    version: Mapped[str] = mapped_column(String(64))
+    host: Mapped[str] = mapped_column(String(255))
+    boot: Mapped[str] = mapped_column(String(64))
+    process: Mapped[int]
+    public_url: Mapped[str] = mapped_column(Text)
+    internal_url: Mapped[str | None] = mapped_column(Text)
+    started_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("role IN ('control', 'query')", name="role"),)
+
+
 class Token(Base):
     __tablename__ = "tokens"
 

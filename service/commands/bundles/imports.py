@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from epochal.contracts.conditions import drained
 from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
@@ -24,7 +25,6 @@ from epochal.service.runtime.artifact_files import check_artifact, kept_for_a_wh
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
-from epochal.snapshots.continuation import drained
 from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportArguments, ImportPlan
 from epochal.wire.configuration import (
     ApplicationConfiguration,

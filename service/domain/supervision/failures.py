@@ -6,6 +6,7 @@ import signal
 
 from epochal.contracts.catalog import Failure
 from epochal.errors import (
+    CatalogWentBack,
     EnvironmentProblem,
     EpochalError,
     FileCorrupt,
@@ -16,7 +17,7 @@ from epochal.errors import (
 )
 from epochal.wire.exit_codes import ExitCode
 
-_PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem)
+_PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem, CatalogWentBack)
 
 
 class DriverLost(EpochalError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from epochal.contracts.catalog import Failure
 from epochal.driver.orders import ArtifactFile, DriverOrders
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound, OutcomeUnknown
+from epochal.service.domain.nodes import driver_urls
 from epochal.service.domain.ports import (
     AttemptTicket,
     DriverName,
@@ -175,7 +176,7 @@ class Rounds:
 
     def _orders(self, plan: LaunchPlan, ticket: AttemptTicket) -> DriverOrders:
         return DriverOrders(
-            control_plane=self._settings.url,
+            control_planes=driver_urls(plan.nodes, self._settings.internal_url, self._here),
             token=ticket.token,
             execution=plan.execution,
             attempt=ticket.attempt,

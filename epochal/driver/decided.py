@@ -1,0 +1,44 @@
+"""What the catalog has told this driver to be decided. It may never be less again."""
+
+from __future__ import annotations
+
+from epochal.contracts.catalog import EpochRecord, RecoveryPoint
+from epochal.contracts.identity import EpochKey
+from epochal.errors import CatalogWentBack
+
+
+class Decided:
+    """The latest epoch of the driver's own branch that the catalog said to be decided (E4).
+
+    A database that fails over without synchronous replication loses its last decisions, and so does one that is
+    restored. To go on from what is left would be wrong: sinks may show what was lost.
+    """
+
+    def __init__(self) -> None:
+        self.latest: EpochKey | None = None
+
+    def add(self, key: EpochKey) -> None:
+        if self.latest is None or key.epoch > self.latest.epoch:
+            self.latest = key
+
+    def check_head(self, point: RecoveryPoint) -> None:
+        """Of what an attempt begins with. Raises ``CatalogWentBack``."""
+        head = point.head
+        if self.latest is not None and (head is None or head.epoch < self.latest.epoch):
+            raise self._error(self.latest, f"now its head is {head.key if head is not None else 'none'}")
+        if head is not None and head.branch == point.branch:
+            self.add(head.key)
+
+    def check_record(self, key: EpochKey, record: EpochRecord | None) -> None:
+        """Of what the catalog says of a decided epoch. Raises ``CatalogWentBack``."""
+        if record is None or record.state not in ("prepared", "committed"):
+            raise self._error(key, f"now the epoch is {'unknown' if record is None else record.state}")
+
+    @staticmethod
+    def _error(key: EpochKey, now: str) -> CatalogWentBack:
+        return CatalogWentBack(
+            f"The catalog has said that epoch {key} is decided, and {now}: its database was put back to an earlier "
+            "state, as by a fail-over without synchronous replication, or from a copy. Sinks may show what it does not "
+            "know, so the application has halted. Make the database that has the epoch the current one, or compare the "
+            "sinks with `epochal epochs`, put them back, and start the application (docs/errors.md)."
+        )

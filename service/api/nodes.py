@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from epochal.service.api.access import requires
+from epochal.service.api.context import Control
+from epochal.service.api.paging import Paging
+from epochal.wire.bodies import Page
+from epochal.wire.nodes import NodeAnswer
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_nodes(page: Paging, control: Control) -> Page[NodeAnswer]:
+    """The control planes and query nodes of this catalog, oldest first."""
+    return control.nodes.page(page)

@@ -1,0 +1,121 @@
+"""The internal API in a process of its own: what drivers call, and nothing else.
+
+``python -m epochal.service.internal_app``: see :mod:`epochal.service.runtime.kept_process`. It loads no Spark, no
+builder, no replica: floods of anything else cost drivers nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import Depends, FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from epochal.service.api import problem_handlers
+from epochal.service.api.gate import driver_gate
+from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.internal import health
+from epochal.service.api.internal import router as internal
+from epochal.service.api.transport import Transport
+from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.settings import Settings
+from epochal.service.domain.topics import topics_of
+from epochal.service.runtime.drivers import DriverService
+from epochal.service.runtime.events.hints import hints_of
+from epochal.service.runtime.internal_server import InternalOrders
+from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.undumpable import close_process
+
+KEEP_ALIVE_SECONDS = 30
+"""Longer than drivers pause between two calls."""
+GRACE_SECONDS = 3
+
+
+def create_internal_app(settings: Settings) -> FastAPI:
+    """An app for drivers, on a catalog that whoever serves the public app migrates."""
+    app = FastAPI(
+        title="Epochal, internal",
+        lifespan=_lifespan,
+        dependencies=[Depends(driver_gate)],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    hints = hints_of(settings.database_url, settings.data.absolute())
+
+    def committed(events: Sequence[ControlEvent]) -> None:
+        hints.send(topics_of(events))
+
+    app.state.hints = hints
+    # The supervisor is in another process, which the hint of what has ended wakes.
+    app.state.drivers = DriverService(settings, committed, lambda _execution: None)
+    problem_handlers.install(app)
+    app.include_router(health)
+    app.include_router(internal)
+    limit = settings.limits.body_bytes
+    app.add_middleware(Transport, limit_of=lambda _path: limit, observe=lambda *_: None)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    drivers: DriverService = app.state.drivers
+    app.state.hints.open(drivers.heard)
+    try:
+        yield
+    finally:
+        drivers.close()
+        await run_in_threadpool(app.state.hints.close)
+
+
+def main() -> None:
+    keeper = Keeper()
+    close_process()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    line = keeper.orders()
+    if not line:
+        return
+    orders = InternalOrders.model_validate_json(line)
+    config = uvicorn.Config(
+        create_internal_app(orders.settings),
+        http=HttpProtocol,
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = _Server(config, keeper)
+    keeper.when_over(server.end)
+    gc.collect()
+    gc.freeze()
+    server.run(sockets=[socket.socket(fileno=orders.descriptor)])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, keeper: Keeper) -> None:
+        super().__init__(config)
+        self._keeper = keeper
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._keeper.ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig != signal.SIGINT:
+            self.end()
+
+    def end(self) -> None:
+        self.should_exit = True
+
+
+if __name__ == "__main__":
+    main()
