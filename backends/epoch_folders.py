@@ -27,7 +27,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.errors import SchemaError, SinkError
+from epochal.errors import SchemaError, SinkAhead, SinkError
 
 OWNER_FILE = "_epochal.json"
 STAGING = "_staging"
@@ -142,14 +142,10 @@ def check_unowned(where: str, names: Iterable[str]) -> None:
 
 
 def check_not_ahead(where: str, names: Iterable[str], epoch: EpochScope, owner: FolderOwner) -> None:
-    """Raises ``SinkError`` when the folder shows an epoch that is later than the application's state."""
+    """Raises ``SinkAhead`` when the folder shows an epoch that is later than the application's state."""
     latest = max(shown_epochs(names), default=0)
     if latest > max(epoch.epoch, owner.after):
-        raise SinkError(
-            f"{where} already holds epoch {latest}, but the application's state is at "
-            f"epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
-            "another folder."
-        )
+        raise SinkAhead.of(where, latest, epoch.application, epoch.epoch)
 
 
 def shown_epochs(names: Iterable[str]) -> dict[int, str]:

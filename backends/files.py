@@ -44,6 +44,7 @@ from epochal.backends.epoch_folders import (
     check_unowned,
     gathering_folder,
     is_swept,
+    shown_epochs,
     shown_folder,
     staged_files,
     to_move_aside,
@@ -101,6 +102,10 @@ class FilesBackend(SinkBackend):
             self._path.mkdir(parents=True, exist_ok=True)
             owner = self._claim(epoch)
             check_not_ahead(f"The files sink {self._path}", os.listdir(self._path), epoch, owner)
+
+    def shown(self, epoch: EpochScope) -> int | None:
+        with translated(self._path, "look what is shown"):
+            return max(shown_epochs(os.listdir(self._path)), default=0) if self._path.exists() else 0
 
     def start(self, task: TaskScope) -> FilesTransaction:
         return FilesTransaction(self._staging(task.epoch.branch), self._format, task)

@@ -45,6 +45,7 @@ MEASURES = (
     "restore",
     "compaction",
     "store_size",
+    "backup",
     "past",
     "dbms",
     "kafka",

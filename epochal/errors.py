@@ -40,12 +40,13 @@ def error_class(slug: str) -> type[EpochalError] | None:
 def fails_again(slug: str) -> bool:
     """Whether the same slice, run again, would fail in the same way: the code or the input has to be changed first.
 
-    Tasks are pure, so that an exception of the author's code and a record that cannot be read come back.
+    Tasks are pure, so that an exception of the author's code and a record that cannot be read come back; what a sink
+    shows stays.
     """
     kind = error_class(slug)
     if kind is None or issubclass(kind, TransientAuthorError):
         return False
-    return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord))
+    return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord, SinkAhead))
 
 
 def ends_attempt(slug: str) -> bool:
@@ -232,6 +233,21 @@ class SinkUnavailable(SinkError):
     """A sink's server cannot be reached, or does not take writes now. Nothing is wrong with the application: wait."""
 
     slug = "sink-unavailable"
+
+
+class SinkAhead(SinkError):
+    """A sink shows epochs that the application's state does not know: an older catalog or store was put back."""
+
+    slug = "sink-ahead"
+
+    @classmethod
+    def of(cls, where: str, shows: int, application: str, epoch: int) -> SinkAhead:
+        """``where``: the sink and its place, to begin a sentence with; ``epoch``: of the application's state."""
+        return cls(
+            f"{where} already holds epoch {shows}, but the application's state is at epoch {epoch}: state was lost, or "
+            "an older catalog or store was put back. Put back the later ones; or leave behind what the sink shows, on "
+            f"a new branch: `epochal rollback {application} --epoch {epoch}` says what that means, and asks."
+        )
 
 
 class StorageFull(EpochAborted):

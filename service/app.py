@@ -20,6 +20,7 @@ from epochal.service.api.applications import router as applications
 from epochal.service.api.artifacts import router as artifacts
 from epochal.service.api.audit import router as audit
 from epochal.service.api.auditing import Audit
+from epochal.service.api.backups import router as backups
 from epochal.service.api.bundles import exports, imports
 from epochal.service.api.collections import router as collections
 from epochal.service.api.context import ControlPlane
@@ -50,6 +51,7 @@ from epochal.service.api.versions import rescaling
 from epochal.service.api.versions import router as versions
 from epochal.service.api.webhooks import router as webhooks
 from epochal.service.catalog.admin_tokens import ensure_admin_token
+from epochal.service.catalog.checks import check_usable
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.composition import (
     MakeBuilder,
@@ -62,6 +64,7 @@ from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
+from epochal.service.runtime.store_claim import claim_store
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ ROUTERS = (
     imports,
     snapshot_annotations,
     collections,
+    backups,
     versions,
     rescaling,
     rekey,
@@ -107,7 +111,7 @@ def create_app(
 
     ``beside``: what is opened once the catalog is ready, before any other component, and closed after them.
     Raises ``OptionError`` for settings that would be unsafe or cannot work; starting
-    it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``.
+    it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``StoreMismatch``.
     """
     check_binding(settings)
     control = compose(settings, make_builder, make_supervisor)
@@ -173,7 +177,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def _prepare(control: ControlPlane) -> None:
     prepare_folders(control.settings, control.isolation.user)
+    for finding in check_usable(control.database):
+        logger.warning(finding.sentence)
     migrate_database(control.database)
+    claim_store(control.database, control.store)
     bring_in_journal(control.settings.data / "events", control.database)
     if control.settings.authentication:
         ensure_admin_token(control.database, control.settings.admin_token_file)

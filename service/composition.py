@@ -16,6 +16,7 @@ from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
 from epochal.service.commands.artifacts import ArtifactService
+from epochal.service.commands.backups import BackupService
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
@@ -123,7 +124,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         applications=ApplicationService(settings, database, builder, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,
-        rollback=RollbackService(database, store, lifecycle),
+        rollback=RollbackService(database, store, proposals, lifecycle),
         worker=worker,
         exports=ExportService(settings, database, worker),
         imports=ImportService(settings, database, builder, uploads, worker),
@@ -140,6 +141,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         manifests=SnapshotService(database, directory, store),
         annotations=AnnotationService(database),
         collections=CollectionService(settings, database, store, worker, housekeeping),
+        backups=BackupService(settings, database, store, worker),
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),

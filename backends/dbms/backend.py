@@ -68,6 +68,10 @@ class DbmsBackend(SinkBackend):
         self._take_over(epoch)
         TAKEN_OVER.hit(epoch.epoch)
 
+    def shown(self, epoch: EpochScope) -> int | None:
+        with self._access.transaction("read its fence", reading=True) as connection:
+            return self._fence.shown(connection, epoch)
+
     def start(self, task: TaskScope) -> DbmsTransaction:
         return DbmsTransaction(self._log, task, self._writing, self._access.target, self._address.dialect)
 

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mysql
 from epochal.backends.earlier_manifests import manifests_of
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
-from epochal.errors import Fenced, SinkError
+from epochal.errors import Fenced, SinkAhead, SinkError
 from epochal.snapshots.manifest import Manifest
 
 TABLE = "_epochal_fence"
@@ -49,7 +49,7 @@ class Fence:
     def take_over(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
         """R1: the row is this attempt's. ``epoch.key`` is the latest prepared epoch.
 
-        Raises ``Fenced`` when a later attempt has it, ``SinkError`` when it is lost, or ahead of the application.
+        Raises ``Fenced`` when a later attempt has it, ``SinkError`` when it is lost, ``SinkAhead``.
         """
         row = self._row(connection, epoch)
         if row is None:
@@ -62,14 +62,17 @@ class Fence:
             if attempt > epoch.attempt:
                 raise self._fenced(epoch, attempt)
         if at > epoch.epoch:
-            raise SinkError(
-                f"Sink {self._sink!r}: its fence at {self._place} stands at epoch {at}, but the application's state is "
-                f"at epoch {epoch.epoch}: state was lost, or an older store was put back. Restore the store, or name "
-                "another table and sink."
-            )
+            raise SinkAhead.of(f"Sink {self._sink!r} at {self._place}", at, epoch.application, epoch.epoch)
         if at < epoch.epoch and _is_without(epoch.key, place):
             # The sink was not part of the pipeline for a while: no epoch up to here is still to be applied.
             self._update(connection, epoch, sa.true(), {"epoch": epoch.epoch})
+
+    def shown(self, connection: Connection, epoch: EpochScope) -> int:
+        """The latest epoch that was applied."""
+        if not sa.inspect(connection).has_table(TABLE, schema=self.table.schema):
+            return 0
+        row = self._row(connection, epoch)
+        return 0 if row is None else row[1]
 
     def advance(self, connection: Connection, epoch: EpochScope) -> bool:
         """E5.1: the compare-and-set. ``False``: the epoch has been applied before. Raises ``Fenced``, ``SinkError``."""

@@ -50,6 +50,7 @@ from epochal.backends.epoch_folders import (
     gathering_folder,
     is_swept,
     is_visible,
+    shown_epochs,
     shown_folder,
     staged_files,
     to_move_aside,
@@ -120,6 +121,11 @@ class HdfsBackend(SinkBackend):
             owner = self._claim(epoch, names)
             CLAIMED.hit(epoch.epoch)
             check_not_ahead(self._who, names, epoch, owner)
+
+    def shown(self, epoch: EpochScope) -> int | None:
+        with self._translated("look what is shown"):
+            there = self._hdfs.status(self._path)
+            return 0 if there is None else max(shown_epochs(self._hdfs.list(self._path)), default=0)
 
     def start(self, task: TaskScope) -> HdfsTransaction:
         return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._who)

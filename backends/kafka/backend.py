@@ -14,7 +14,7 @@ import pyarrow as pa
 from epochal.backends.kafka.committer import ShardCommitter, ShardPlace, ShardWork
 from epochal.backends.kafka.connection import Connection
 from epochal.backends.kafka.history import was_there_before
-from epochal.backends.kafka.marker import ensure_topic
+from epochal.backends.kafka.marker import ensure_topic, read_marker
 from epochal.backends.kafka.records import RecordShape
 from epochal.backends.kafka.topics import Topics
 from epochal.backends.kafka.transactions import DirectTransaction, LoggedTransaction, RecordCheck
@@ -78,6 +78,18 @@ class KafkaBackend(SinkBackend):
             for committer in self._committers(epoch):
                 committer.take_over(epoch.epoch)
             TAKEN_OVER.hit()
+
+    def shown(self, epoch: EpochScope) -> int | None:
+        if self._settings.delivery != "exactly_once":
+            return None
+        topic, connection = self._marker_topic(epoch), self._settings.connection
+        if topic not in Topics(connection).find([topic]):
+            return 0
+        markers = [
+            read_marker(connection, topic, f"{epoch.branch}.{self._place.sink}.{shard}", wait=False)
+            for shard in range(self._settings.shards)
+        ]
+        return max((marker.epoch for marker in markers if marker is not None), default=0)
 
     def start(self, task: TaskScope) -> SinkTransaction:
         settings = self._settings
@@ -152,6 +164,7 @@ class KafkaBackend(SinkBackend):
             connection=replace(settings.connection, who=f"Kafka sink {transactional_id}"),
             transactional_id=transactional_id,
             marker_topic=self._marker_topic(epoch),
+            application=epoch.application,
             shards=settings.shards,
             largest_record=self._largest.get(settings.shape.topic or ""),
             timeout_seconds=settings.transaction_timeout_seconds,

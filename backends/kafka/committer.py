@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from epochal.backends.kafka.connection import ANSWER_SECONDS, Connection, kafka_error
 from epochal.backends.kafka.marker import PARTITION, Marker, StillOpen, read_marker
 from epochal.backends.kafka.producers import RecordProducer
-from epochal.errors import EpochalError, Fenced, FileMissing, OutcomeUnknown, SinkError
+from epochal.errors import EpochalError, Fenced, FileMissing, OutcomeUnknown, SinkAhead, SinkError
 from epochal.faults import declare
 
 FENCING = declare("E5.kafka.fencing", "there is no producer: earlier ones are about to be fenced")
@@ -49,6 +49,7 @@ class ShardPlace:
     connection: Connection
     transactional_id: str
     marker_topic: str
+    application: str
     shards: int
     largest_record: int | None
     timeout_seconds: float
@@ -165,11 +166,8 @@ class ShardCommitter:
                 "must stop."
             )
         if self._highest is not None and marker.epoch > self._highest:
-            raise SinkError(
-                f"{self._where()}: Kafka already holds epoch {marker.epoch}, but the application's state is at epoch "
-                f"{self._highest}: state was lost, or an older store was put back. Restore the store, or start a new "
-                "branch (fork) that writes to another topic."
-            )
+            where = f"{self._where()}: Kafka"
+            raise SinkAhead.of(where, marker.epoch, self._place.application, self._highest)
         if marker.shards != self._place.shards:
             raise SinkError(
                 f"{self._where()}: the sink was started with shards={marker.shards}, and now has "

@@ -24,7 +24,7 @@ from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.errors import OptionError, OutcomeUnknown, SinkError
+from epochal.errors import OptionError, OutcomeUnknown, SinkAhead, SinkError
 from epochal.faults import declare
 
 SWEPT = declare("R1.postgresql.swept", "table and ledger are there, transactions of no manifest are rolled back")
@@ -73,8 +73,13 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
             self._probe(connection)
             self._access.prepare(connection)
             self._ledger.create(connection)
+            self._check_not_ahead(self._ledger.latest(connection, epoch, self._place.sink), epoch)
         self._roll_back(name for name in self._prepared(epoch.branch) if not self._may_be_named(name, epoch))
         SWEPT.hit(epoch.epoch)
+
+    def shown(self, epoch: EpochScope) -> int | None:
+        with self._access.transaction("read its ledger", reading=True) as connection:
+            return self._ledger.latest(connection, epoch, self._place.sink)
 
     def start(self, task: TaskScope) -> TwoPhaseTransaction:
         return TwoPhaseTransaction(self._access, self._ledger, task)
@@ -108,6 +113,10 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
             with suppress(Exception):
                 self._session.close()
         self._session = None
+
+    def _check_not_ahead(self, latest: int, epoch: EpochScope) -> None:
+        if latest > epoch.epoch:
+            raise SinkAhead.of(f"{self._access.who} at {self._address.place}", latest, epoch.application, epoch.epoch)
 
     def _commit(self, session: psycopg.Connection[Any], name: TransactionName) -> None:
         try:

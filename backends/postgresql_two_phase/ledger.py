@@ -52,6 +52,14 @@ class Ledger:
         found = connection.execute(statement.format(self._name), (name.branch, name.sink, name.epoch, name.gid))
         return found.fetchone() is not None
 
+    def latest(self, connection: sa.Connection, epoch: EpochScope, sink: str) -> int:
+        """The latest epoch of the branch of which a transaction was committed; 0: none, or the table is not there."""
+        if not sa.inspect(connection).has_table(TABLE, schema=self._schema):
+            return 0
+        table = sa.table(TABLE, sa.column("branch"), sa.column("sink"), sa.column("epoch"), schema=self._schema)
+        query = sa.select(sa.func.max(table.c.epoch)).where(table.c.branch == epoch.branch, table.c.sink == sink)
+        return int(connection.execute(query).scalar() or 0)
+
     def forget(self, connection: Connection[Any], epoch: EpochScope, sink: str) -> None:
         """Remove the rows of epochs that nobody will ask about again."""
         statement = sql.SQL("DELETE FROM {} WHERE branch = %s AND sink = %s AND epoch < %s")

@@ -16,10 +16,11 @@ from epochal.errors import Conflict, EnvironmentProblem
 _LOCK = "run.lock"
 
 
-def writable(directory: Path, option: str) -> Path:
-    """The directory, made where it is not there. Raises ``EnvironmentProblem`` when files cannot be written to it."""
+def writable(directory: Path, option: str, mode: int = 0o777) -> Path:
+    """The directory, made with ``mode`` where it is not there. Raises ``EnvironmentProblem`` when nothing can be
+    written to it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=mode, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:

@@ -16,8 +16,10 @@ from epochal import __version__
 from epochal.cli import (
     applications,
     artifacts,
+    backup,
     check,
     dev,
+    doctor,
     export_import,
     history,
     logs,
@@ -81,9 +83,11 @@ for group in (
     store,
     nodes,
     migrate,
+    doctor,
 ):
     app.add_typer(group.app)
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(backup.app, name="backup")
 app.add_typer(operations.app, name="operations")
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(tokens.app, name="tokens")

@@ -28,7 +28,7 @@ def migrate(
     from epochal.service.catalog.migration import migrate as migrate_catalog
     from epochal.service.domain.settings import Settings, default_data_directory
 
-    data = writable(home or default_data_directory(), "--home")
+    data = writable(home or default_data_directory(), "--home", 0o700)
     settings = Settings(data=data, database=catalog_url(database_url))
     revision = migrate_catalog(settings.database_url)
     Output.make(as_json).result({"revision": revision}, Text(f"The catalog is at revision {revision}."))

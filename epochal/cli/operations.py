@@ -39,7 +39,7 @@ def show(operation: Id, url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def cancel(operation: Id, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
-    """End an export, import, trial, rekey, collection or verification, and remove what it has written."""
+    """End an export, import, trial, rekey, collection, verification or backup, and remove what it has written."""
     with connected(url, as_json) as session:
         found = session.client.operations.cancel(operation)
         if wait and found.state == "running":

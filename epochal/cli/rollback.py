@@ -76,6 +76,11 @@ def plan_view(plan: RollbackPlan) -> RenderableType:
         lines.append(Text(f"{span} are left behind, and stay readable until retention."))
     if plan.version_then is not None and plan.version_then != plan.version:
         lines.append(Text(f"Version {plan.version_then} made the snapshot; version {plan.version} goes on from it."))
+    if plan.lost is not None:
+        lost = (
+            f"Sinks show epochs up to {plan.lost} of which this catalog knows nothing: it was restored from a backup. "
+        )
+        lines.append(Text(f"{lost}What they read is read once more, and numbers go on at {plan.lost + 1}."))
     if plan.restarts:
         lines.append(Text("It runs: it is stopped, and started again."))
     if not plan.sinks:
@@ -88,6 +93,7 @@ def plan_view(plan: RollbackPlan) -> RenderableType:
         Column("then"),
     )
     for sink in plan.sinks:
-        table.add(sink.sink, sink.target, str(sink.epochs), str(sink.rows), sink.rule)
+        epochs = f"to {sink.shows}" if sink.epochs is None else str(sink.epochs)
+        table.add(sink.sink, sink.target, epochs, "?" if sink.rows is None else str(sink.rows), sink.rule)
     said = dict.fromkeys((sink.kind, sink.explanation) for sink in plan.sinks)
     return Group(*lines, table, *(Text(f"{kind}: {text}") for kind, text in said))

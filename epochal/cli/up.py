@@ -105,7 +105,7 @@ def up(
     """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
     output = Output.make(as_json)
     database = catalog_url(database_url)
-    data = writable(home or default_data_directory(), "--home")
+    data = writable(home or default_data_directory(), "--home", 0o700)
     if role is Role.QUERY:
         if beside:
             raise OptionError("--with starts servers for applications, which query nodes do not run.")

@@ -23,6 +23,7 @@ from epochal.wire.applications import ApplicationAnswer as Application
 from epochal.wire.applications import Head, Parent, Restarts
 from epochal.wire.artifacts import ArtifactAnswer as Artifact
 from epochal.wire.audit import AuditAnswer as AuditRecord
+from epochal.wire.backups import BackupAnswer as BackedUp
 from epochal.wire.bodies import Answer, read
 from epochal.wire.bundles import ImportAnswer as Upload
 from epochal.wire.bundles import ImportPlan, SinkMove, SourcePosition
@@ -76,6 +77,7 @@ __all__ = [
     "Artifact",
     "Attempt",
     "AuditRecord",
+    "BackedUp",
     "Blame",
     "Collected",
     "CollectionPlan",

@@ -1,4 +1,4 @@
-"""The store as a whole: garbage collection and verification. Both are for administrators."""
+"""The store as a whole: garbage collection, verification and backups. All are for administrators."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ class Store:
         """Check every file that retained snapshots need; the operation's result is the report."""
         body = {"application": application, "quick": quick, "repair": repair}
         return read(Operation, self._transport.post("/v1/verifications", body))
+
+    def back_up(self, to: str) -> Operation:
+        """Copy the catalog and what it names to ``to``: an absolute path on the control plane's machine, or a URL.
+
+        The operation's result is a :class:`~epochal.client.models.BackedUp`. Raises ``Conflict`` while files are being
+        deleted."""
+        return read(Operation, self._transport.post("/v1/backups", {"to": to}))

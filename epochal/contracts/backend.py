@@ -136,6 +136,14 @@ class SinkBackend(Backend[SinkTransaction]):
         be done where each branch has a mark of its own and rows cannot be taken back (Kafka, databases). Idempotent.
         """
 
+    def shown(self, epoch: EpochScope) -> int | None:
+        """The number of the latest epoch of ``epoch.branch`` that the target shows; 0 when it shows none.
+
+        ``None``: it does not say so by itself. Asked after a catalog was restored from a backup, in any process, with
+        the branch's latest decided epoch. Only reads: nobody is fenced, nothing is made. Raises ``SinkError``.
+        """
+        return None
+
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:
         """At submission and start: can rows of this schema be written here? Raises ``SinkError`` or ``SchemaError``."""

@@ -4,6 +4,7 @@
     {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
     {branch}/bases/{table}-{epoch:010}-{first}-{last}-{unique}.parquet
     {branch}/logs/{sink}/{epoch:010}/{attempt}-{subtask:05}-{unique}.arrow   write-ahead logs
+    epochal-store.json                                                       whose store it is
 
 The unique part makes two attempts at the same thing write two files, of which at most one is ever named by a manifest.
 """
@@ -19,6 +20,8 @@ from uuid import uuid4
 
 from epochal.contracts.identity import EpochKey
 
+OWNER = "epochal-store.json"
+"""The one file that is written again: whose the store is."""
 TEMPORARY = ".tmp"
 """The end of a name that is still being written, or was when its process died; the name begins with a dot then."""
 

@@ -11,20 +11,29 @@ from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.store import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True)
+class NeededFile:
+    """``bytes``: ``None`` for a manifest, of which only the checksum is recorded."""
+
+    path: str
+    sha256: str
+    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
     """Of a manifest, as much as the walk needs."""
 
-    path: str
+    own: NeededFile
     key: EpochKey
     parent: ManifestReference | None
     tables: frozenset[str]
-    deltas: tuple[str, ...]
-    bases: tuple[str, ...]
+    deltas: tuple[NeededFile, ...]
+    bases: tuple[NeededFile, ...]
     base_at: EpochKey | None
     has_checkpoints: bool
 
@@ -42,20 +51,24 @@ class References:
 
         Raises ``FileMissing``, ``FileCorrupt`` for a manifest that cannot be read; other files are not looked at.
         """
-        needed: set[str] = set()
+        return set(self.files(snapshot))
+
+    def files(self, snapshot: ManifestReference) -> dict[str, NeededFile]:
+        """As :meth:`needed`, with what is recorded of each file."""
+        needed: dict[str, NeededFile] = {}
         tables = self._summary(snapshot).tables
         base_at: EpochKey | None = None
         state, slices = bool(tables), True
         for manifest in self._walk(snapshot):
-            needed.add(manifest.path)
+            needed[manifest.own.path] = manifest.own
             if state:
                 if base_at is None and manifest.base_at is not None:
                     base_at = manifest.base_at
-                    needed.update(manifest.bases)
+                    needed.update((file.path, file) for file in manifest.bases)
                 if manifest.key == base_at:
                     state = False
                 else:
-                    needed.update(manifest.deltas)
+                    needed.update((file.path, file) for file in manifest.deltas)
                     state = bool(tables & manifest.tables)
             slices = slices and not manifest.has_checkpoints
             if not state and not slices:
@@ -82,18 +95,22 @@ class References:
         self._used.add(reference.sha256)
         known = self._known.get(reference.sha256)
         if known is None:
-            known = self._known[reference.sha256] = _summary(reference.path, self._store.read_manifest(reference))
+            known = self._known[reference.sha256] = _summary(reference, self._store.read_manifest(reference))
         return known
 
 
-def _summary(path: str, manifest: Manifest) -> _Summary:
+def _needed(file: FileReference) -> NeededFile:
+    return NeededFile(file.path, file.sha256, file.bytes)
+
+
+def _summary(reference: ManifestReference, manifest: Manifest) -> _Summary:
     return _Summary(
-        path=path,
+        own=NeededFile(reference.path, reference.sha256, None),
         key=manifest.key,
         parent=manifest.parent,
         tables=frozenset(table.id for table in manifest.tables),
-        deltas=tuple(delta.file.path for delta in manifest.deltas),
-        bases=tuple(base.file.path for base in manifest.bases),
+        deltas=tuple(_needed(delta.file) for delta in manifest.deltas),
+        bases=tuple(_needed(base.file) for base in manifest.bases),
         base_at=manifest.bases[0].at if manifest.bases else None,
         has_checkpoints=bool(manifest.source_checkpoints),
     )

@@ -163,16 +163,18 @@ class SnapshotStore:
         return True
 
     def list(self, folder: str) -> list[str]:
-        """The paths of all files below a folder, also of unfinished ones, sorted; none when there is no such folder."""
+        """The paths of all files below a folder, also of unfinished ones, sorted; none when there is no such folder.
+
+        The file that says whose the store is belongs to nothing in it, and is left out."""
         if self._root is not None:
             found = [
                 os.path.relpath(os.path.join(at, name), self._root)
                 for at, _, names in os.walk(self._root / folder)
                 for name in names
             ]
-            return sorted(found)
+            return sorted(path for path in found if path != layout.OWNER)
         try:
-            return sorted(self._remote().list(folder))
+            return sorted(path for path in self._remote().list(folder) if path != layout.OWNER)
         except OSError as error:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
@@ -189,7 +191,7 @@ class SnapshotStore:
             there = sorted(self._remote().entries(folder), key=lambda entry: entry[0])
         except OSError as error:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
-        return [StoredFile(path, size, _utc(written)) for path, size, written in there]
+        return [StoredFile(path, size, _utc(written)) for path, size, written in there if path != layout.OWNER]
 
     def remove_empty_folder(self, folder: str) -> None:
         """Tidy up after deletes, where folders are things of their own."""

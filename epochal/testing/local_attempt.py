@@ -63,10 +63,14 @@ class LocalAttempt:
         if not self._queue.step():
             time.sleep(_PAUSE_SECONDS)
 
-    def finish(self) -> None:
-        """Commit what was decided, and end."""
+    def commit_all(self) -> None:
+        """Commit what was decided."""
         while not self._queue.empty:
             self.commit()
+
+    def finish(self) -> None:
+        """Commit what was decided, and end."""
+        self.commit_all()
         self._retention.finish()
         self._compaction.finish()
         self._catalog.finish(None)

@@ -21,6 +21,7 @@ OperationKind = Literal[
     "rekey",
     "collect",
     "verify",
+    "backup",
 ]
 OperationState = Literal["running", "succeeded", "failed", "cancelled"]
 

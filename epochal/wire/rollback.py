@@ -40,8 +40,11 @@ class SinkPlan(Answer):
     sink: str
     kind: str
     target: str
-    epochs: int = Field(description="Epochs left behind in which it wrote rows.")
-    rows: int
+    epochs: int | None = Field(description="Epochs left behind in which it wrote rows. Null: not known.")
+    rows: int | None
+    shows: int | None = Field(
+        default=None, description="The latest epoch that it shows, where the catalog does not know it (any more)."
+    )
     rule: Open[SinkRule]
     explanation: str
 
@@ -58,6 +61,11 @@ class RollbackPlan(Answer):
     epochs: int = Field(description="Committed epochs that are left behind; they can be read until retention.")
     first: int | None
     last: int | None
+    lost: int | None = Field(
+        default=None,
+        description="After a restore: sinks show epochs up to this one, of which the catalog knows nothing. Numbers go "
+        "on behind it.",
+    )
     restarts: bool = Field(description="It runs: it is stopped, and started again. Epochs until then are left too.")
     move_aside: bool
     sinks: list[SinkPlan]

@@ -12,6 +12,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
 from epochal.service.commands.artifacts import ArtifactService
+from epochal.service.commands.backups import BackupService
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.cancel import CancelService
@@ -104,6 +105,7 @@ class ControlPlane(QueryNode):
     transactions: TransactionService
     annotations: AnnotationService
     collections: CollectionService
+    backups: BackupService
     tokens: TokenService
     administration: AdministrationQueries
     webhooks: WebhookService

@@ -35,6 +35,7 @@ _BUSY_SECONDS = 15.0
 CONNECTIONS = 50
 """At most so many at a time, unless the maker of a :class:`Database` says otherwise."""
 _KEPT_CONNECTIONS = 10
+_INSUFFICIENT_PRIVILEGE = "42501"
 _NAMES = {"uq_applications_name": "applications.name", "uq_tokens_name": "tokens.name"}
 """Constraints whose violation means that somebody else has the name; SQLite names columns, not constraints."""
 
@@ -70,10 +71,25 @@ class Database:
     def engine(self) -> Engine:
         return self._engine
 
+    @property
+    def place(self) -> str:
+        """Its URL for people, without a password."""
+        return self._engine.url._replace(password=None).render_as_string()
+
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """One read transaction: everything read in it is from one moment on SQLite."""
         with _translated(), self._read() as session:
+            yield session
+
+    @contextmanager
+    def reading_one_moment(self) -> Iterator[Session]:
+        """As :meth:`reading`; everything read in it is from one moment on PostgreSQL, too."""
+        with _translated(), self._read() as session:
+            if self._engine.dialect.name == "postgresql":
+                session.connection(
+                    execution_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+                )
             yield session
 
     @contextmanager
@@ -147,15 +163,17 @@ class Database:
         self._engine.dispose()
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of a catalog in SQLite. Raises ``OptionError`` for a URL that cannot be used."""
+    parsed = _parsed(url)
+    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+
+
 def make_engine(url: str, connections: int = CONNECTIONS) -> Engine:
     """An engine with the settings above. Raises ``OptionError`` for a URL that cannot be used."""
     kept = min(connections, _KEPT_CONNECTIONS)
     pool = {"pool_size": kept, "max_overflow": connections - kept}
-    try:
-        parsed = make_url(url)
-    except exc.ArgumentError:
-        message = "The database URL cannot be read; give one as sqlite:///path or postgresql://host/name."
-        raise OptionError(message) from None
+    parsed = _parsed(url)
     match parsed.get_backend_name():
         case "postgresql":
             return _postgresql(parsed, pool)
@@ -163,6 +181,14 @@ def make_engine(url: str, connections: int = CONNECTIONS) -> Engine:
             return _sqlite(parsed, pool)
         case other:
             raise OptionError(f"The catalog cannot be kept in {other!r}; give a URL of SQLite or PostgreSQL.")
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except exc.ArgumentError:
+        message = "The database URL cannot be read; give one as sqlite:///path or postgresql://host/name."
+        raise OptionError(message) from None
 
 
 def _postgresql(url: URL, pool: Mapping[str, Any]) -> Engine:
@@ -238,6 +264,10 @@ def _translated() -> Iterator[None]:
     except exc.DBAPIError as error:
         if error.connection_invalidated:
             raise CatalogUnavailable(f"The catalog's connection was lost: {_reason(error)}.") from error
+        if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+            raise EnvironmentProblem(
+                f"The catalog refuses its role: {_reason(error)}. `epochal doctor` says what to grant."
+            ) from error
         raise
 
 

@@ -81,6 +81,22 @@ def check_current(database: Database) -> None:
         )
 
 
+def is_current(database: Database) -> bool:
+    """Whether the catalog has exactly this version's tables. Raises ``CatalogVersion`` for those of a later one."""
+    with database.reading() as session:
+        return refuse_newer(session.connection()) == newest_revision()
+
+
+def knows_revision(revision: str) -> bool:
+    """Whether this version can bring tables of that revision to its own."""
+    return _known(revision) is not None
+
+
+def upgrade(connection: Connection, revision: str) -> None:
+    """Bring the tables to a revision, in the caller's transaction. Indexes that can come later are the start's."""
+    command.upgrade(_configuration(connection), revision)
+
+
 def newest_revision() -> str:
     """The revision of this version's tables."""
     head = _scripts().get_current_head()

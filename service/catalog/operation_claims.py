@@ -197,9 +197,14 @@ class OperationClaims:
 
 
 def check_store_free(session: Session, kind: OperationKind) -> None:
-    """One operation on the whole store at a time, and none while an import writes files that nothing names yet, some of
-    which may be there already. Raises ``Conflict`` naming what is under way."""
-    disturbing = {"collect": ("collect", "verify", "import"), "verify": ("collect", "verify"), "import": ("collect",)}
+    """Nothing is deleted while others verify the store or copy from it, nor while an import writes files that nothing
+    names yet, some of which may be there already. Raises ``Conflict`` naming what is under way."""
+    disturbing = {
+        "collect": ("collect", "verify", "import", "backup"),
+        "verify": ("collect", "verify"),
+        "import": ("collect",),
+        "backup": ("collect", "backup"),
+    }
     if kind not in disturbing:
         return
     alone(session, Alone.STORE)  # another control plane may be about to begin one

@@ -9,16 +9,19 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, SnapshotExpired
 from epochal.faults import declare
+from epochal.service.catalog.branch_writer import following_epoch
 from epochal.service.catalog.executions import BranchOrigin, add_branch
+from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.lineage import segments
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation
-from epochal.service.catalog.records import head_of
+from epochal.service.catalog.records import head_of, json_of
 from epochal.service.catalog.succession import MOVE_ASIDE
+from epochal.service.catalog.types import now
 
 MOVING = declare("rollback.moving", "nothing runs, the application is still on the branch that it leaves")
 MOVED = declare("rollback.moved", "the application is on its new branch, in a transaction that is not committed")
@@ -55,6 +58,29 @@ class RollbackRepository:
         return LeftBehind(
             sum(count for count, _, _ in counts), min(numbers, default=None), max(numbers, default=None), stretches
         )
+
+    def is_from_before_a_restore(self, branch: Branch) -> bool:
+        """Whether sinks may show more of it than the catalog knows."""
+        installation = InstallationRepository(self._session).find()
+        restored_at = None if installation is None else installation.restored_at
+        return restored_at is not None and branch.created_at < restored_at
+
+    def last_number(self, branch: Branch) -> int:
+        """The highest that an epoch of the application has."""
+        return following_epoch(self._session, branch) - 1
+
+    def lose(self, branch: Branch, last: int) -> None:
+        """Epochs up to ``last`` were there, and nothing is known of them: none of their numbers is used again."""
+        application = self._session.get_one(Application, branch.application)
+        failure = Failure(
+            type="lost", message="A restore from a backup lost the epochs up to this one; sinks show them."
+        )
+        moment = now()
+        row = Epoch(branch=branch.id, epoch=last, execution=application.execution, attempt=branch.attempt)
+        row.state, row.failure, row.started_at = State.ABORTED.value, json_of(failure), moment
+        self._session.add(row)
+        branch.aborted_epochs += 1
+        self._session.flush()
 
     def manifests(self, left: LeftBehind) -> list[ManifestReference]:
         """Those of the epochs that are left behind."""

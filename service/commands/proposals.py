@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.engine.trial import TrialReport
 from epochal.errors import IncompatibleState
@@ -16,7 +18,7 @@ from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.artifacts import artifact_path
-from epochal.service.domain.building import Producer, TrialOf
+from epochal.service.domain.building import Producer, ShownOf, TrialOf
 from epochal.service.domain.comparison import compared
 from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.service.domain.settings import Settings
@@ -116,6 +118,11 @@ class Proposals:
             parameters=version.parameters,
             configuration=ApplicationConfiguration.model_validate(version.configuration),
         )
+
+    def shown(self, application: str, producer: Producer, at: EpochKey, attempt: int) -> Mapping[str, int | None]:
+        """What the sinks of a version show of a branch: see ``Builder.shown``."""
+        branch = ShownOf(application=application, at=at, attempt=attempt, store=self._settings.store_url)
+        return self._builder.shown(producer.artifact, producer.parameters, branch)
 
     def trial(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from epochal.contracts.catalog import ManifestReference
@@ -19,11 +20,12 @@ from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Application, Epoch, Execution
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.outcomes import succeed
+from epochal.service.catalog.records import head_of
 from epochal.service.catalog.rollbacks import LeftBehind, RollbackRepository, check_committed, roll_back
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun
-from epochal.service.commands.proposals import check_goes_on
+from epochal.service.commands.proposals import Proposals, check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
@@ -35,6 +37,15 @@ from epochal.wire.states import ApplicationState
 ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is told to stop")
 
 
+@dataclass(frozen=True)
+class _Beyond:
+    """A sink, and the latest epoch that it shows, of which the catalog knows nothing."""
+
+    sink: str
+    target: str
+    epoch: int
+
+
 class NotConfirmed(Conflict):
     """Sinks show epochs that the rollback leaves behind; look at its plan, and confirm it."""
 
@@ -42,16 +53,18 @@ class NotConfirmed(Conflict):
 
 
 class RollbackService:
-    def __init__(self, database: Database, store: SnapshotStore, lifecycle: Lifecycle) -> None:
+    def __init__(self, database: Database, store: SnapshotStore, proposals: Proposals, lifecycle: Lifecycle) -> None:
         self._database = database
         self._store = store
+        self._proposals = proposals
         self._lifecycle = lifecycle
 
     def plan(self, name: str, request: RollBack) -> RollbackPlan:
-        """What would happen. Reads the manifests of what is left behind.
+        """What would happen. Reads the manifests of what is left behind; after a restore, asks sinks what they show.
 
-        Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version.
+        Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version, ``SinkError``.
         """
+        beyond = self._beyond(name)
         with self._database.reading() as session:
             application = ApplicationRepository(session).named(name)
             target = _target(session, application, request)
@@ -73,14 +86,35 @@ class RollbackService:
                 restarts=_runs(execution),
                 move_aside=request.move_aside,
                 sinks=[],
-                confirm=_digest(session, application, execution, target, left, request),
+                lost=_lost(beyond),
+                confirm=_digest(session, application, execution, target, left, request, _lost(beyond)),
             )
             references = repository.manifests(left)
             snapshot = SnapshotRepository(session).reference(_key(target))
             check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
         self._check_whole(snapshot)
         manifests = (self._store.read_manifest(reference) for reference in references)
-        return plan.model_copy(update={"sinks": _sinks(manifests, request.move_aside)})
+        return plan.model_copy(update={"sinks": _sinks(manifests, beyond, request.move_aside)})
+
+    def _beyond(self, name: str) -> list[_Beyond]:
+        """What sinks show of epochs that a restore has lost."""
+        with self._database.reading() as session:
+            application = ApplicationRepository(session).named(name)
+            branch, repository = ApplicationRepository(session).branch(application), RollbackRepository(session)
+            execution = ApplicationRepository(session).execution(application)
+            if execution is None or _runs(execution) or not repository.is_from_before_a_restore(branch):
+                return []
+            head, last = head_of(branch) or EpochKey(branch.id, 0), repository.last_number(branch)
+            version = VersionRepository(session).latest(application)
+            places = {} if version.graph is None else version.graph["sinks"]
+            producer = self._proposals.producer(session, version)
+        at = head if head.branch == branch.id else EpochKey(branch.id, 0)
+        shown = self._proposals.shown(name, producer, at, branch.attempt)
+        return [
+            _Beyond(sink, str(places.get(sink, "")), epoch)
+            for sink, epoch in sorted(shown.items())
+            if epoch is not None and epoch > last
+        ]
 
     def _check_whole(self, snapshot: ManifestReference) -> None:
         """Raises ``FileMissing`` or ``FileCorrupt``, naming the file without which nothing can go on from there."""
@@ -89,6 +123,7 @@ class RollbackService:
 
     def roll_back(self, name: str, request: RollBack, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Raises ``NotConfirmed``, ``Conflict`` when something else is going on, and what :meth:`plan` raises."""
+        beyond = self._beyond(name)
         with self._database.writing() as session:
             application = ApplicationRepository(session).locked(name, revisions)
             repository, operations = ApplicationRepository(session), OperationRepository(session)
@@ -98,7 +133,8 @@ class RollbackService:
             left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
             snapshot = SnapshotRepository(session).reference(_key(target))
             check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
-            _check_confirmed(request, _digest(session, application, execution, target, left, request))
+            lost = _lost(beyond)
+            _check_confirmed(request, _digest(session, application, execution, target, left, request, lost))
             arguments = {
                 "branch": target.branch,
                 "epoch": target.epoch,
@@ -109,6 +145,8 @@ class RollbackService:
             operation = operations.add("rollback", application, execution, arguments, by, "stopping")
             if execution is None or execution.state in ENDED:
                 check_committed(session, application, repository.branch(application))
+                if lost is not None:
+                    RollbackRepository(session).lose(repository.branch(application), lost)
                 succeed(session, application, operation, roll_back(session, application, operation))
             else:
                 _check_can_stop(application, execution)
@@ -129,28 +167,42 @@ def _target(session: Session, application: Application, request: RollBack) -> Ep
     )
 
 
-def _sinks(manifests: Iterable[Manifest], move_aside: bool) -> list[SinkPlan]:
+def _lost(beyond: Sequence[_Beyond]) -> int | None:
+    return max((sink.epoch for sink in beyond), default=None)
+
+
+def _sinks(manifests: Iterable[Manifest], beyond: Sequence[_Beyond], move_aside: bool) -> list[SinkPlan]:
     rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for manifest in manifests:
         for sink, part in manifest.sinks.items():
             written = sum(handle.rows for handle in part.handles)
             if written:
                 rows[(sink, part.kind, part.target)].append(written)
-    plans = []
+    shows = {sink.sink: sink.epoch for sink in beyond}
+    plans = [
+        _plan(sink.sink, sink.target.partition(":")[0], sink.target, None, None, sink.epoch, move_aside)
+        for sink in beyond
+        if sink.sink not in {known for known, _, _ in rows}
+    ]
     for (sink, kind, target), counts in sorted(rows.items()):
-        rule = rule_of(kind, move_aside)
-        plans.append(
-            SinkPlan(
-                sink=sink,
-                kind=kind,
-                target=target,
-                epochs=len(counts),
-                rows=sum(counts),
-                rule=rule,
-                explanation=explanation(kind, rule),
-            )
-        )
-    return plans
+        plans.append(_plan(sink, kind, target, len(counts), sum(counts), shows.get(sink), move_aside))
+    return sorted(plans, key=lambda plan: (plan.sink, plan.kind, plan.target))
+
+
+def _plan(
+    sink: str, kind: str, target: str, epochs: int | None, rows: int | None, shows: int | None, move_aside: bool
+) -> SinkPlan:
+    rule = rule_of(kind, move_aside)
+    return SinkPlan(
+        sink=sink,
+        kind=kind,
+        target=target,
+        epochs=epochs,
+        rows=rows,
+        shows=shows,
+        rule=rule,
+        explanation=explanation(kind, rule),
+    )
 
 
 def _digest(
@@ -160,11 +212,12 @@ def _digest(
     target: Epoch,
     left: LeftBehind,
     request: RollBack,
+    lost: int | None,
 ) -> str | None:
     """Stands for what a plan says; without the epochs that are left while the application runs, and more come."""
     version = VersionRepository(session).latest(application)
     sinks = {} if version.graph is None else version.graph["sinks"]
-    nothing_left = left.epochs == 0 and not _runs(execution)
+    nothing_left = left.epochs == 0 and not _runs(execution) and lost is None
     if nothing_left or application.shadow or not any(names_place(place) for place in sinks.values()):
         return None
     seen = [
@@ -175,6 +228,7 @@ def _digest(
         request.move_aside,
         version.number,
         "running" if _runs(execution) else [left.epochs, left.last],
+        *([] if lost is None else [lost]),
     ]
     return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
 

@@ -70,7 +70,19 @@ class RekeyOf(BaseModel):
     message: str | None = None
 
 
-Work = Describe | Analyse | TrialOf | RekeyOf
+class ShownOf(BaseModel):
+    """What the sinks show of a branch; ``at``: its latest decided epoch, 0 before the first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["shown"] = "shown"
+    application: str
+    at: EpochKey
+    attempt: int
+    store: str
+
+
+Work = Describe | Analyse | TrialOf | RekeyOf | ShownOf
 
 
 class BuildRequest(BaseModel):
@@ -103,4 +115,5 @@ class BuildAnswer(BaseModel):
     graph: GraphDescription | None = None
     trial: TrialReport | None = None
     snapshot: ManifestReference | None = None
+    shown: dict[str, int | None] | None = None
     error: BuildError | None = None

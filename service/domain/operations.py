@@ -69,9 +69,9 @@ TRANSITIONS: Mapping[tuple[State | None, Event], State] = {
 
 FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 
-BACKGROUND: frozenset[OperationKind] = frozenset({"export", "import", "trial", "rekey", "collect", "verify"})
+BACKGROUND: frozenset[OperationKind] = frozenset({"export", "import", "trial", "rekey", "collect", "verify", "backup"})
 BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKGROUND
-OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify"})
+OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup"})
 """Kinds that concern no application."""
 
 

@@ -34,7 +34,7 @@ from epochal.wire.states import AttemptState, ExecutionState
 if TYPE_CHECKING:  # what answers drivers loads no engine
     from epochal.engine.trial import TrialReport
     from epochal.pipeline.description import GraphDescription
-    from epochal.service.domain.building import RekeyOf, TrialOf
+    from epochal.service.domain.building import RekeyOf, ShownOf, TrialOf
 
 
 class Component(Protocol):
@@ -90,6 +90,10 @@ class Builder(Component, Protocol):
         meanwhile: Meanwhile,
     ) -> ManifestReference:
         """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
+
+    def shown(self, artifact: Path, parameters: Parameters, branch: ShownOf) -> Mapping[str, int | None]:
+        """For each sink the latest epoch of a branch that it shows, 0 for none; ``None``: it does not say so. Asks the
+        sinks' servers (seconds), and changes nothing. Also raises ``SinkError``."""
 
 
 # Events.

@@ -15,10 +15,11 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import func, select
 
+from epochal.backends.files import FilesBackend
 from epochal.contracts.catalog import DriverStatus, EpochCounts, EpochTerms, ManifestReference, RecoveryPoint
 from epochal.contracts.conditions import Clock, EpochConditions, Trigger
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey
+from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
@@ -26,6 +27,7 @@ from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
 from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.models import Epoch
+from epochal.service.domain.building import ShownOf
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.manifest import SinkHandles
@@ -58,6 +60,14 @@ class StandInBuilder:
         graph = self.describe(artifact, parameters)
         tables = json.loads(artifact.read_text().splitlines()[0].removeprefix("# ")).get("tables")
         return graph if tables is None else GraphDescription.model_validate({**graph.model_dump(), "tables": tables})
+
+    def shown(self, artifact: Path, parameters: Mapping[str, Any], branch: ShownOf) -> dict[str, int | None]:
+        scope = EpochScope(branch.application, branch.at, branch.attempt, None)
+        targets = self.describe(artifact, parameters).sinks
+        return {
+            name: FilesBackend(target.removeprefix("files:")).shown(scope) if target.startswith("files:") else None
+            for name, target in targets.items()
+        }
 
 
 @dataclass

@@ -92,6 +92,7 @@ def left_out(plane: Plane) -> set[str]:
 def test_a_catalog_of_another_version_is_not_ready(plane: Plane) -> None:
     with plane.control.database.writing() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        session.execute(text("UPDATE installation SET oldest_reader = '9999'"))
 
     check_problem(plane.client.get("/readyz"), 503, "catalog-version")
     assert plane.client.get("/healthz").status_code == 200

@@ -118,6 +118,28 @@ class NodeRow(Base):
     __table_args__ = (CheckConstraint("role IN ('control', 'query')", name="role"),)
 
 
+class Installation(Base):
+    """What this catalog is: one row, made by the first start.
+
+    ``id`` stays for ever; each restore makes another ``incarnation``, so that what was before it is recognised. Both
+    stand in the store, too (``snapshots/ownership.py``). ``store``: where that was at the last start.
+    ``oldest_reader``: the oldest version of Epochal that can work on these tables.
+    """
+
+    __tablename__ = "installation"
+
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    id: Mapped[str] = mapped_column(String(32))
+    incarnation: Mapped[str] = mapped_column(String(32))
+    store: Mapped[str | None] = mapped_column(Text)
+    oldest_reader: Mapped[str | None] = mapped_column(String(32))
+    restored_from: Mapped[str | None] = mapped_column(Text)
+    restored_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("number = 1", name="one"),)
+
+
 class Token(Base):
     __tablename__ = "tokens"
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochScope
 from epochal.engine.class_archive import JAVA_OPTIONS
 from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
@@ -23,7 +24,17 @@ from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.graph import Graph
-from epochal.service.domain.building import Analyse, BuildAnswer, BuildError, BuildRequest, Describe, RekeyOf, TrialOf
+from epochal.service.domain.building import (
+    Analyse,
+    BuildAnswer,
+    BuildError,
+    BuildRequest,
+    Describe,
+    RekeyOf,
+    ShownOf,
+    TrialOf,
+)
+from epochal.snapshots.store import SnapshotStore
 
 _SHORT_LIVED = {
     # Seconds of life: compiling little and collecting simply is quickest then.
@@ -45,6 +56,8 @@ def answer(request: BuildRequest) -> BuildAnswer:
                 return BuildAnswer(trial=_try(request, trial))
             case RekeyOf() as target:
                 return BuildAnswer(snapshot=_rekey(request, target))
+            case ShownOf() as branch:
+                return BuildAnswer(shown=_shown(request, branch))
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
     except MemoryError:
@@ -69,6 +82,12 @@ def _analyse(request: BuildRequest) -> GraphDescription:
         return analyse(graph, spark).description
     finally:
         spark.stop()
+
+
+def _shown(request: BuildRequest, branch: ShownOf) -> dict[str, int | None]:
+    graph, store = load_graph(request.artifact, request.parameters), SnapshotStore(branch.store)
+    scope = EpochScope(branch.application, branch.at, branch.attempt, None)
+    return {node.name: node.backend(store).shown(scope) for node in graph.sinks}
 
 
 def _rekey(request: BuildRequest, target: RekeyOf) -> ManifestReference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from epochal.contracts.parameters import Parameters
 from epochal.engine.trial import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
-from epochal.service.domain.building import RekeyOf, TrialOf
+from epochal.service.domain.building import RekeyOf, ShownOf, TrialOf
 from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.wire.configuration import ApplicationConfiguration
 
@@ -73,6 +73,10 @@ class BoundedBuilder:
         meanwhile: Meanwhile,
     ) -> ManifestReference:
         return self._builder.rekey(artifact, parameters, configuration, target, meanwhile)
+
+    def shown(self, artifact: Path, parameters: Parameters, branch: ShownOf) -> Mapping[str, int | None]:
+        with self._place():
+            return self._builder.shown(artifact, parameters, branch)
 
     @contextmanager
     def _place(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +38,7 @@ from epochal.service.domain.building import (
     BuildRequest,
     Describe,
     RekeyOf,
+    ShownOf,
     TrialOf,
     Work,
 )
@@ -51,6 +53,7 @@ Result = TypeVar("Result")
 DESCRIBE_SECONDS = 20.0
 ANALYSE_SECONDS = 120.0
 TRIAL_SECONDS = 1200.0
+SHOWN_SECONDS = 60.0
 REKEY_SECONDS = 4 * 3600.0
 DESCRIBE_MEMORY_BYTES = 4 << 30
 """Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
@@ -122,6 +125,9 @@ class SubprocessBuilder:
     ) -> ManifestReference:
         request = _request(artifact, parameters, configuration, target, REKEY_SECONDS)
         return _there(self._answer(request, meanwhile).snapshot)
+
+    def shown(self, artifact: Path, parameters: Parameters, branch: ShownOf) -> Mapping[str, int | None]:
+        return _there(self._answer(_request(artifact, parameters, Configuration(), branch, SHOWN_SECONDS)).shown)
 
     def _answer(self, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
         data = self._exchange(request, meanwhile)

@@ -1,0 +1,116 @@
+"""``backup create | verify | restore``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from epochal.cli.failures import ExitCode
+from epochal.cli.options import DatabaseUrl, Json, Url, Wait, catalog_url
+from epochal.cli.output import Output
+from epochal.cli.session import connected
+from epochal.client.models import BackedUp
+from epochal.wire.bodies import read
+
+app = typer.Typer(
+    help="Back the catalog and the store up, look whether a backup is whole, restore one.", no_args_is_help=True
+)
+
+From = Annotated[str, typer.Option("--from", metavar="URL", help="Where backups are: a folder, or any fsspec URL.")]
+Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Which one.  [default: the newest]")]
+
+
+@app.command()
+def create(
+    to: Annotated[
+        str, typer.Option("--to", metavar="URL", help="A folder on the control plane's machine, or any fsspec URL.")
+    ],
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the catalog, and all files and code that it names; what is in the place already is not copied again.
+    Applications go on meanwhile. Fails (1) where something could not be copied."""
+    with connected(url, as_json) as session:
+        operation = session.client.store.back_up(_absolute(to))
+        if not wait:
+            session.output.result(operation, Text(f"The backup has begun, as operation {operation.id}."))
+            return
+        operation = session.wait(operation, "Backing up")
+        backed_up = read(BackedUp, operation.result)
+        session.output.result(operation, _created(backed_up))
+        for problem in backed_up.problems:
+            session.output.warn(problem)
+    if backed_up.problems:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command()
+def verify(
+    source: From,
+    backup: Id = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Compare sizes only, not checksums.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look whether a backup is whole: its index, every file, and all that its snapshots name. Needs no control plane.
+    Fails (1) when something is missing or damaged, (3) when there is no backup."""
+    # Imported here only: Arrow makes every command slower.
+    from epochal.cli import local_backup
+
+    if not local_backup.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command()
+def restore(
+    source: From,
+    backup: Id = None,
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
+    ] = None,
+    database_url: DatabaseUrl = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
+    ] = None,
+    start: Annotated[
+        bool, typer.Option("--start", help="Have applications that ran at the time of the backup run again.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take files that the store still has for right by their sizes.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Restore a backup into an empty database, and an empty store or what is left of the backed-up one. Needs no
+    control plane; none may run on them. A restore that was cut short goes on when it is called again."""
+    from epochal.cli import local_backup
+
+    local_backup.restore(
+        _absolute(source),
+        backup,
+        Output.make(as_json),
+        home=home,
+        database=catalog_url(database_url),
+        store=store,
+        start=start,
+        quick=quick,
+    )
+
+
+def _absolute(place: str) -> str:
+    return place if urlsplit(place).scheme else os.path.abspath(place)
+
+
+def _created(backed_up: BackedUp) -> RenderableType:
+    said = (
+        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC is in {backed_up.to}: "
+        f"{backed_up.snapshots} snapshots, "
+        f"{backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), of which {backed_up.copied.files} "
+        f"({backed_up.copied.bytes / 1e6:.1f} MB) were copied now."
+    )
+    return Text(said)

@@ -1,0 +1,92 @@
+"""``backup verify`` and ``backup restore``: on this machine, without a control plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from epochal.cli.directories import writable
+from epochal.cli.listing import Column, Listing
+from epochal.cli.output import Output
+from epochal.service.commands.restore import Restore, RestoreReport
+from epochal.service.domain.settings import Settings, default_data_directory
+from epochal.snapshots.backup_format import Backups, Index
+from epochal.snapshots.backup_verification import BackupReport, verify_backup
+
+
+def verify(place: str, id: str | None, output: Output, *, quick: bool) -> bool:
+    """Whether the backup is whole. Raises ``NotFound``, ``NewerFormat``, ``SnapshotError``."""
+    with output.busy("Verifying"):
+        backups = Backups(place)
+        index = backups.index(id)
+        report = verify_backup(backups, index, quick=quick)
+    about = {"backup": index.id, "created_at": index.created_at, "sound": report.is_sound}
+    output.result({**about, **vars(report)}, _verified(index, report))
+    return report.is_sound
+
+
+def restore(
+    place: str,
+    id: str | None,
+    output: Output,
+    *,
+    home: Path | None,
+    database: str | None,
+    store: str | None,
+    start: bool,
+    quick: bool,
+) -> None:
+    """Raises what ``Restore.run`` does."""
+    data = writable(home or default_data_directory(), "--home", 0o700)
+    settings = Settings(data=data, database=database, store=store)
+    with output.busy("Restoring"):
+        report = Restore(settings, Backups(place), id, start=start, quick=quick).run()
+    output.result(report, _restored(report, settings.admin_token_file))
+    for problem in report.problems:
+        output.warn(f"Not in the backup: {problem}")
+    for branch, application in report.unknown_branches:
+        output.warn(
+            f"The store holds branch {branch} of {application}, which was made after the backup and is not known any "
+            "more. If that was a rollback, its sinks' output is not that of the restored branch: see docs/backup.md."
+        )
+
+
+def _verified(index: Index, report: BackupReport) -> RenderableType:
+    said = f"{report.snapshots} snapshots, {report.files} files, {report.bytes / 1e6:.1f} MB"
+    if report.is_sound:
+        return Text(f"Backup {index.id} of {index.created_at:%Y-%m-%d %H:%M:%S} UTC is whole: {said}.")
+    table = Listing(Column("file", flexible=True), Column("trouble", flexible=True, folds=True))
+    for damage in report.damages:
+        table.add(damage.path, damage.detail)
+    remedy = "Delete the damaged files, and make another backup: it copies them again, as long as the store has them."
+    lines = [Text(f"Not backed up: {problem}", style="yellow") for problem in report.problems]
+    head = Text(f"Backup {index.id} is not whole: {len(report.damages)} files ({said}).", style="bold red")
+    return Group(head, table, Text(remedy), *lines) if report.damages else Group(head, *lines)
+
+
+def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
+    if report.resumed:
+        return Text(f"The restore of backup {report.backup} was all but done, and is done now.")
+    table = Listing(
+        Column("application"),
+        Column("branch", flexible=True),
+        Column("epoch", numeric=True),
+        Column("now", flexible=True, folds=True),
+    )
+    for row in report.applications:
+        parts = ["starts" if row.started else "stopped"]
+        if row.newer:
+            parts.append(f"{row.newer} epochs are newer than the backup: the store had them")
+        if row.unknown_code:
+            parts.append(
+                f"these were made by code that is lost ({row.unknown_code[0][:12]}..): upgrade to it, then start"
+            )
+        table.add(row.name, row.branch, "-" if row.epoch is None else str(row.epoch), "; ".join(parts))
+    lines = [
+        f"Backup {report.backup} is restored: {report.copied_files} files ({report.copied_bytes / 1e6:.1f} MB) copied.",
+        f"All tokens are revoked; the new admin token is in {token_file}.",
+        "Next: `epochal up`, then `epochal start APP`. Where sinks show later epochs, it does not run, and says why.",
+    ]
+    return Group(Text(lines[0]), table, *(Text(line) for line in lines[1:]))

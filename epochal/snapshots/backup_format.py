@@ -1,0 +1,204 @@
+"""What a folder or bucket of backups holds. All paths are relative to it.
+
+epochal-backups.json                    whose backups these are
+files/{path in the store}               shared by all backups: a file of a store never changes
+backups/{id}/tables/{table}.jsonl.gz    the catalog: a row a line
+backups/{id}/files.jsonl.gz             which of the files this backup needs: path, bytes, sha256 a line
+backups/{id}/index.json                 written last: without it there is no backup
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from epochal.errors import Conflict, FileCorrupt, FileMissing, InvalidInput, NewerFormat, NotFound
+from epochal.snapshots.store import SnapshotStore, storage_errors
+
+FORMAT = 1
+FILES = "files"
+BACKUPS = "backups"
+LABEL = "epochal-backups.json"
+_LEVEL = 1
+"""Of the compression: catalogs are small beside their stores, and time matters more."""
+
+ColumnKind = Literal["plain", "json", "time", "bytes"]
+"""How a column's values stand in JSON: as they are (also what is JSON in the catalog), in ISO 8601, in base 64."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Part(_Model):
+    """A file of one backup's own."""
+
+    path: str
+    lines: int
+    bytes: int
+    sha256: str
+
+
+class TablePart(_Model):
+    name: str
+    columns: dict[str, ColumnKind]
+    part: Part
+
+
+class BackedUpApplication(_Model):
+    """For people: where an application stood. ``epoch``: the latest decided one."""
+
+    name: str
+    branch: str
+    epoch: int | None
+
+
+class Index(_Model):
+    """``created_at``: the moment of the catalog that is backed up. ``problems``: what could not be, for people."""
+
+    format: int = FORMAT
+    id: str
+    installation: str
+    incarnation: str
+    revision: str
+    version: str
+    catalog: str
+    store: str
+    created_at: datetime
+    finished_at: datetime
+    tables: tuple[TablePart, ...]
+    files: Part
+    stored_files: int
+    stored_bytes: int
+    applications: tuple[BackedUpApplication, ...]
+    problems: tuple[str, ...] = ()
+
+
+class BackupFile(NamedTuple):
+    """One of ``files/``. ``path``: as in the store."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Backups:
+    """The backups in one place. Raises ``SnapshotError``, ``StorageFull`` as a store does."""
+
+    def __init__(self, url: str) -> None:
+        self.place = SnapshotStore(url)
+        self.files = SnapshotStore(self.place.location(FILES))
+
+    def take(self, installation: str) -> None:
+        """Label a new place. Raises ``Conflict`` for one that has the backups of another installation."""
+        try:
+            found = json.loads(self.place.read(LABEL)).get("installation")
+        except FileMissing:
+            if self.place.is_near:
+                # Hashes of tokens and what parameters hold are nobody else's.
+                with storage_errors(self.place.url):
+                    Path(self.place.url).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.place.write(LABEL, json.dumps({"format": FORMAT, "installation": installation}).encode())
+            return
+        except ValueError:
+            found = None
+        if found != installation:
+            raise Conflict(
+                f"{self.place.url} holds the backups of another installation ({found or 'unknown'}). Name a folder of "
+                "its own for this one."
+            )
+
+    def ids(self) -> list[str]:
+        """Of the whole backups, oldest first."""
+        paths = self.place.list(BACKUPS)
+        return sorted(path.split("/")[1] for path in paths if path.endswith("/index.json") and path.count("/") == 2)
+
+    def index(self, id: str | None = None) -> Index:
+        """The newest one's, or that of ``id``. Raises ``NotFound``, ``NewerFormat``, ``FileCorrupt``."""
+        found = self.ids()
+        if not found:
+            raise NotFound(f"{self.place.url} holds no backup: `epochal backup create` ends one with its index.")
+        if id is not None and id not in found:
+            raise NotFound(f"{self.place.url} holds no whole backup {id!r}; there are {', '.join(found[-5:])}.")
+        path = _own(id or found[-1], "index.json")
+        data = self.place.read(path)
+        if (format := _format_of(data)) is not None and format > FORMAT:
+            raise NewerFormat(
+                f"{self.place.location(path)} has format {format}; this version of Epochal knows {FORMAT}. Use the "
+                "version that made it, or a later one."
+            )
+        try:
+            return Index.model_validate_json(data)
+        except ValidationError as error:
+            raise FileCorrupt(f"{self.place.location(path)} cannot be read: {error.errors()[0]['msg']}.") from None
+
+    def write_index(self, index: Index) -> None:
+        """From now on it is a backup."""
+        self.place.write(_own(index.id, "index.json"), index.model_dump_json(indent=1).encode())
+
+    def write_part(self, id: str, name: str, lines: Iterable[Any]) -> Part:
+        """JSON values, one a line."""
+        buffer, count = io.BytesIO(), 0
+        with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=_LEVEL, mtime=0) as stream:
+            for line in lines:
+                stream.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                count += 1
+        data = buffer.getbuffer()
+        path = _own(id, f"{name}.jsonl.gz")
+        self.place.write(path, data)
+        return Part(path=path, lines=count, bytes=data.nbytes, sha256=hashlib.sha256(data).hexdigest())
+
+    def read_part(self, part: Part) -> Iterator[Any]:
+        """Raises ``FileMissing``, ``FileCorrupt``."""
+        data = self.place.read(part.path, "the backup")
+        if len(data) != part.bytes or hashlib.sha256(data).hexdigest() != part.sha256:
+            raise FileCorrupt(f"{self.place.location(part.path)} is not what the backup's index says: it was changed.")
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            for line in stream:
+                yield json.loads(line)
+
+    def listed(self, index: Index) -> list[BackupFile]:
+        """What the backup needs of ``files/``. Raises ``FileMissing``, ``FileCorrupt``."""
+        return [BackupFile(*line) for line in self.read_part(index.files)]
+
+    def discard(self, id: str) -> None:
+        """Remove what a backup that was not finished has left, and what no backup needs any more."""
+        for path in sorted(self.place.list(f"{BACKUPS}/{id}"), key=lambda path: not path.endswith("/index.json")):
+            self.place.delete(path)
+        needed = {file.path for other in self.ids() for file in self.listed(self.index(other))}
+        for path in self.files.list(""):
+            if path not in needed:
+                self.files.delete(path)
+
+
+def check_apart(store: str, place: str) -> None:
+    """Raises ``InvalidInput`` for a backup into the store, or the other way around."""
+    inner, outer = f"{place.rstrip('/')}/", f"{store.rstrip('/')}/"
+    if inner.startswith(outer) or outer.startswith(inner):
+        raise InvalidInput(f"{place} and the store {store} lie in one another. Name another place for backups.")
+
+
+def problems_of(lines: Sequence[str], most: int = 20) -> tuple[str, ...]:
+    """At most so many, and how many more there are."""
+    more = len(lines) - most
+    return tuple(lines[:most]) + ((f".. and {more} more",) if more > 0 else ())
+
+
+def _own(id: str, name: str) -> str:
+    return f"{BACKUPS}/{id}/{name}"
+
+
+def _format_of(data: bytes) -> int | None:
+    try:
+        found = json.loads(data).get("format")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) else None

@@ -1,0 +1,146 @@
+"""Copying files between stores, several at once, each checked on its way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from epochal.errors import FileMissing
+from epochal.faults import FaultPoint
+from epochal.snapshots.backup_format import BackupFile
+from epochal.snapshots.store import SnapshotStore
+
+THREADS = 4
+"""Of them some wait for disks or networks while others make checksums."""
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class ToCopy:
+    """``sha256``, ``bytes``: where they are known. ``may_vanish``: its owner may remove it at any time, and then it is
+    not needed any more."""
+
+    path: str
+    sha256: str | None = None
+    bytes: int | None = None
+    may_vanish: bool = False
+
+
+@dataclass(frozen=True)
+class Copied:
+    """``files``: all that the target has now, also what it had. ``problems``: of what could not be copied."""
+
+    files: tuple[BackupFile, ...]
+    problems: tuple[str, ...]
+    copied: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True)
+class _One:
+    file: BackupFile | None
+    problem: str | None = None
+
+
+def copy_all(
+    source: SnapshotStore,
+    target: SnapshotStore,
+    files: Iterable[ToCopy],
+    known: Mapping[str, BackupFile],
+    progress: Callable[[str], None],
+    point: FaultPoint,
+) -> Copied:
+    """What is in the target already, by ``known``, is not copied again.
+
+    A file that is missing or damaged in the source is a problem, and the others go on. Raises what writing to the
+    target raises, and what ``progress`` does, which is called often.
+    """
+
+    def copy(file: ToCopy) -> _One:
+        try:
+            data = source.read(file.path)
+        except FileMissing as error:
+            return _One(None, None if file.may_vanish else error.message)
+        sha256 = hashlib.sha256(data).hexdigest()
+        if file.sha256 is not None and file.sha256 != sha256:
+            return _One(None, f"{source.location(file.path)} does not have the checksum recorded for it.")
+        target.write(file.path, data)
+        return _One(BackupFile(file.path, len(data), sha256))
+
+    done: list[BackupFile] = []
+    problems: list[str] = []
+    copied = copied_bytes = 0
+    missing: list[ToCopy] = []
+    for file in files:
+        there = known.get(file.path)
+        if there is not None and file.sha256 in (None, there.sha256) and file.bytes in (None, there.bytes):
+            done.append(there)
+        else:
+            missing.append(file)
+    for one in in_parallel(missing, copy):
+        if one.problem is not None:
+            problems.append(one.problem)
+        if one.file is not None:
+            done.append(one.file)
+            copied += 1
+            copied_bytes += one.file.bytes
+            point.hit()
+        progress(f"{copied} of {len(missing)} files copied, {copied_bytes / 1e6:.0f} MB")
+    return Copied(tuple(sorted(done)), tuple(problems), copied, copied_bytes)
+
+
+def check_all(
+    store: SnapshotStore,
+    sizes: Mapping[str, int],
+    files: Sequence[BackupFile],
+    quick: bool,
+    progress: Callable[[str], None],
+) -> Iterator[tuple[BackupFile, str]]:
+    """Files that are not as they should be, and why. ``sizes``: of what is there. ``quick``: by their sizes alone."""
+
+    def check(file: BackupFile) -> str | None:
+        if file.path not in sizes:
+            return "it is missing"
+        if sizes[file.path] != file.bytes:
+            return f"it has {sizes[file.path]} bytes instead of {file.bytes}"
+        if quick:
+            return None
+        try:
+            data = store.read(file.path)
+        except FileMissing:
+            return "it is missing"
+        return None if hashlib.sha256(data).hexdigest() == file.sha256 else "it has another checksum"
+
+    for number, (file, problem) in enumerate(zip(files, in_parallel(files, check), strict=True)):
+        if problem is not None:
+            yield file, problem
+        progress(f"{number + 1} of {len(files)} files checked")
+
+
+def in_parallel(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
+    """In the order of the items; few are begun before they are asked for, so that memory holds few files."""
+    with _pool() as pool:
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """What was not begun when the block ends, by an exception too, never is."""
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="copy")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

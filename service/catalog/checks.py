@@ -1,0 +1,186 @@
+"""Can this database hold a catalog, and how safely? Nothing is changed by asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, inspect, text
+
+from epochal.errors import CatalogVersion, EnvironmentProblem, EpochalError
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import newest_revision, refuse_newer
+from epochal.service.catalog.models import Base
+from epochal.service.catalog.types import database_now, now
+from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
+
+OLDEST_POSTGRESQL = 14
+"""The oldest major version that PostgreSQL's own makers still correct."""
+CLOCK_SECONDS = 1.0
+"""A clock that is off by more is said."""
+
+
+def catalog_findings(database: Database, clock: Callable[[], datetime] = now) -> list[Finding]:
+    """Never raises: a database that cannot be reached is a finding, too."""
+    try:
+        with database.reading() as session:
+            connection = session.connection()
+            if connection.dialect.name == "sqlite":
+                return list(_sqlite(database, connection))
+            found = list(_postgresql(connection))
+            if all(finding.check != "catalog version" for finding in found):
+                before = clock()
+                theirs = database_now(session)
+                found.append(_clock(theirs, before, clock()))
+            return found
+    except EpochalError as error:
+        remedy = "Check the URL, and whether the database runs and takes connections from here."
+        return [failed("catalog", f"{error.message.rstrip('.')}.", remedy)]
+
+
+def check_usable(database: Database) -> list[Finding]:
+    """Before the catalog is migrated: what is to be warned of. Raises ``EnvironmentProblem`` for a database that cannot
+    hold a catalog; that it does not answer is for those to find who need it."""
+    found = catalog_findings(database)
+    for finding in found:
+        if finding.verdict is Verdict.FAILED and finding.check != "catalog":
+            raise EnvironmentProblem(finding.sentence)
+    return [finding for finding in found if finding.verdict is Verdict.WARNING]
+
+
+def _sqlite(database: Database, connection: Connection) -> Iterator[Finding]:
+    file = database.engine.url.database
+    where = f"SQLite in {file}"
+    yield ok("catalog", f"{where} answers; it serves one control plane.")
+    yield from _revision(connection)
+    problem = _why_not_writable(Path(file)) if file else None
+    if problem is None:
+        yield ok("catalog permissions", "The catalog can be written.")
+    else:
+        remedy = "Run the control plane as the owner of the file and its folder, or correct their permissions."
+        yield failed("catalog permissions", f"The catalog cannot be written: {problem}.", remedy)
+
+
+def _why_not_writable(file: Path) -> str | None:
+    """By trying: permissions alone do not say what a mount or a container allows. SQLite writes beside it, too."""
+    try:
+        with file.open("r+b"):
+            pass
+        probe = file.with_name(f".{file.name}.probe")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        return f"{error.filename or file}: {error.strerror}"
+    return None
+
+
+def _postgresql(connection: Connection) -> Iterator[Finding]:
+    shown = str(connection.execute(text("SHOW server_version")).scalar()).partition(" ")[0]
+    if int(connection.execute(text("SHOW server_version_num")).scalar_one()) < OLDEST_POSTGRESQL * 10_000:
+        yield failed(
+            "catalog version",
+            f"The catalog's PostgreSQL is {shown}; Epochal needs {OLDEST_POSTGRESQL} or later.",
+            "Upgrade the server (pg_upgrade, or restore a backup into a newer one).",
+        )
+        return
+    yield ok("catalog", f"PostgreSQL {shown} answers.")
+    yield from _revision(connection)
+    yield _permissions(connection)
+    yield from _durability(connection)
+
+
+def _revision(connection: Connection) -> Iterator[Finding]:
+    try:
+        found = refuse_newer(connection)
+    except CatalogVersion as error:
+        first, _, rest = error.message.partition(". ")
+        yield failed("catalog revision", f"{first}.", rest)
+        return
+    newest = newest_revision()
+    if found == newest:
+        yield ok("catalog revision", f"The tables are at revision {newest}.")
+    else:
+        said = "The catalog is empty." if found is None else f"The tables are at revision {found}, older than {newest}."
+        yield ok("catalog revision", f"{said} `epochal up` or `epochal migrate` brings them to {newest}.")
+
+
+def _permissions(connection: Connection) -> Finding:
+    """What this role may not do and a control plane does."""
+    check = "catalog permissions"
+    if connection.execute(text("SHOW transaction_read_only")).scalar() == "on":
+        standby = bool(connection.execute(text("SELECT pg_is_in_recovery()")).scalar())
+        why = "the server is a standby" if standby else "default_transaction_read_only is on"
+        remedy = "Give the URL of the primary." if standby else "Set it off for this role, or give another role."
+        return failed(check, f"The catalog can only be read: {why}.", remedy)
+    role, schema = connection.execute(text("SELECT current_user, current_schema()")).one()
+    if schema is None:
+        remedy = f'GRANT USAGE ON SCHEMA public TO "{role}"; or set its search_path.'
+        return failed(check, f"Role {role!r} may use no schema of the database.", remedy)
+    there = set(inspect(connection).get_table_names(schema))
+    ours = sorted(there & {*Base.metadata.tables, "alembic_version"})
+    lacking = [
+        (table, right)
+        for table in ours
+        for right in ("SELECT", "INSERT", "UPDATE", "DELETE")
+        if not _has(connection, "table", f'"{schema}"."{table}"', right)
+    ]
+    if lacking:
+        table, right = lacking[0]
+        remedy = (
+            f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"; '
+            f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO "{role}"; or give the role that owns the tables.'
+        )
+        return failed(check, f"Role {role!r} lacks {right} on {table} (and {len(lacking) - 1} more).", remedy)
+    current = refuse_newer(connection) == newest_revision()
+    if not current and not _has(connection, "schema", schema, "CREATE"):
+        remedy = f'Run `epochal migrate` as the owner of the tables, or GRANT CREATE ON SCHEMA "{schema}" TO "{role}";'
+        return failed(
+            check, f"Role {role!r} may make no tables in schema {schema}, and the catalog needs them.", remedy
+        )
+    return ok(check, f"Role {role!r} may do what a control plane does.")
+
+
+def _has(connection: Connection, kind: str, name: str, right: str) -> bool:
+    query = text(f"SELECT has_{kind}_privilege(current_user, :name, :right)")
+    return bool(connection.execute(query, {"name": name, "right": right}).scalar())
+
+
+def _durability(connection: Connection) -> Iterator[Finding]:
+    settings: dict[str, Any] = {
+        name: connection.execute(text(f"SHOW {name}")).scalar()
+        for name in ("fsync", "synchronous_commit", "synchronous_standby_names")
+    }
+    durability, replication = "catalog durability", "catalog replication"
+    shown = "whose output sinks show"
+    if settings["fsync"] == "off":
+        said = f"fsync is off: a crash of the database's machine can damage the catalog, or lose decisions, {shown}."
+        yield warning(durability, said, "Set fsync = on, except in tests.")
+    elif settings["synchronous_commit"] == "off":
+        said = f"synchronous_commit is off: a crash of the database can lose decisions, {shown}."
+        yield warning(durability, said, "Set synchronous_commit = on for this role.")
+    else:
+        yield ok(durability, "What is committed is on the database's disk.")
+    if settings["synchronous_standby_names"] and settings["synchronous_commit"] not in ("off", "local"):
+        yield ok(replication, f"Synchronous replication is on ({settings['synchronous_standby_names']}).")
+        return
+    yield warning(
+        replication,
+        f"Synchronous replication is off: a fail-over to a standby can lose decisions, {shown}.",
+        "Set synchronous_standby_names, and synchronous_commit = on; or never promote a standby that may lag. Where "
+        "the storage below PostgreSQL is replicated synchronously, nothing is to be done.",
+    )
+
+
+def _clock(theirs: datetime, before: datetime, after: datetime) -> Finding:
+    seconds = (before + (after - before) / 2 - theirs).total_seconds()
+    if abs(seconds) <= CLOCK_SECONDS + (after - before).total_seconds():
+        return ok("clock", "This node's clock agrees with the database's.")
+    direction = "ahead of" if seconds > 0 else "behind"
+    return warning(
+        "clock",
+        f"This node's clock is {abs(seconds):.1f} s {direction} the database's. Nothing is lost: leases and heartbeats "
+        "go by the database's clock; times that people read, and epoch times of drivers here, are wrong by as much.",
+        "Let the node keep its time by NTP (chrony, systemd-timesyncd).",
+    )

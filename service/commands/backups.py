@@ -1,0 +1,166 @@
+"""Backups: the catalog first, in one moment, then every file that it names, then the index that makes it a backup.
+
+While the operation runs no collection begins (``check_store_free``), so that what the catalog names stays. Drivers go
+on: what they write after that moment is not in the backup, and what they delete is named by no decided epoch, but for
+write-ahead logs, which go when their epoch is committed: then sinks have it, and the log is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import epochal
+from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotError
+from epochal.faults import declare
+from epochal.service.catalog.backups import BackedUp, BackupRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import newest_revision
+from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.types import now
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.operations import OperationWorker, Verb
+from epochal.snapshots import layout
+from epochal.snapshots.backup_format import (
+    BackupFile,
+    Backups,
+    Index,
+    TablePart,
+    check_apart,
+    problems_of,
+)
+from epochal.snapshots.copying import Copied, ToCopy, copy_all
+from epochal.snapshots.references import NeededFile, References
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.backups import Backup, BackupAnswer
+from epochal.wire.collections import AmountAnswer
+from epochal.wire.operations import OperationAnswer
+
+B1_DUMPED = declare("B1.dumped", "the catalog's tables are in the backup's place, no file is yet")
+B2_COPIED = declare("B2.file-copied", "one file is in the backup's place, others are not")
+B3_LISTED = declare("B3.listed", "everything is in the backup's place, and no index says so")
+B4_INDEXED = declare("B4.indexed", "the backup is whole, its operation still runs")
+
+
+class BackupService:
+    def __init__(self, settings: Settings, database: Database, store: SnapshotStore, worker: OperationWorker) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+        self._worker = worker
+        worker.register("backups", [Verb("backup", Backup, self._create, self._sweep)])
+
+    def create(self, request: Backup, by: str) -> OperationAnswer:
+        """Raises ``Conflict`` while files of the store are being deleted, ``InvalidInput`` for a place within it."""
+        check_apart(self._store.url, SnapshotStore(request.to).url)
+        return self._worker.begin("backup", by, lambda session: (None, request))
+
+    def _create(self, claim: Claim, request: Backup) -> BackupAnswer:
+        backups = Backups(request.to)
+        claim.progress("reading the catalog")
+        with self._database.reading_one_moment() as session:
+            moment = now()
+            repository = BackupRepository(session)
+            described = repository.described()
+            backups.take(described.installation)
+            tables = []
+            for table in repository.tables(described.kept, moment):
+                claim.check()
+                part = backups.write_part(claim.id, f"tables/{table.name}", table.rows)
+                tables.append(TablePart(name=table.name, columns=table.columns, part=part))
+        B1_DUMPED.hit()
+        copied = self._copied(backups, claim, described)
+        index = Index(
+            id=claim.id,
+            installation=described.installation,
+            incarnation=described.incarnation,
+            revision=newest_revision(),
+            version=epochal.__version__,
+            catalog=self._database.place,
+            store=self._store.url,
+            created_at=moment,
+            finished_at=now(),
+            tables=tuple(tables),
+            files=backups.write_part(claim.id, "files", copied.files),
+            stored_files=len(copied.files),
+            stored_bytes=sum(file.bytes for file in copied.files),
+            applications=described.applications,
+            problems=problems_of(copied.problems),
+        )
+        B3_LISTED.hit()
+        claim.check()
+        backups.write_index(index)
+        B4_INDEXED.hit()
+        return BackupAnswer(
+            id=index.id,
+            to=request.to,
+            at=index.created_at,
+            rows=sum(table.part.lines for table in tables),
+            files=AmountAnswer(files=index.stored_files, bytes=index.stored_bytes),
+            copied=AmountAnswer(files=copied.copied, bytes=copied.copied_bytes),
+            snapshots=len(described.kept),
+            problems=list(index.problems),
+        )
+
+    def _copied(self, backups: Backups, claim: Claim, described: BackedUp) -> Copied:
+        claim.progress("looking which files are needed")
+        needed, problems = self._needed(claim, described)
+        logs = [ToCopy(path, may_vanish=True) for path in self._logs(described.prepared)]
+        files = [*(ToCopy(file.path, file.sha256, file.bytes) for file in needed.values()), *logs]
+        known = _known(backups, files)
+        copied = copy_all(self._store, backups.files, files, known, claim.progress, B2_COPIED)
+        code = self._code_copied(backups, claim, described, known)
+        return Copied(
+            files=tuple(sorted((*copied.files, *code.files))),
+            problems=(*problems, *copied.problems, *code.problems),
+            copied=copied.copied + code.copied,
+            copied_bytes=copied.copied_bytes + code.copied_bytes,
+        )
+
+    def _code_copied(
+        self, backups: Backups, claim: Claim, described: BackedUp, known: Mapping[str, BackupFile]
+    ) -> Copied:
+        """Artifacts, as they lie in the data folder."""
+        code = SnapshotStore(str(self._settings.data.absolute()))
+        files = [ToCopy(f"artifacts/{sha256}/{filename}", sha256) for sha256, filename in described.artifacts]
+        return copy_all(code, backups.files, files, known, claim.progress, B2_COPIED)
+
+    def _needed(self, claim: Claim, described: BackedUp) -> tuple[dict[str, NeededFile], list[str]]:
+        """What the snapshots need, and those of which that could not be found out."""
+        references = References(self._store)
+        needed: dict[str, NeededFile] = {}
+        problems: list[str] = []
+        for number, (key, reference) in enumerate(described.kept.items()):
+            try:
+                needed.update(references.files(reference))
+            except SnapshotError as error:
+                problems.append(f"Snapshot {key} cannot be read: {error}")
+            claim.progress(f"{number + 1} of {len(described.kept)} snapshots looked at")
+        return needed, problems
+
+    def _logs(self, prepared: Sequence[EpochKey]) -> Iterator[str]:
+        """Write-ahead logs that sinks may still have to apply."""
+        undone = {(key.branch, key.epoch) for key in prepared}
+        for branch in sorted({key.branch for key in prepared}):
+            for path in self._store.list(f"{branch}/{layout.LOGS}"):
+                place = layout.place_of(path)
+                is_log = place is not None and place.kind == "log" and place.finished
+                if place is not None and is_log and (place.branch, place.epoch) in undone:
+                    yield path
+
+    def _sweep(self, claim: Claim, request: Backup) -> None:
+        Backups(request.to).discard(claim.id)
+
+
+def _known(backups: Backups, files: Sequence[ToCopy]) -> dict[str, BackupFile]:
+    """What is there: by the newest backup's list; and what one that was cut short has copied, each file whole."""
+    sizes = {entry.path: entry.bytes for entry in backups.files.entries()}
+    ids = backups.ids()
+    listed = backups.listed(backups.index(ids[-1])) if ids else []
+    known = {file.path: file for file in listed if sizes.get(file.path) == file.bytes}
+    for file in files:
+        if file.path in known or file.sha256 is None or file.bytes is None:
+            continue
+        if sizes.get(file.path) == file.bytes:
+            known[file.path] = BackupFile(file.path, file.bytes, file.sha256)
+    return known

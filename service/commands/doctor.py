@@ -1,0 +1,104 @@
+"""``epochal doctor``: all checks of what a control plane with certain settings would find, in one list."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from epochal.errors import EpochalError
+from epochal.service.catalog.checks import catalog_findings
+from epochal.service.catalog.database import Database, sqlite_file
+from epochal.service.catalog.migration import is_current
+from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.isolation import local_store
+from epochal.service.runtime.launchers.java import check_java
+from epochal.service.runtime.store_claim import identity_finding, writable_finding
+from epochal.snapshots.store import SnapshotStore
+
+OLDEST_PYTHON = (3, 11)
+_LITTLE_BYTES = 1 << 30
+
+
+def examine(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Never raises for what it finds; raises ``OptionError`` for settings that cannot be meant. Changes nothing."""
+    return [
+        *_machine(environment),
+        *_data_folder(settings.data.absolute()),
+        *_catalog_and_store(settings),
+    ]
+
+
+def _machine(environment: Mapping[str, str]) -> Iterator[Finding]:
+    shown = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] >= OLDEST_PYTHON:
+        yield ok("python", f"Python {shown}.")
+    else:
+        wanting = ".".join(map(str, OLDEST_PYTHON))
+        yield failed("python", f"Python {shown} is too old.", f"Install Epochal into Python {wanting} or later.")
+    try:
+        yield ok("java", f"Java {check_java(environment)}.")
+    except EpochalError as error:
+        said, _, remedy = error.message.partition(". ")
+        yield failed("java", f"{said}.", remedy)
+    try:
+        yield ok("pyspark", f"PySpark {version('pyspark')}.")
+    except PackageNotFoundError:
+        yield failed("pyspark", "PySpark is not installed.", "Run pip install epochal in this environment again.")
+
+
+def _data_folder(data: Path) -> Iterator[Finding]:
+    folder = next(parent for parent in (data, *data.parents) if parent.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        remedy = "Choose another with --home, or let this user write it."
+        yield failed("data directory", f"{folder} cannot be written by this user.", remedy)
+    elif folder != data:
+        yield ok("data directory", f"{data} is not there yet; the first start makes it.")
+    elif (mode := data.stat().st_mode) & 0o007:
+        said = f"{data} can be entered by every user of this machine (mode {mode & 0o777:o})."
+        yield warning("data directory", said, f"chmod o-rwx {data}; what is secret in it has permissions of its own.")
+    else:
+        yield ok("data directory", f"{data} can be written, and is closed to others.")
+    yield _space("data disk", folder)
+
+
+def _space(check: str, folder: Path) -> Finding:
+    usage = shutil.disk_usage(folder)
+    shown = f"{usage.free / (1 << 30):.1f} GiB of {usage.total / (1 << 30):.1f} GiB are free at {folder}."
+    if usage.free >= _LITTLE_BYTES:
+        return ok(check, shown)
+    remedy = "Free some space: without any, epochs are aborted and run again until there is some."
+    return warning(check, shown, remedy)
+
+
+def _catalog_and_store(settings: Settings) -> Iterator[Finding]:
+    store = SnapshotStore(settings.store_url)
+    file = sqlite_file(settings.database_url)
+    if file is not None and not file.exists():
+        yield ok("catalog", f"There is no catalog yet: the first start makes SQLite in {file}.")
+        yield from _store(settings, store)
+        yield identity_finding(None, store)
+        return
+    database = Database(settings.database_url)
+    try:
+        found = catalog_findings(database)
+        yield from found
+        yield from _store(settings, store)
+        if all(finding.verdict is not Verdict.FAILED for finding in found):
+            yield identity_finding(database if is_current(database) else None, store)
+    finally:
+        database.close()
+
+
+def _store(settings: Settings, store: SnapshotStore) -> Iterator[Finding]:
+    folder = local_store(settings)
+    if folder is not None and not folder.exists():
+        yield ok("store", f"{folder} is not there yet; the start makes it.")
+        return
+    yield writable_finding(store)
+    if folder is not None:
+        yield _space("store disk", folder)

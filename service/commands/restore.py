@@ -1,0 +1,262 @@
+"""Restoring a backup: a new incarnation of the installation, in an empty catalog and in an empty or partial store.
+
+=====  ================================================================================================
+step   what
+=====  ================================================================================================
+A1     the backup is whole; the catalog is empty; the store is nobody's, or the backed-up catalog's, and
+       nobody writes to it
+A2     the store is given to the new incarnation, with a note that a restore is under way: nothing
+       starts on it before the end
+A3     files that the store lacks are copied
+A4     one transaction: all rows, what makes them a new incarnation, and decided epochs that the store
+       holds and the backup does not know
+A5     the admin token is in its file; the note is taken back
+=====  ================================================================================================
+
+Ended anywhere, the same command goes on: before A4 with what is missing, after it with A5.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from epochal.errors import Conflict, FileCorrupt, FileMissing
+from epochal.faults import declare
+from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_token
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.incarnations import Incarnation, IncarnationRepository
+from epochal.service.catalog.restoring import check_loadable, load_backup, restored_from
+from epochal.service.catalog.types import now
+from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.secrets import UserToken
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.newer_epochs import newer_epochs, unknown_branches
+from epochal.service.runtime.store_claim import check_writable
+from epochal.snapshots.backup_format import BackupFile, Backups
+from epochal.snapshots.copying import ToCopy, check_all, copy_all
+from epochal.snapshots.ownership import StoreOwner, give_to, owner_of
+from epochal.snapshots.store import SnapshotStore
+
+A2_GIVEN = declare("A2.given", "the store is given to the restored catalog, which is not there yet")
+A3_COPIED = declare("A3.file-copied", "one file is in the store again, others are not")
+A4_LOADED = declare("A4.loaded", "the restored catalog is in a transaction that is not committed")
+A4_LANDED = declare("A4.landed", "the restored catalog is there; its admin token and its store do not say so yet")
+
+QUIET_SECONDS = 30.0
+"""A store in which somebody wrote less long ago is somebody's."""
+_ARTIFACTS = "artifacts/"
+
+
+@dataclass(frozen=True)
+class RestoredApplication:
+    """``epoch``: where its state stands. ``newer``: so many epochs of it are from after the backup, out of the store.
+    ``unknown_code``: of these, artifacts that the restored catalog does not know."""
+
+    name: str
+    branch: str
+    epoch: int | None
+    newer: int
+    ran: bool
+    started: bool
+    unknown_code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """``unknown_branches``: of the store, by application, that were made after the backup. ``resumed``: only the end of
+    an earlier restore was missing."""
+
+    backup: str
+    incarnation: str
+    copied_files: int
+    copied_bytes: int
+    applications: tuple[RestoredApplication, ...]
+    unknown_branches: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...]
+    resumed: bool = False
+
+
+class Restore:
+    """``start``: applications that ran at the time of the backup run again. ``quick``: files that the store has already
+    are taken for right by their sizes."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        backups: Backups,
+        id: str | None = None,
+        *,
+        start: bool = False,
+        quick: bool = False,
+        quiet_seconds: float = QUIET_SECONDS,
+        progress: Callable[[str], None] = lambda said: None,
+    ) -> None:
+        self._settings = settings
+        self._backups = backups
+        self._index = backups.index(id)
+        self._start = start
+        self._quick = quick
+        self._quiet_seconds = quiet_seconds
+        self._progress = progress
+        self._store = SnapshotStore(settings.store_url)
+        self._source = f"{self._index.id} ({backups.place.url})"
+
+    def run(self) -> RestoreReport:
+        """Raises ``Conflict`` for a catalog or store that is in use or not empty, ``FileMissing`` or ``FileCorrupt``
+        for a backup that is not whole, ``CatalogVersion`` for one of a later version, ``EnvironmentProblem``."""
+        check_writable(self._store)
+        database = Database(self._settings.database_url)
+        try:
+            owner = owner_of(self._store)
+            if owner is not None and owner.restoring == self._index.id and owner.incarnation == restored_from(database):
+                return self._finish(database, owner)
+            check_loadable(database, self._index)
+            self._check_store(owner)
+            listed = self._listed()
+            owner = self._take(owner)
+            A2_GIVEN.hit()
+            copied, copied_bytes = self._copy(listed)
+            report = self._load(database, owner, copied, copied_bytes)
+            A4_LANDED.hit()
+            self._finish(database, owner)
+            return report
+        finally:
+            database.close()
+
+    def _check_store(self, owner: StoreOwner | None) -> None:
+        index, url = self._index, self._store.url
+        entries = self._store.entries()
+        if owner is None:
+            if entries:
+                raise Conflict(
+                    f"The store {url} holds {len(entries)} files and does not say whose they are. Restore into an "
+                    "empty one, or into the one that the backup was made of."
+                )
+            return
+        if owner.installation != index.installation:
+            raise Conflict(
+                f"The store {url} belongs to another catalog: {owner.catalog}. Restore into an empty store (--store)."
+            )
+        if owner.restoring is not None and owner.restoring != index.id:
+            raise Conflict(
+                f"Backup {owner.restoring} is being restored into the store {url}, and that was not finished. Restore "
+                "the same one again (--backup), or take an empty store."
+            )
+        if owner.restoring is None and owner.incarnation != index.incarnation:
+            raise Conflict(
+                f"The store {url} belongs to a catalog that was restored on {owner.since:%Y-%m-%d %H:%M} UTC, after "
+                "this backup was made. Take a later backup, or an empty store."
+            )
+        moment = now()
+        ours = {file.path for file in self._backups.listed(index)}
+        for entry in entries:
+            young = entry.written_at is not None and moment - entry.written_at < timedelta(seconds=self._quiet_seconds)
+            if young and not (owner.restoring is not None and entry.path in ours):
+                raise Conflict(
+                    f"Somebody works on the store {url}: {entry.path} was written at {entry.written_at:%H:%M:%S} UTC. "
+                    f"Stop its control planes and drivers, and restore {self._quiet_seconds:.0f} s later."
+                )
+
+    def _listed(self) -> list[BackupFile]:
+        """All that the backup has. Raises ``FileMissing``, ``FileCorrupt`` before anything is changed."""
+        listed = self._backups.listed(self._index)
+        for file, problem in check_all(self._backups.files, _sizes(self._backups.files), listed, True, self._progress):
+            raise FileCorrupt(
+                f"The backup {self._source} is not whole: of {file.path} {problem}. `epochal backup verify` lists "
+                "all that is wrong; restore another backup."
+            )
+        return listed
+
+    def _take(self, owner: StoreOwner | None) -> StoreOwner:
+        if owner is not None and owner.restoring is not None:
+            return owner
+        database = Database(self._settings.database_url)
+        taken = StoreOwner(
+            installation=self._index.installation,
+            incarnation=new_id(),
+            catalog=database.place,
+            since=now(),
+            restoring=self._index.id,
+        )
+        database.close()
+        give_to(self._store, taken)
+        return taken
+
+    def _copy(self, listed: list[BackupFile]) -> tuple[int, int]:
+        """Code goes where this installation has it, all else into the store."""
+        data = SnapshotStore(str(self._settings.data.absolute()))
+        copied = copied_bytes = 0
+        for target, folder, files in (
+            (self._store, "", [file for file in listed if not file.path.startswith(_ARTIFACTS)]),
+            (data, _ARTIFACTS, [file for file in listed if file.path.startswith(_ARTIFACTS)]),
+        ):
+            there = self._there(target, folder, files)
+            wishes = [ToCopy(file.path, file.sha256, file.bytes) for file in files]
+            done = copy_all(self._backups.files, target, wishes, there, self._progress, A3_COPIED)
+            if done.problems:
+                raise FileMissing(f"The backup {self._source} is not whole: {done.problems[0]}")
+            copied, copied_bytes = copied + done.copied, copied_bytes + done.copied_bytes
+        return copied, copied_bytes
+
+    def _there(self, target: SnapshotStore, folder: str, files: list[BackupFile]) -> dict[str, BackupFile]:
+        sizes = {entry.path: entry.bytes for entry in target.entries(folder)}
+        there = {file.path: file for file in files if sizes.get(file.path) == file.bytes}
+        for file, _ in check_all(target, sizes, list(there.values()), self._quick, self._progress):
+            del there[file.path]
+        return there
+
+    def _load(self, database: Database, owner: StoreOwner, copied: int, copied_bytes: int) -> RestoreReport:
+        moment = now()
+        token, file = UserToken.make(new_id()), AdminTokenFile(self._settings.admin_token_file)
+        # Of the same branches, and perhaps of epochs that come again with another content.
+        shutil.rmtree(self._settings.replicas_directory, ignore_errors=True)
+        self._progress("loading the catalog")
+        with database.migrating() as session:
+            load_backup(session, self._backups, self._index)
+            incarnation = Incarnation(owner.incarnation, self._source, self._store.url, moment)
+            repository = IncarnationRepository(session, incarnation)
+            applications = []
+            for standing in repository.begin(token):
+                chain = newer_epochs(self._store, standing.branch, standing.head)
+                repository.go_on_to(standing.branch, chain)
+                head = chain[-1][0] if chain else standing.head
+                code = sorted(
+                    {manifest.artifact for _, manifest in chain if not repository.knows_artifact(manifest.artifact)}
+                )
+                applications.append(
+                    RestoredApplication(
+                        name=standing.name,
+                        branch=standing.branch,
+                        epoch=None if head is None else head.epoch,
+                        newer=len(chain),
+                        ran=standing.ran,
+                        started=self._start and standing.ran and not code,
+                        unknown_code=tuple(code),
+                    )
+                )
+            repository.start([application.name for application in applications if application.started])
+            strange = tuple(unknown_branches(self._store, repository.branches(), self._store.list("")))
+            A4_LOADED.hit()
+            file.prepare(token)
+        return RestoreReport(
+            backup=self._index.id,
+            incarnation=owner.incarnation,
+            copied_files=copied,
+            copied_bytes=copied_bytes,
+            applications=tuple(applications),
+            unknown_branches=strange,
+            problems=self._index.problems,
+        )
+
+    def _finish(self, database: Database, owner: StoreOwner) -> RestoreReport:
+        """Idempotent."""
+        ensure_admin_token(database, self._settings.admin_token_file)
+        give_to(self._store, owner.model_copy(update={"restoring": None}))
+        return RestoreReport(self._index.id, owner.incarnation, 0, 0, (), (), self._index.problems, resumed=True)
+
+
+def _sizes(store: SnapshotStore) -> dict[str, int]:
+    return {entry.path: entry.bytes for entry in store.entries()}

@@ -1,0 +1,78 @@
+"""Epochs that a store holds and a catalog does not know (any more): which of them were decided?
+
+A manifest is no decision. But an epoch is opened on its parent only when that was decided, so whatever a manifest names
+as its parent was. Of several manifests that stand on one parent, only the one with the highest number can have been
+decided: the numbers of a branch rise, and an epoch is opened when the ones before it were given up. The last one of
+such a chain is whole (its manifest is written after everything else), and nobody can have gone on without it; so it is
+decided now, if it was not: sinks that have committed it recognise it, and the others commit it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import SnapshotError
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore
+
+Chain = list[tuple[ManifestReference, Manifest]]
+
+
+def newer_epochs(store: SnapshotStore, branch: str, head: ManifestReference | None) -> Chain:
+    """Those after ``head`` on ``branch``, oldest first, up to the last one that can be gone on from."""
+    above = head.epoch if head is not None and head.branch == branch else -1
+    children: dict[str | None, Chain] = defaultdict(list)
+    for reference, manifest in _manifests(store, branch, above):
+        children[None if manifest.parent is None else manifest.parent.sha256].append((reference, manifest))
+    chain: Chain = []
+    at = None if head is None else head.sha256
+    while found := children.get(at):
+        chain.append(max(found, key=lambda pair: pair[0].epoch))
+        at = chain[-1][0].sha256
+    while chain and not _is_whole(store, chain[-1][0]):
+        chain.pop()
+    return chain
+
+
+def unknown_branches(store: SnapshotStore, known: set[str], paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Branches of the store that a catalog does not know, and the applications that they are of."""
+    seen: set[str] = set()
+    for path in paths:
+        place = layout.place_of(path)
+        if place is None or place.kind != "manifest" or not place.finished or layout.is_scratch(place.branch):
+            continue
+        if place.branch in known or place.branch in seen:
+            continue
+        seen.add(place.branch)
+        try:
+            yield place.branch, Manifest.decode(store.read(path), path).application
+        except (SnapshotError, ValueError):
+            continue
+
+
+def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[ManifestReference, Manifest]]:
+    for path in store.list(layout.manifests(branch)):
+        place = layout.place_of(path)
+        if place is None or place.kind != "manifest" or not place.finished or place.epoch <= above:
+            continue
+        try:
+            data = store.read(path)
+            manifest = Manifest.decode(data, path)
+        except (SnapshotError, ValueError):
+            continue  # what cannot be read was not gone on from; where it was, the chain ends here
+        sha256 = hashlib.sha256(data).hexdigest()
+        yield ManifestReference(branch=branch, epoch=manifest.epoch, path=path, sha256=sha256), manifest
+
+
+def _is_whole(store: SnapshotStore, reference: ManifestReference) -> bool:
+    try:
+        for path in References(store).files(reference):
+            store.size(path)
+    except SnapshotError:
+        return False
+    return True

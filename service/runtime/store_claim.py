@@ -1,0 +1,166 @@
+"""Whether this catalog may work on this store, and taking it: see ``epochal.snapshots.ownership``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.errors import Conflict, EnvironmentProblem, EpochalError, FileMissing, SnapshotError, StorageFull
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.installations import InstallationRepository
+from epochal.service.catalog.migration import oldest_reader
+from epochal.service.catalog.types import now
+from epochal.service.domain.checks import Finding, failed, ok
+from epochal.snapshots.layout import OWNER
+from epochal.snapshots.ownership import StoreOwner, give_to, owner_of
+from epochal.snapshots.store import SnapshotStore
+
+_PROBED = 3
+"""So many of the newest snapshots are looked for in a store that does not say whose it is."""
+
+
+class StoreMismatch(Conflict):
+    """The store belongs to another catalog, or the catalog to another store."""
+
+    slug = "store-mismatch"
+
+
+def claim_store(database: Database, store: SnapshotStore) -> None:
+    """At the start: the store is this catalog's from now on.
+
+    Raises ``StoreMismatch``; ``EnvironmentProblem`` where the store cannot be written; ``CatalogUnavailable``.
+    """
+    check_writable(store)
+    with database.writing() as session:
+        InstallationRepository(session).ensure(oldest_reader())
+    # The id is kept before the store is given to it: a store that names an id which no catalog has would be lost.
+    with database.writing() as session:
+        repository = InstallationRepository(session)
+        row = repository.ensure()
+        owner = owner_of(store)
+        newest = repository.newest_snapshots(_PROBED) if owner is None else ()
+        _check(owner, row.id, row.incarnation, row.store, newest, store)
+        if owner is None or owner.restoring is not None:
+            mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
+            give_to(store, mine)
+        row.store = store.url
+
+
+def writable_finding(store: SnapshotStore) -> Finding:
+    """Never raises."""
+    try:
+        check_writable(store)
+    except EpochalError as error:
+        return failed("store", *_in_two(error.message))
+    return ok("store", f"{store.url}: files are written whole, found again, listed and deleted.")
+
+
+def identity_finding(database: Database | None, store: SnapshotStore) -> Finding:
+    """As :func:`claim_store` would find it, and nothing is taken. Without a ``database`` there is no catalog yet, or
+    none that says what it is. Never raises."""
+    check = "store identity"
+    try:
+        if database is None:
+            if (owner := owner_of(store)) is not None:
+                raise _of_another(owner, store)
+            return ok(check, "The store belongs to no catalog yet.")
+        with database.reading() as session:
+            repository = InstallationRepository(session)
+            row = repository.find()
+            owner = owner_of(store)
+            if row is None:
+                if owner is not None:
+                    raise _of_another(owner, store)
+                return ok(check, "Neither the catalog nor the store was used before.")
+            newest = repository.newest_snapshots(_PROBED) if owner is None else ()
+            _check(owner, row.id, row.incarnation, row.store, newest, store)
+            return ok(check, f"The store belongs to this catalog (installation {row.id}).")
+    except EpochalError as error:
+        return failed(check, *_in_two(error.message))
+
+
+def check_writable(store: SnapshotStore) -> None:
+    """What Epochal needs of a store, tried with one small file. Raises ``EnvironmentProblem``."""
+    path, data = f"epochal-probe-{uuid4().hex}", b"epochal store probe"
+    try:
+        store.write(path, data)
+        try:
+            if store.read(path) != data or store.size(path) != len(data):
+                raise SnapshotError(f"{store.location(path)} does not hold what was written to it.")
+            if path not in store.list(""):
+                raise SnapshotError(f"{store.location(path)} is not listed after it was written.")
+        finally:
+            store.delete(path)
+    except (SnapshotError, StorageFull, OSError, ValueError, ImportError, NotImplementedError) as error:
+        reason = error.message if isinstance(error, EpochalError) else f"{store.url} cannot be used: {error}."
+        raise EnvironmentProblem(
+            f"{reason} The store has to be written by the control plane and by drivers: correct its permissions or "
+            "credentials, remount it read-write, or name another one (--store)."
+        ) from error
+
+
+def _check(
+    owner: StoreOwner | None,
+    installation: str,
+    incarnation: str,
+    known: str | None,
+    newest: Sequence[ManifestReference],
+    store: SnapshotStore,
+) -> None:
+    """``known``: where the store was at the last start. Raises ``StoreMismatch``."""
+    if owner is None:
+        _check_unmarked(known, newest, store)
+    elif owner.incarnation != incarnation:
+        if owner.restoring is not None:
+            raise StoreMismatch(
+                f"Backup {owner.restoring} is being restored into the store {store.url}, and that was not finished. "
+                "Run the same `epochal backup restore` again; it goes on."
+            )
+        if owner.installation != installation:
+            raise _of_another(owner, store)
+        raise StoreMismatch(
+            f"The store {store.url} was taken over by a restored catalog ({owner.catalog}) on "
+            f"{owner.since:%Y-%m-%d %H:%M} UTC; this catalog is from before. Start the control plane with the restored "
+            "one; this one is history, and must not run any more."
+        )
+
+
+def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], store: SnapshotStore) -> None:
+    """A store that does not say whose it is: new, from before stores said it, moved without its label, or empty."""
+    if any(_is_there(store, reference.path) for reference in newest):
+        return
+    if newest:
+        raise StoreMismatch(
+            f"The store {store.url} does not hold the catalog's snapshots ({newest[0].path} and others are missing); "
+            f"they were in {known or 'another one'}. Mount that, or name it with --store; to move a store, copy all "
+            f"of its files, {OWNER} too."
+        )
+    if known not in (None, store.url):
+        raise StoreMismatch(
+            f"The catalog belongs to the store {known}, and {store.url} is another one: a catalog has one store. Name "
+            f"the first with --store; to move it, copy all of its files, {OWNER} too."
+        )
+
+
+def _of_another(owner: StoreOwner, store: SnapshotStore) -> StoreMismatch:
+    return StoreMismatch(
+        f"The store {store.url} belongs to another catalog: {owner.catalog}, since {owner.since:%Y-%m-%d %H:%M} UTC. "
+        "Two catalogs would delete each other's files. Start the control plane with that catalog (--database-url, "
+        "--home), or name another store (--store). If that catalog is gone for good, restore a backup of it; to give "
+        f"the store up to this one, delete {store.location(OWNER)}."
+    )
+
+
+def _is_there(store: SnapshotStore, path: str) -> bool:
+    try:
+        store.size(path)
+    except FileMissing:
+        return False
+    return True
+
+
+def _in_two(message: str) -> tuple[str, str]:
+    """What was found, and what to do."""
+    said, _, remedy = message.partition(". ")
+    return f"{said.rstrip('.')}.", remedy

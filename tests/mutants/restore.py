@@ -1,0 +1,12 @@
+"""Wrong ways to restore a backup."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+
+@mutant("restore: attempts are not raised", "tests/service/test_backups.py")
+def _without_a_raised_attempt() -> None:
+    from epochal.service.catalog import incarnations
+
+    incarnations.LEAP = 0

@@ -1,0 +1,57 @@
+"""``epochal backup`` and ``epochal doctor`` as a platform engineer calls them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from epochal.service.domain.settings import Settings
+from tests.service.cli.conftest import CommandLine
+from tests.service.conftest import Plane
+from tests.service.test_backups import started
+
+
+@pytest.fixture
+def epochal(settings: Settings) -> CommandLine:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHAL_")}
+    return CommandLine(kept | {"EPOCHAL_URL": settings.url, "EPOCHAL_HOME": str(settings.data)})
+
+
+def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
+    place, home = tmp_path / "backups", tmp_path / "home"
+    with started(settings) as plane:
+        plane.application()
+        plane.driver().epochs(3)
+        nothing = epochal("backup", "verify", "--from", place)
+        assert nothing.code == 3 and "holds no backup" in nothing.words
+        created = epochal("backup", "create", "--to", place)
+        assert created.code == 0 and "3 snapshots" in " ".join(created.output.split()), created.words
+        began = epochal("backup", "create", "--to", place, "--no-wait", "--json")
+        assert began.document["kind"] == "backup"
+        epochal("operations", "cancel", began.document["id"])
+        strange = epochal("doctor", "--home", home, "--store", settings.store_url)
+        assert strange.code == 1 and "belongs to another catalog" in " ".join(strange.output.split())
+    verified = epochal("backup", "verify", "--from", place, "--json")
+    assert verified.code == 0 and verified.document["sound"] and verified.document["snapshots"] == 3
+
+    done = epochal("backup", "restore", "--from", place, "--home", home)
+    assert done.code == 0, done.words
+    assert "flights" in done.output and str(home / "admin.token") in " ".join(done.output.split())
+    again = epochal("backup", "restore", "--from", place, "--home", home)
+    assert again.code == 4 and "is not empty" in again.words
+    found = epochal("doctor", "--home", home, "--json")
+    checks = {finding["check"]: finding["verdict"] for finding in found.document["checks"]}
+    assert checks["store identity"] == checks["catalog"] == checks["catalog revision"] == "ok"
+    assert "store identity" in epochal("doctor", "--home", home).output
+
+    next((place / "files").rglob("*.json")).unlink()
+    damaged = epochal("backup", "verify", "--from", place, "--quick")
+    assert damaged.code == 1 and "is not whole" in damaged.output and "it is missing" in damaged.output
+
+
+def test_an_alarm_of_the_doctor_fails(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
+    answer = epochal("doctor", "--home", plane.settings.data, "--store", tmp_path / "other")
+    assert answer.code == 1
+    assert "a catalog has one store" in " ".join(answer.output.split())

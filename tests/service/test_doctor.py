@@ -1,0 +1,200 @@
+"""Bad surroundings: each is refused or survived, at the start and by the doctor, and it is said what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url, text
+
+from epochal.errors import EnvironmentProblem, EpochalError
+from epochal.service.app import create_app
+from epochal.service.catalog import checks
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.types import now
+from epochal.service.commands.doctor import examine
+from epochal.service.domain.checks import Finding, Verdict
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.store_claim import StoreMismatch
+from epochal.snapshots.ownership import owner_of
+from epochal.snapshots.store import SnapshotStore
+from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, free_port, serving
+from tests.service.test_backups import started
+
+
+def found(settings: Settings, check: str) -> Finding:
+    (finding,) = [finding for finding in examine(settings) if finding.check == check]
+    return finding
+
+
+def check_refused(settings: Settings, kind: type[EpochalError], said: str) -> None:
+    """The control plane does not start."""
+    app = create_app(settings, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
+
+    async def start() -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    with pytest.raises(kind, match=said):
+        asyncio.run(start())
+
+
+def test_a_sound_installation_is_sound(plane: Plane) -> None:
+    findings = {finding.check: finding for finding in examine(plane.settings)}
+    assert {check for check, finding in findings.items() if finding.verdict is Verdict.FAILED} == set()
+    assert {"python", "java", "pyspark", "data directory", "data disk", "catalog", "store", "store identity"} <= {
+        *findings
+    }
+    assert findings["store identity"].said.startswith("The store belongs to this catalog")
+
+
+def test_before_the_first_start_nothing_is_made(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data")
+    assert all(finding.verdict is not Verdict.FAILED for finding in examine(settings))
+    assert not settings.data.exists()
+
+
+def test_the_store_of_another_catalog(plane: Plane, tmp_path: Path) -> None:
+    strange = Settings(data=tmp_path / "strange", port=free_port(), store=plane.settings.store_url)
+    check_refused(strange, StoreMismatch, "belongs to another catalog: .*--store")
+    assert found(strange, "store identity").verdict is Verdict.FAILED
+    owner = owner_of(SnapshotStore(plane.settings.store_url))
+    assert owner is not None and "data/catalog.sqlite" in owner.catalog
+
+
+def test_two_stores_with_one_catalog(settings: Settings, tmp_path: Path) -> None:
+    with serving(settings):
+        pass
+    second = settings.model_copy(update={"store": str(tmp_path / "second")})
+    check_refused(second, StoreMismatch, "a catalog has one store")
+    assert "is another one" in found(second, "store identity").said
+
+
+def test_a_store_that_lost_its_snapshots(plane: Plane) -> None:
+    """A volume that is not mounted looks like an empty folder."""
+    plane.application()
+    plane.driver().epochs(2)
+    store = Path(plane.settings.store_url)
+    store.rename(store.with_name("unmounted"))
+    store.mkdir()
+    check_refused(plane.settings, StoreMismatch, "does not hold the catalog's snapshots")
+    assert (
+        found(plane.settings, "store identity").remedy.startswith("they were in")
+        or found(plane.settings, "store identity").verdict is Verdict.FAILED
+    )
+
+
+def test_a_store_from_before_stores_said_whose_they_are_and_one_that_was_moved(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with started(settings) as plane:
+        plane.application()
+        plane.driver().epochs(2)
+    (Path(settings.store_url) / "epochal-store.json").unlink()
+    moved = settings.model_copy(update={"store": str(tmp_path / "moved")})
+    shutil.move(settings.store_url, tmp_path / "moved")
+    with started(moved):
+        pass
+    owner = owner_of(SnapshotStore(moved.store_url))
+    assert owner is not None
+
+
+def test_a_store_that_cannot_be_written(settings: Settings, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        folder = Path("/sys/epochal")  # where not even root may make one
+    else:
+        folder = tmp_path / "closed"
+        folder.mkdir(mode=0o500)
+    closed = settings.model_copy(update={"store": str(folder)})
+    check_refused(closed, EnvironmentProblem, "cannot be (written|prepared)")
+
+
+def test_a_wrong_clock_is_said_and_survived(postgresql_catalog_url: str) -> None:
+    database = Database(postgresql_catalog_url)
+    findings = {
+        finding.check: finding for finding in checks.catalog_findings(database, lambda: now() + timedelta(minutes=5))
+    }
+    assert findings["clock"].verdict is Verdict.WARNING
+    assert "300.0 s ahead of the database's" in findings["clock"].said and "NTP" in findings["clock"].remedy
+    right = {finding.check: finding for finding in checks.catalog_findings(database)}
+    assert right["clock"].verdict is Verdict.OK
+    database.close()
+
+
+def test_a_postgresql_that_is_too_old(settings: Settings, postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "OLDEST_POSTGRESQL", 99)
+    old = settings.model_copy(update={"database": postgresql_url})
+    check_refused(old, EnvironmentProblem, "Epochal needs 99 or later. Upgrade")
+    assert found(old, "catalog version").verdict is Verdict.FAILED
+
+
+def test_a_role_that_may_only_read(settings: Settings, postgresql_catalog_url: str) -> None:
+    with as_role(postgresql_catalog_url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}") as url:
+        reader = settings.model_copy(update={"database": url})
+        check_refused(reader, EnvironmentProblem, "lacks INSERT on .* GRANT SELECT, INSERT")
+        assert "GRANT" in found(reader, "catalog permissions").remedy
+
+
+def test_a_role_that_may_write_but_not_make_tables_is_enough_for_a_catalog_that_is_current(
+    settings: Settings, postgresql_catalog_url: str, postgresql_url: str
+) -> None:
+    grants = (
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}; "
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"
+    )
+    with as_role(postgresql_catalog_url, grants) as url, serving(settings.model_copy(update={"database": url})):
+        pass
+    with as_role(postgresql_url, "SELECT 1") as url:
+        check_refused(settings.model_copy(update={"database": url}), EnvironmentProblem, "may make no tables")
+
+
+def test_a_database_that_is_read_only(settings: Settings, postgresql_catalog_url: str) -> None:
+    url = make_url(postgresql_catalog_url)
+    shut = url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+    closed = settings.model_copy(update={"database": shut.render_as_string(hide_password=False)})
+    check_refused(closed, EnvironmentProblem, "can only be read")
+
+
+def test_without_synchronous_replication_the_start_says_what_can_be_lost(
+    settings: Settings, postgresql_catalog_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with started(settings.model_copy(update={"database": postgresql_catalog_url})):
+        pass
+    replication = found(settings.model_copy(update={"database": postgresql_catalog_url}), "catalog replication")
+    assert replication.verdict is Verdict.WARNING
+    assert replication.said in caplog.text
+
+
+def test_a_database_that_does_not_answer(settings: Settings) -> None:
+    gone = settings.model_copy(update={"database": f"postgresql://nobody@127.0.0.1:{free_port()}/nowhere"})
+    finding = found(gone, "catalog")
+    assert finding.verdict is Verdict.FAILED and "cannot be reached" in finding.said
+
+
+@contextmanager
+def as_role(url: str, grants: str) -> Iterator[str]:
+    """The URL of a role that has only what is granted."""
+    owner = Database(url)
+    role = f"role_{make_url(url).database}".lower()
+    statements = [
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        f"CREATE ROLE {role} LOGIN PASSWORD 'x'",
+        f"GRANT USAGE ON SCHEMA public TO {role}",
+        *grants.format(role=role).split("; "),
+    ]
+    with owner.writing() as session:
+        for statement in statements:
+            session.execute(text(statement))
+    try:
+        yield make_url(url).set(username=role, password="x").render_as_string(hide_password=False)
+    finally:
+        with owner.writing() as session:
+            session.execute(text(f"DROP OWNED BY {role}"))
+            session.execute(text(f"DROP ROLE {role}"))
+        owner.close()
