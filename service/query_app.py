@@ -37,6 +37,7 @@ from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.api.lineage import router as lineage
+from epochal.service.api.nodes import router as nodes
 from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
@@ -62,6 +63,7 @@ SERVED = (
     epochs,
     diffs,
     lineage,
+    nodes,
 )
 """Of these, what changes nothing."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]

@@ -14,6 +14,7 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.events.hints import Hints, hints_of
@@ -53,6 +54,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         replicas=replicas,
         registered=ApplicationQueries(database),
         executions=ExecutionService(database),
+        nodes=NodeService(database),
         epochs=EpochService(database),
         manifests=SnapshotService(database, directory, store),
         lineage=LineageService(database, store),

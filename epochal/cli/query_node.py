@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from epochal.cli.listening import listen
-from epochal.errors import EnvironmentProblem
+from epochal.errors import EnvironmentProblem, EpochalError
 from epochal.service.api.gate import check_binding
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import check_current
@@ -19,8 +19,11 @@ from epochal.service.domain.settings import Settings
 from epochal.service.query_composition import QueryOrders
 from epochal.service.runtime.kept_process import KeptProcess, stop_all
 from epochal.service.runtime.metrics import SHARED_VARIABLE
+from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.replicas.claim import claim
 from epochal.service.runtime.undumpable import close_process
+
+log = logging.getLogger("epochal.query")
 
 _MEMORY = Path("/dev/shm")
 
@@ -41,6 +44,7 @@ def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings
         # Workers listen for themselves, and together, which another program on this port would not notice.
         settings = settings.model_copy(update={"port": probe.getsockname()[1]})
     database = Database(settings.database_url, 2)
+    heartbeat = NodeHeartbeat(database, this_node(settings, "query"))
     claimed = claim(settings.replicas_directory)
     figures = Path(tempfile.mkdtemp(prefix="epochal-metrics-", dir=_MEMORY if _MEMORY.is_dir() else None))
     processes: list[KeptProcess] = []
@@ -58,14 +62,24 @@ def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings
             worker.start()
         for worker in processes[1:]:
             worker.wait_until_ready()
+        _register(heartbeat)
         ready(settings)
         over.wait()
     finally:
+        heartbeat.close()
         stop_all(processes[1:])
         stop_all(processes[:1])
         claimed.release()
         database.close()
         shutil.rmtree(figures, ignore_errors=True)
+
+
+def _register(heartbeat: NodeHeartbeat) -> None:
+    """So that people see the node. It answers, too, where it may only read the catalog."""
+    try:
+        heartbeat.open()
+    except EpochalError as error:
+        log.warning("this query node is not among the nodes of the catalog: %s", error)
 
 
 def _check_places(settings: Settings) -> None:

@@ -110,7 +110,13 @@ def up(
         if beside:
             raise OptionError("--with starts servers for applications, which query nodes do not run.")
         query_node = Settings(
-            data=data, host=host, port=port, database=database, store=store, authentication=authentication
+            data=data,
+            host=host,
+            port=port,
+            advertised_url=public_url,
+            database=database,
+            store=store,
+            authentication=authentication,
         )
         _up_query_node(output, query_node, workers)
         return

@@ -65,6 +65,7 @@ class QueryNode:
 
     registered: ApplicationQueries
     executions: ExecutionService
+    nodes: NodeService
     epochs: EpochService
     manifests: SnapshotService
     lineage: LineageService
@@ -99,7 +100,6 @@ class ControlPlane(QueryNode):
     preflight: PreflightService
     rekeys: RekeyService
     operations: OperationService
-    nodes: NodeService
     cancellation: CancelService
     savepoints: SavepointService
     transactions: TransactionService

@@ -12,7 +12,8 @@ from epochal.wire.scopes import Scope
 
 @requires(Scope.READ)
 def elsewhere(request: Request, node: Node) -> None:
+    urls = node.nodes.control_planes()
     raise MisdirectedRequest(
-        f"This is a query node, which answers look-ups only; {request.method} {request.url.path} is answered by a "
-        "control plane."
+        f"This is a query node, which only shows what is there; {request.method} {request.url.path} is for a control "
+        f"plane: {' or '.join(urls) or 'none of this catalog is running'}."
     )

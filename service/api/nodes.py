@@ -3,7 +3,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from epochal.service.api.access import requires
-from epochal.service.api.context import Control
+from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.nodes import NodeAnswer
@@ -14,6 +14,6 @@ router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 
 @router.get("")
 @requires(Scope.READ)
-def list_nodes(page: Paging, control: Control) -> Page[NodeAnswer]:
+def list_nodes(page: Paging, node: Node) -> Page[NodeAnswer]:
     """The control planes and query nodes of this catalog, oldest first."""
-    return control.nodes.page(page)
+    return node.nodes.page(page)

@@ -16,6 +16,11 @@ class NodeService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def control_planes(self) -> list[str]:
+        """The URLs of those that were heard lately."""
+        with self._database.reading() as session:
+            return sorted({node.public_url for node in NodeRepository(session).living() if node.role == "control"})
+
     def page(self, page: PageRequest) -> Page[NodeAnswer]:
         with self._database.reading() as session:
             nodes = NodeRepository(session)

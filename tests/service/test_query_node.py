@@ -119,10 +119,12 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
             check=True,
         )
         assert json.loads(shown.stdout)["head"]["epoch"] == number
-        with pytest.raises(MisdirectedRequest, match=r"query node.*control plane"):
+        with pytest.raises(MisdirectedRequest, match=f"query node.*control plane: {plane.settings.public_url}"):
             client.applications.stop("flights")
     problem = check_problem(node.get("/v1/tokens"), 421, "misdirected-request")
-    assert "control plane" in problem["detail"]
+    assert plane.settings.public_url in problem["detail"]
+    (listed,) = [item for item in node.get("/v1/nodes").json()["items"] if item["role"] == "query"]
+    assert (listed["url"], listed["state"], listed["process"]) == (node.said["url"], "alive", node.process.pid)
     metrics = node.get("/metrics").text
     assert f'epochal_request_seconds_count{{method="GET",path="{_template()}",status="200"}}' in metrics
     assert "epochal_applications" not in metrics
@@ -137,6 +139,7 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     children = [child for group in node.processes().values() for child in group]
     node.process.send_signal(signal.SIGTERM)
     assert node.process.wait(20) == 0
+    assert [item["role"] for item in plane.get("/v1/nodes")["items"]] == ["control"]
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     claimed = claim(replicas)
     assert claimed.path.name.endswith(".2") and (claimed.path / "index").is_dir()
