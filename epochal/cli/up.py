@@ -195,6 +195,8 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) 
     grid.add_row("drivers", Text(settings.internal_url))
     grid.add_row("data", Text(str(document["data"])))
     grid.add_row("logs", Text(str(document["logs"])))
+    if settings.database_url.startswith("sqlite"):
+        grid.add_row("catalog", Text("SQLite, which is for one control plane"))
     for server in servers:
         grid.add_row(server.kind, Text(server.address))
     for export in _exports(settings):

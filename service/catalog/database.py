@@ -36,6 +36,16 @@ CONNECTIONS = 50
 """At most so many at a time, unless the maker of a :class:`Database` says otherwise."""
 _KEPT_CONNECTIONS = 10
 _INSUFFICIENT_PRIVILEGE = "42501"
+_PATIENCE = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""Of libpq, in seconds, the last one in milliseconds. A connection whose other end is gone without a word (a machine
+that lost its power, a firewall that forgot it) would otherwise be waited for a quarter of an hour. The URL may say
+otherwise."""
 _NAMES = {"uq_applications_name": "applications.name", "uq_tokens_name": "tokens.name"}
 """Constraints whose violation means that somebody else has the name; SQLite names columns, not constraints."""
 
@@ -192,8 +202,11 @@ def _parsed(url: str) -> URL:
 
 
 def _postgresql(url: URL, pool: Mapping[str, Any]) -> Engine:
+    patience = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
-        return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, **pool)
+        return create_engine(
+            url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=patience, **pool
+        )
     except ModuleNotFoundError:
         message = "PostgreSQL's driver is not installed; install it with pip install 'epochal[postgresql]'."
         raise OptionError(message) from None

@@ -108,11 +108,12 @@ class LeaseLeadership:
             return False
         unbroken = asked_at < self._acting_until and self._since is not None
         self._hold(grant, asked_at, self._since if unbroken else None)
+        self._say(term, f"this control plane leads on, in term {term}")
         return True
 
     def _acquire(self) -> None:
         if self._lock is not None and not self._lock.acquire():
-            self._say("locked", "another control plane runs with this data folder; this one stands by")
+            self._say("locked", f"another control plane runs with {self._lock.path.parent}; this one stands by")
             return
         asked_at = self._clock()
         answer = self._leases.acquire(LEADER, self._settings.lease_seconds)
@@ -135,8 +136,9 @@ class LeaseLeadership:
         self._say("failed", f"the lease cannot be kept: {error}")
 
     def _say(self, what: object, text: str) -> None:
+        """Once. That the first one leads is no news."""
         if what != self._said:
-            log.info("%s", text)
+            log.log(logging.INFO if self._said is None and what == self._term else logging.WARNING, "%s", text)
         self._said = what
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 
 from epochal.contracts.catalog import DriverStatus
 from epochal.errors import EpochalError, Fenced
+from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
 
 # These run here on PostgreSQL, too.
@@ -205,3 +207,16 @@ def test_two_control_planes_on_one_catalog(plane: Plane, serve: Callable[..., An
         plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", None)
         with pytest.raises(Fenced):
             driver.epoch()
+
+
+def test_a_database_that_is_gone_without_a_word_is_not_waited_for_long(postgresql_url: str) -> None:
+    """Unless the URL says how long."""
+    longer = make_url(postgresql_url).update_query_dict({"connect_timeout": "7"})
+    for url, seconds in ((postgresql_url, 5), (longer.render_as_string(hide_password=False), 7)):
+        database = Database(url)
+        with database.engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            parameters = driver.info.get_parameters()
+        database.close()
+        assert int(parameters["connect_timeout"]) == seconds
+        assert parameters["tcp_user_timeout"] == "10000" and parameters["keepalives_idle"] == "5"

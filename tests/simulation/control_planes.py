@@ -10,9 +10,8 @@ catalog, or the answer to a commit; machines are started again; drivers die and 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -20,68 +19,33 @@ from typing import Any, ClassVar
 
 from sqlalchemy import event
 
-from epochal.contracts.catalog import DriverStatus, Failure
-from epochal.driver.orders import DriverOrders
-from epochal.errors import CatalogUnavailable, EpochalError, Fenced, NotFound, OutcomeUnknown
+from epochal.contracts.catalog import Failure
+from epochal.errors import CatalogUnavailable, EpochalError, OutcomeUnknown
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.leases import Leases
 from epochal.service.catalog.ledger import ExecutionLedger
-from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.catalog.writes import Write
 from epochal.service.domain.leases import Holder
 from epochal.service.domain.ports import DriverName
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
-from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.leadership import LeaseLeadership
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
 from tests.catalogs import new_sqlite_catalog
+from tests.simulation.drivers import HEARTBEAT_SECONDS, Driver, Host, NodeLauncher
+from tests.simulation.faults import plan_faults
 from tests.simulation.scheduling import Actor, Scheduler
 
 BASE = datetime(2100, 1, 1, tzinfo=UTC)
 """The database's clock when a simulation begins."""
-TROUBLE_SECONDS = 40.0
-"""Faults begin before this time."""
-CALM_SECONDS = 45.0
+CALM_SECONDS = 40.0
 """So long after the last fault is over everything runs again: lease, look, heartbeat timeout, start, restart."""
-HEARTBEAT_SECONDS = 2.0
 EXECUTIONS = 2
-SUPERVISION = SupervisionSettings(round_seconds=1.0, sweep_seconds=4.0)
+SUPERVISION = SupervisionSettings(start_seconds=15.0, round_seconds=1.0, sweep_seconds=4.0)
 RESTART = {"max_restarts": 1000, "window_seconds": 600.0, "backoff_seconds": 0.5, "backoff_limit_seconds": 2.0}
-
-
-@dataclass
-class Host:
-    """A machine. ``processes``: those that run, by identity. Process ids are few, and used again."""
-
-    name: str
-    boot: int = 0
-    started_at: float = -10_000.0
-    processes: dict[str, Driver] = field(default_factory=dict)
-
-    @property
-    def machine(self) -> Machine:
-        return Machine(self.name, f"boot-{self.boot}")
-
-
-@dataclass(eq=False)
-class Driver:
-    """``healthy_since``: since when nothing has happened to it; ``None``: it hangs, or is gone."""
-
-    name: DriverName
-    host: Host
-    identity: str
-    healthy_since: float | None
-    begun: bool = False
-    heard_at: float = 0.0
-    next_node: int = 0
-
-    @property
-    def runs(self) -> bool:
-        return self.host.processes.get(self.identity) is self
 
 
 class World:
@@ -122,7 +86,7 @@ class World:
     def run(self) -> None:
         for node in self.nodes:
             node.start()
-        _plan_faults(self)
+        plan_faults(self)
         self.scheduler.run(self.calm_at + CALM_SECONDS, self._check)
         self._check_settled()
 
@@ -218,8 +182,8 @@ class NodeDatabase(Database):
 class Node:
     """A control plane: a process with a thread that keeps the lease and one that supervises."""
 
-    actor: ClassVar[Actor | None] = None
-    """Whose thread runs."""
+    current: ClassVar[Node | None] = None
+    """The one whose code runs."""
 
     def __init__(self, world: World, number: int, host: Host, url: str) -> None:
         self.world = world
@@ -236,6 +200,7 @@ class Node:
         self.database = NodeDatabase(url, self)
         simulate(self.database, world.database_time)
         self._actors: list[Actor] = []
+        self._actor: Actor | None = None
         self._leadership: LeaseLeadership | None = None
 
     @property
@@ -265,9 +230,9 @@ class Node:
         rounds = Rounds(settings, ledger, launcher, leadership, SUPERVISION, self.host.machine, uptime)
         remains = Remains(settings, ledger, launcher, SUPERVISION)
         self._actors = [
-            self._actor(lambda: self._keep_lease(leadership)),
-            self._actor(lambda: self._supervise(rounds)),
-            self._actor(lambda: self._sweep(remains)),
+            self._begin(lambda: self._keep_lease(leadership)),
+            self._begin(lambda: self._supervise(rounds)),
+            self._begin(lambda: self._sweep(remains)),
         ]
 
     def crash(self) -> None:
@@ -295,10 +260,17 @@ class Node:
         """Between two effects: time may pass."""
         self._pass_time()
 
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """A driver's call, which takes no time."""
+        Node.current, self._actor = self, None
+        yield
+        Node.current = None
+
     def _pass_time(self) -> None:
-        actor = Node.actor
-        if actor is None or actor not in self._actors:
-            return  # a driver's call is served at once
+        actor = self._actor
+        if actor is None:
+            return
         seconds = 0.0
         if self.stop_at_step is not None:
             steps, stop = self.stop_at_step
@@ -314,12 +286,12 @@ class Node:
             self._sleep(actor, seconds)
 
     def _sleep(self, actor: Actor, seconds: float) -> None:
+        Node.current = None
         actor.sleep(seconds)
-        Node.actor = actor
+        Node.current, self._actor = self, actor
 
-    def _actor(self, body: Callable[[], None]) -> Actor:
+    def _begin(self, body: Callable[[], None]) -> Actor:
         def run() -> None:
-            Node.actor = made
             self._sleep(made, self.world.random.uniform(0, 1))
             body()
 
@@ -327,8 +299,8 @@ class Node:
         return made
 
     def _pause(self, seconds: float) -> None:
-        assert Node.actor is not None
-        self._sleep(Node.actor, max(seconds, 0.01))
+        assert self._actor is not None
+        self._sleep(self._actor, max(seconds, 0.01))
 
     def _keep_lease(self, leadership: LeaseLeadership) -> None:
         while True:
@@ -377,230 +349,21 @@ class NodeLedger(ExecutionLedger):
         self._world.say(what)
 
 
-class NodeLauncher(Launcher):
-    """Processes of the node's machine: as the local launcher, found by process id and start, and by name."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._world = node.world
-        self._processes = node.host.processes
-        self._machine = node.host.machine
-
-    def launch(self, orders: DriverOrders) -> ProcessReference:
-        self._node.step()
-        name = DriverName(orders.execution, orders.attempt)
-        reference = self.drivers().get(name)
-        if reference is None:
-            used = {identity.partition("@")[0] for identity in self._processes}
-            pid = next(str(number) for number in range(1, 100) if str(number) not in used)
-            driver = Driver(name, self._node.host, f"{pid}@{self._world.now:.3f}", self._world.now)
-            self._processes[driver.identity] = driver
-            self._world.say(f"{self._node.name} launches {str(name)[28:]} as {driver.identity}")
-            self._world.scheduler.after(self._world.random.uniform(0.5, 4.0), lambda: begin(self._world, driver))
-            reference = ProcessReference(identity=driver.identity, machine=self._machine)
-        self._node.step()
-        return reference
-
-    def drivers(self) -> Mapping[DriverName, ProcessReference]:
-        found = {
-            driver.name: ProcessReference(identity=identity, machine=self._machine)
-            for identity, driver in self._processes.items()
-        }
-        self._node.step()
-        return found
-
-    def alive(self, reference: ProcessReference) -> bool:
-        self._node.step()
-        return reference.identity in self._processes
-
-    def exit_code(self, reference: ProcessReference) -> int | None:
-        return None
-
-    def terminate(self, reference: ProcessReference, kill: bool) -> None:
-        self._node.step()
-        if reference.machine != self._machine:
-            self._world.violation(f"{self._node.name} kills {reference}, which is on another machine")
-        driver = self._processes.get(reference.identity)
-        if driver is not None:
-            self._world.say(f"{self._node.name} kills {str(driver.name)[28:]}")
-            self._world.killed(driver)
-            end(driver)
-
-
-def end(driver: Driver) -> None:
-    driver.host.processes.pop(driver.identity, None)
-    driver.healthy_since = None
-
-
-def begin(world: World, driver: Driver) -> None:
-    _call(world, driver, lambda catalog: catalog.begin_attempt())
-
-
-def beat(world: World, driver: Driver) -> None:
-    _call(world, driver, lambda catalog: catalog.heartbeat(DriverStatus(phase="running", epoch=None)))
-
-
-def _call(world: World, driver: Driver, call: Callable[[SqlCatalog], object]) -> None:
-    """Over all control planes in turn: one that is gone refuses at once, one that is stopped costs the time-out."""
-    if not driver.runs:
-        return
-    again = begin if not driver.begun else beat
-    seconds = HEARTBEAT_SECONDS
-    if driver.healthy_since is not None:
-        driver.next_node = (driver.next_node + 1) % len(world.nodes)
-        node = world.nodes[driver.next_node]
-        if not node.alive:
-            seconds = 0.2
-        elif world.now >= node.frozen_until and world.now >= world.catalog_away_until:
-            Node.actor = None
-            node.database, served_by = node.database, node.wall
-            with served(served_by):
-                try:
-                    call(SqlCatalog(node.database, driver.name.execution, driver.name.attempt))
-                    again, driver.begun, driver.heard_at = beat, True, world.now
-                except (Fenced, NotFound):
-                    world.say(f"{str(driver.name)[28:]} ends: it is fenced")
-                    end(driver)
-                except EpochalError as error:
-                    world.violation(f"{driver.name} is answered {error!r}")
-    world.scheduler.after(seconds, lambda: again(world, driver))
-
-
-_walls: list[Callable[[], datetime]] = []
-
-
-@contextmanager
-def served(wall: Callable[[], datetime]) -> Iterator[None]:
-    """By a node with this clock."""
-    _walls.append(wall)
-    try:
-        yield
-    finally:
-        _walls.pop()
-
-
 class NodeClock(datetime):
-    """What code under test takes for the time of the day: the clock of the node that runs."""
+    """What code under test takes for the time of the day: the clock of the node that runs, or serves a driver."""
 
     @classmethod
     def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
-        if _walls:
-            return _walls[-1]()
-        for node in _nodes_that_run():
-            return node.wall()
-        return datetime.now(UTC)
-
-
-def _nodes_that_run() -> Iterator[Node]:
-    actor = Node.actor
-    if actor is not None:
-        for world in _worlds:
-            yield from (node for node in world.nodes if actor in node._actors)
-
-
-_worlds: list[World] = []
+        return datetime.now(UTC) if Node.current is None else Node.current.wall()
 
 
 @contextmanager
 def simulated(seed: int, folder: Path) -> Iterator[World]:
     world = World(seed, folder)
-    _worlds.append(world)
     try:
         yield world
     finally:
-        _worlds.remove(world)
         world.close()
-        Node.actor = None
-
-
-# Faults.
-
-
-def _plan_faults(world: World) -> None:
-    faults = (
-        crash,
-        stop,
-        stop_in_the_middle,
-        lose_the_catalog,
-        slow_down,
-        kill_a_driver,
-        hang_a_driver,
-        restart_a_host,
-    )
-    world.calm_at = 12.0
-    for _ in range(world.random.randint(1, 4)):
-        fault = world.random.choice(faults)
-        time = world.random.uniform(8.0, TROUBLE_SECONDS)
-        seconds = world.random.choice((world.random.uniform(0.5, 4.0), world.random.uniform(4.0, 20.0)))
-        world.scheduler.at(time, lambda fault=fault, seconds=seconds: fault(world, seconds))  # type: ignore[misc]
-        world.calm_at = max(world.calm_at, time + seconds)
-
-
-def crash(world: World, seconds: float) -> None:
-    node = world.random.choice(world.nodes)
-    node.crash()
-    world.scheduler.after(seconds, node.start)
-
-
-def stop(world: World, seconds: float) -> None:
-    """One, or all of them."""
-    nodes = world.random.choice(([world.random.choice(world.nodes)], world.nodes))
-    for node in nodes:
-        node.freeze(seconds)
-
-
-def stop_in_the_middle(world: World, seconds: float) -> None:
-    for node in world.nodes:
-        if node.leads:
-            node.stop_at_step = (world.random.randint(0, 12), seconds)
-
-
-def lose_the_catalog(world: World, seconds: float) -> None:
-    world.say(f"the catalog is away for {seconds:.1f} s")
-    world.catalog_away_until = max(world.catalog_away_until, world.now + seconds)
-
-
-def slow_down(world: World, seconds: float) -> None:
-    """Requests and answers between a node and the catalog take long."""
-    node = world.random.choice(world.nodes)
-    world.say(f"{node.name} is slow for {seconds:.1f} s")
-    node.slow_until = world.now + seconds
-
-
-def kill_a_driver(world: World, seconds: float) -> None:
-    if world.drivers:
-        driver = world.random.choice(world.drivers)
-        world.say(f"{str(driver.name)[28:]} dies")
-        end(driver)
-
-
-def hang_a_driver(world: World, seconds: float) -> None:
-    if world.drivers:
-        driver = world.random.choice(world.drivers)
-        world.say(f"{str(driver.name)[28:]} hangs for {seconds:.1f} s")
-        driver.healthy_since = None
-        world.scheduler.after(seconds, lambda: _recover(world, driver))
-
-
-def _recover(world: World, driver: Driver) -> None:
-    if driver.runs:
-        driver.healthy_since = world.now
-
-
-def restart_a_host(world: World, seconds: float) -> None:
-    host = world.random.choice(world.hosts)
-    world.say(f"{host.name} is started again")
-    for node in world.nodes:
-        if node.host is host:
-            node.crash()
-            world.scheduler.after(seconds, node.start)
-    for driver in list(host.processes.values()):
-        end(driver)
-    host.boot += 1
-    host.started_at = world.now
-
-
-# The catalog: applications whose executions are to run.
 
 
 def _catalog(folder: Path) -> str:
