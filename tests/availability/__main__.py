@@ -34,7 +34,8 @@ def main() -> None:
         back += report.supervision_back_seconds
         print(
             f"seed {seed}: {report.faults.total()} faults, {report.epochs} epochs, {report.lookups} look-ups, "
-            f"{report.operations} operations, {time.monotonic() - began:.0f} s, {len(report.problems)} problems",
+            f"{report.operations} operations, {report.events} events, "
+            f"{time.monotonic() - began:.0f} s, {len(report.problems)} problems",
             flush=True,
         )
         for problem in report.problems:

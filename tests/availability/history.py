@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.availability.driver import TOTALS
 from tests.availability.installation import Installation, Node, driver_processes, installation
 from tests.availability.judging import TRACE, Catalog, Journal
+from tests.availability.listening import Listener
 from tests.availability.outside import PATIENCE_SECONDS, Load, Outside
 from tests.waiting import eventually
 
@@ -42,6 +43,7 @@ class Report:
     epochs: int = 0
     lookups: int = 0
     operations: int = 0
+    events: int = 0
     supervision_back_seconds: list[float] = field(default_factory=list)
     """After the control plane that led was killed: until another one led."""
 
@@ -55,6 +57,8 @@ class History:
         self.killed_drivers: Counter[str] = Counter()
         self.outside = Outside([node.url for node in made.nodes], made.token, plan.seed)
         self.load = Load(self.outside, self.names, plan.seed)
+        urls = [node.url for node in made.nodes]
+        self.listener = Listener(urls, made.token, self.names[0], plan.seed)
         self.kinds: dict[str, Callable[[], None]] = {
             "killed": lambda: self._kill(self._node()),
             "leader killed": lambda: self._kill(self.leader() or self._node()),
@@ -76,6 +80,7 @@ class History:
         for name in self.names:
             self._submit(name)
         eventually(lambda: all(self._epochs(name) >= 2 for name in self.names), PATIENCE_SECONDS)
+        self.listener.start()
         self.load.start()
         kinds = list(self.plan.kinds or self.kinds)
         drawn = self.chance.sample(kinds, len(kinds)) if self.plan.faults >= len(kinds) else []
@@ -123,6 +128,10 @@ class History:
         for name in self.names:
             self.outside.post(f"/v1/applications/{name}/stop")
         self._wait("an application does not stop", lambda: not self._running_operations())
+        listener = self.listener
+        last = max(self._journal(listener.application).committed)
+        self._wait("an event does not come", lambda: last in listener.committed)
+        listener.stop()
 
     def _wait(self, what: str, holds: Callable[[], bool]) -> None:
         try:
@@ -139,6 +148,10 @@ class History:
                 found = catalog.application(name, self._folder(name))
                 journal = self._journal(name)
                 self.report.epochs += len(journal.committed)
+                if name == self.listener.application:
+                    self.report.events = len(self.listener.events)
+                    problems = self.listener.problems(found.committed)
+                    self.report.problems += [f"{name}: {problem}" for problem in problems]
                 problems = found.problems(journal, self.killed_drivers[name])
                 self.report.problems += [f"{name}: {problem}" for problem in problems]
             tolerated = "no space is left" if self.report.faults["disk full"] else None

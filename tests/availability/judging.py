@@ -66,6 +66,10 @@ class Application:
     steps: Sequence[tuple[str, str, str]] = ()
     sink: Mapping[int, str] = field(default_factory=dict)
 
+    @property
+    def committed(self) -> dict[int, str | None]:
+        return {epoch: sha256 for epoch, (state, sha256) in self.epochs.items() if state == "committed"}
+
     def problems(self, journal: Journal, killed: int) -> Iterator[str]:
         """``killed``: so many of its drivers were killed on purpose."""
         if len(self.attempts) != killed + 1:
@@ -77,7 +81,7 @@ class Application:
         for epoch, (state, _) in self.epochs.items():
             if state not in ("committed", "aborted"):
                 yield f"epoch {epoch} stays {state}"
-        committed = {epoch: sha256 for epoch, (state, sha256) in self.epochs.items() if state == "committed"}
+        committed = self.committed
         for line in journal.of("prepared"):
             if committed.get(line["epoch"]) != line["sha256"]:
                 yield f"epoch {line['epoch']} was prepared as {line['sha256']}, and is {committed.get(line['epoch'])}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.availability.judging import Application, Journal, Operations
+from tests.availability.listening import Event, Listener
 
 GOOD = Application(
     attempts=[(1, "ended", None)],
@@ -49,6 +50,17 @@ def test_what_breaks_a_rule_of_an_application(
     application: Application, lines: list[dict[str, Any]], killed: int, says: str
 ) -> None:
     assert any(says in problem for problem in application.problems(Journal(lines), killed))
+
+
+def test_events_come_once_and_in_order() -> None:
+    listener = Listener([], "", "flights", 1)
+    started, committed = Event(1, "epoch", {"epoch": 1, "state": "started"}), {"epoch": 1, "state": "committed"}
+    listener.events = [started, Event(2, "epoch", committed)]
+    assert list(listener.problems([1])) == []
+    assert any("the catalog that [1, 2]" in problem for problem in listener.problems([1, 2]))
+    for wrong in ([started, Event(3, "epoch", committed)], [started, started, Event(2, "epoch", committed)]):
+        listener.events = wrong
+        assert any("numbers" in problem for problem in listener.problems([1]))
 
 
 @pytest.mark.parametrize(
