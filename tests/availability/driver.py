@@ -58,8 +58,8 @@ class FakeDriver:
         self._pause = float(str(orders.parameters["pause"]))
         self._journal = Journal(self._folder, orders.attempt)
         self._journal.write("started", process=os.getpid())
-        http = HttpCatalog(orders.control_plane, orders.token, orders.execution, orders.attempt)
-        self._catalog = HeartbeatingCatalog(http, self._ended)
+        http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
+        self._catalog = HeartbeatingCatalog(http, self._ended, listen=http.listen)
         self._store = SnapshotStore(orders.store)
         self._point = self._catalog.begin_attempt()
         self._head = self._point.head

@@ -63,6 +63,7 @@ class History:
             "killed": lambda: self._kill(self._node()),
             "leader killed": lambda: self._kill(self.leader() or self._node()),
             "paused": self._pause,
+            "internal killed": lambda: self._node().kill_internal(),
             "database away": self._database_away,
             "database cut": lambda: self._proxy("database", "cut"),
             "database held": lambda: self._proxy("database", "hold"),

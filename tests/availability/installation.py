@@ -66,6 +66,12 @@ class Node:
         if self.process is not None:
             self.process.wait(30)
 
+    def kill_internal(self) -> None:
+        """The process that answers drivers, which the other one replaces."""
+        for process, arguments, parent in _processes():
+            if self.process is not None and parent == self.process.pid and b"epochal.service.internal_app" in arguments:
+                os.kill(process, signal.SIGKILL)
+
     def ready(self) -> bool:
         with suppress(httpx.TransportError):
             return httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).is_success
@@ -150,7 +156,14 @@ def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) 
             "EPOCHAL_DATABASE_URL": url.render_as_string(hide_password=False),
             "EPOCHAL_DRIVER_USER": str(os.geteuid()),
         },
-        flags=["up", "--port", str(port), "--store", str(made.store), "--collect-every", "0"],
+        flags=[
+            "up",
+            *("--port", str(port)),
+            *("--internal-port", str(internal_port)),
+            *("--internal-url", f"http://{LOOPBACK}:{internal.port}"),
+            *("--store", str(made.store)),
+            *("--collect-every", "0"),
+        ],
         server=forks,
         log=made.folder / f"node-{number}.log",
     )
@@ -185,11 +198,17 @@ def _end(made: Installation) -> None:
 def driver_processes(folder: Path) -> list[int]:
     """Ids of drivers of this installation that run."""
     found = []
+    for process, arguments, _ in _processes():
+        with suppress(OSError):
+            if b"tests.availability.driver" in arguments and str(folder) in os.readlink(f"/proc/{process}/cwd"):
+                found.append(process)
+    return found
+
+
+def _processes() -> Iterator[tuple[int, bytes, int]]:
+    """Id, arguments and parent of each."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                if b"tests.availability.driver" in (entry / "cmdline").read_bytes() and str(folder) in os.readlink(
-                    entry / "cwd"
-                ):
-                    found.append(int(entry.name))
-    return found
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                yield int(entry.name), (entry / "cmdline").read_bytes(), int(parent)
