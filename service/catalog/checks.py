@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 
 from epochal.errors import CatalogVersion, EnvironmentProblem, EpochalError
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.migration import newest_revision, refuse_newer
+from epochal.service.catalog.migration import is_behind, newest_revision, refuse_newer
 from epochal.service.catalog.models import Base
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
@@ -101,6 +101,8 @@ def _revision(connection: Connection) -> Iterator[Finding]:
     newest = newest_revision()
     if found == newest:
         yield ok("catalog revision", f"The tables are at revision {newest}.")
+    elif not is_behind(found):
+        yield ok("catalog revision", f"The tables are at revision {found}, of a later version; this one can use them.")
     else:
         said = "The catalog is empty." if found is None else f"The tables are at revision {found}, older than {newest}."
         yield ok("catalog revision", f"{said} `epochal up` or `epochal migrate` brings them to {newest}.")
@@ -133,8 +135,7 @@ def _permissions(connection: Connection) -> Finding:
             f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO "{role}"; or give the role that owns the tables.'
         )
         return failed(check, f"Role {role!r} lacks {right} on {table} (and {len(lacking) - 1} more).", remedy)
-    current = refuse_newer(connection) == newest_revision()
-    if not current and not _has(connection, "schema", schema, "CREATE"):
+    if is_behind(refuse_newer(connection)) and not _has(connection, "schema", schema, "CREATE"):
         remedy = f'Run `epochal migrate` as the owner of the tables, or GRANT CREATE ON SCHEMA "{schema}" TO "{role}";'
         return failed(
             check, f"Role {role!r} may make no tables in schema {schema}, and the catalog needs them.", remedy

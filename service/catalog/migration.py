@@ -74,7 +74,7 @@ def check_current(database: Database) -> None:
     """Raises ``CatalogVersion`` unless the catalog has this version's tables."""
     with database.reading() as session:
         found = refuse_newer(session.connection())
-    if _pending(found):
+    if is_behind(found):
         raise CatalogVersion(
             f"The catalog is at revision {found or 'none'}, this version of Epochal needs {newest_revision()}; "
             "run `epochal up` or `epochal migrate`."
@@ -82,9 +82,15 @@ def check_current(database: Database) -> None:
 
 
 def is_current(database: Database) -> bool:
-    """Whether the catalog has exactly this version's tables. Raises ``CatalogVersion`` for those of a later one."""
+    """Whether this version can work on the catalog's tables as they are: its own, or those of a later one that says so.
+    Raises ``CatalogVersion`` for those of another later one."""
     with database.reading() as session:
-        return refuse_newer(session.connection()) == newest_revision()
+        return not is_behind(refuse_newer(session.connection()))
+
+
+def is_behind(revision: str | None) -> bool:
+    """Whether tables of that revision (``None``: there are none) have to be migrated."""
+    return bool(_pending(revision))
 
 
 def knows_revision(revision: str) -> bool:

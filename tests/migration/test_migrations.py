@@ -15,11 +15,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from epochal.errors import CatalogVersion, OptionError
+from epochal.service.catalog.checks import catalog_findings
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.migration import (
     _configuration,
     check_current,
+    is_current,
     migrate,
     migrate_database,
     newest_revision,
@@ -253,8 +255,6 @@ def test_a_newer_catalog_is_used_as_it_is_where_it_says_that_it_can_be(
     migrate_database(database)
     with database.writing() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-        columns = "number integer, id text, incarnation text, oldest_reader text, created_at text"
-        session.execute(text(f"CREATE TABLE IF NOT EXISTS installation ({columns})"))
         session.execute(text("DELETE FROM installation"))
         session.execute(
             text(
@@ -266,6 +266,8 @@ def test_a_newer_catalog_is_used_as_it_is_where_it_says_that_it_can_be(
     if usable:
         assert migrate_database(database) == "9999"
         check_current(database)
+        assert is_current(database)
+        assert any("9999, of a later version" in finding.said for finding in catalog_findings(database))
     else:
         with pytest.raises(CatalogVersion, match="can be used by versions from revision 9998 on"):
             migrate_database(database)
