@@ -21,7 +21,9 @@ from epochal.service.runtime.kept_process import KeptProcess, stop_all
 from epochal.service.runtime.metrics import SHARED_VARIABLE
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.replicas.claim import claim
+from epochal.service.runtime.store_claim import check_store
 from epochal.service.runtime.undumpable import close_process
+from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger("epochal.query")
 
@@ -31,7 +33,7 @@ _MEMORY = Path("/dev/shm")
 def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings], None]) -> None:
     """Serve until SIGINT or SIGTERM; ``ready`` is called, with the port that was chosen, when requests are answered.
 
-    Raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``OptionError``.
+    Raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``OptionError``, ``StoreMismatch``.
     """
     over = threading.Event()
     for end in (signal.SIGINT, signal.SIGTERM):
@@ -50,6 +52,7 @@ def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings
     processes: list[KeptProcess] = []
     try:
         check_current(database)
+        check_store(database, SnapshotStore(settings.store_url))
         orders = QueryOrders(settings=settings, folder=claimed.path).model_dump_json().encode()
         applier = KeptProcess("applier", "epochal.service.query_applier", orders, [claimed.descriptor])
         processes.append(applier)

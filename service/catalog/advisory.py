@@ -23,7 +23,7 @@ class Alone(IntEnum):
 
     MIGRATION = 0x65706F63
     STORE = 0x65706F64
-    """Whether an operation on the whole store may begin."""
+    """Whether an operation on the whole store may begin, and whose the store is."""
 
 
 def alone(within: Session | Connection, what: Alone) -> None:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict, EnvironmentProblem, EpochalError, FileMissing, SnapshotError, StorageFull
+from epochal.service.catalog.advisory import Alone, alone
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.migration import oldest_reader
@@ -33,6 +34,7 @@ def claim_store(database: Database, store: SnapshotStore) -> None:
     """
     check_writable(store)
     with database.writing() as session:
+        alone(session, Alone.STORE)  # another control plane may be starting, too
         InstallationRepository(session).ensure(oldest_reader())
     # The id is kept before the store is given to it: a store that names an id which no catalog has would be lost.
     with database.writing() as session:
@@ -45,6 +47,18 @@ def claim_store(database: Database, store: SnapshotStore) -> None:
             mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
             give_to(store, mine)
         row.store = store.url
+
+
+def check_store(database: Database, store: SnapshotStore) -> None:
+    """For who only reads: raises ``StoreMismatch`` where the store is not this catalog's."""
+    with database.reading() as session:
+        repository = InstallationRepository(session)
+        row = repository.find()
+        if row is None:
+            return  # no control plane of this version has started yet
+        owner = owner_of(store)
+        newest = repository.newest_snapshots(_PROBED) if owner is None else ()
+        _check(owner, row.id, row.incarnation, row.store, newest, store)
 
 
 def writable_finding(store: SnapshotStore) -> Finding:
@@ -65,17 +79,12 @@ def identity_finding(database: Database | None, store: SnapshotStore) -> Finding
             if (owner := owner_of(store)) is not None:
                 raise _of_another(owner, store)
             return ok(check, "The store belongs to no catalog yet.")
+        check_store(database, store)
         with database.reading() as session:
-            repository = InstallationRepository(session)
-            row = repository.find()
-            owner = owner_of(store)
-            if row is None:
-                if owner is not None:
-                    raise _of_another(owner, store)
-                return ok(check, "Neither the catalog nor the store was used before.")
-            newest = repository.newest_snapshots(_PROBED) if owner is None else ()
-            _check(owner, row.id, row.incarnation, row.store, newest, store)
-            return ok(check, f"The store belongs to this catalog (installation {row.id}).")
+            row = InstallationRepository(session).find()
+            if row is not None:
+                return ok(check, f"The store belongs to this catalog (installation {row.id}).")
+        return identity_finding(None, store)
     except EpochalError as error:
         return failed(check, *_in_two(error.message))
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from epochal.service.catalog.types import now
 from epochal.service.commands.doctor import examine
 from epochal.service.domain.checks import Finding, Verdict
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.store_claim import StoreMismatch
+from epochal.service.runtime.store_claim import StoreMismatch, claim_store
 from epochal.snapshots.ownership import owner_of
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, free_port, serving
@@ -198,3 +199,18 @@ def as_role(url: str, grants: str) -> Iterator[str]:
             session.execute(text(f"DROP OWNED BY {role}"))
             session.execute(text(f"DROP ROLE {role}"))
         owner.close()
+
+
+def test_control_planes_that_start_at_once_agree_on_the_store(postgresql_catalog_url: str, tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "store"))
+
+    def start(_: int) -> None:
+        database = Database(postgresql_catalog_url)
+        try:
+            claim_store(database, store)
+        finally:
+            database.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(start, range(6)))
+    start(0)
