@@ -62,6 +62,7 @@ from epochal.service.composition import (
 )
 from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
+from epochal.service.runtime.artifact_adoption import adopt_artifacts
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
@@ -182,6 +183,7 @@ def _prepare(control: ControlPlane) -> None:
     migrate_database(control.database)
     claim_store(control.database, control.store)
     bring_in_journal(control.settings.data / "events", control.database)
+    adopt_artifacts(control.settings.former_artifacts_directory, control.database, control.files)
     if control.settings.authentication:
         ensure_admin_token(control.database, control.settings.admin_token_file)
     if (warning := control.isolation.warning(control.settings)) is not None:

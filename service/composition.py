@@ -6,6 +6,7 @@ Each part gets those that it uses, which are made before it. What runs authors' 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from epochal.contracts.registry import LAUNCHERS, find
@@ -42,9 +43,11 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
+from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.builder.pool import BoundedBuilder
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
@@ -56,10 +59,12 @@ from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.leadership import leadership_of
+from epochal.service.runtime.logs.keeping import LogKeeper
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.stored_files import StoredFiles
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.store import SnapshotStore
@@ -75,12 +80,14 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     database = Database(settings.database_url, pools.requests)
     supervision = Database(settings.database_url, pools.supervision, urgent=True)
     store = SnapshotStore(settings.store_url)
+    files = StoredFiles(database, store)
+    code = ArtifactCache(settings.artifact_cache_directory, files)
     authenticator = Authenticator(database, settings.authentication)
     isolation = isolation_of(settings)
     events = EventHub(database, hints_of(settings.database_url, settings.data.absolute()))
     for writer in (database, supervision):
         writer.listen(events.committed)
-    ledger = ExecutionLedger(settings, supervision)
+    ledger = ExecutionLedger(supervision)
     directory = SnapshotDirectory(database)
     limits = settings.limits
     builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
@@ -93,11 +100,13 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     supervisor = make_supervisor(settings, isolation.user, ledger, leadership)
     events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
     lifecycle = Lifecycle(database, supervisor)
-    uploads = Uploads(settings)
+    artifacts = ArtifactService(settings, database, files)
+    uploads = Uploads(settings, database, files)
+    executions = ExecutionService(database)
     worker = OperationWorker(database)
     events.listen(worker.heard)
-    BundleWork(settings, database, store, uploads, lifecycle, worker)
-    proposals = Proposals(settings, builder, store)
+    BundleWork(settings, database, store, files, code, uploads, lifecycle, worker)
+    proposals = Proposals(settings, builder, store, code)
     drivers: DriverService | None = None
     if settings.internal_port is None:
         drivers = DriverService(settings, events.committed, supervisor.wake)
@@ -108,6 +117,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         supervision=supervision,
         drivers=drivers,
         store=store,
+        files=files,
         authenticator=authenticator,
         isolation=isolation,
         metrics=Metrics(database),
@@ -120,32 +130,34 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         housekeeping=housekeeping,
         supervisor=supervisor,
         node=NodeHeartbeat(supervision, this_node(settings, "control")),
-        artifacts=ArtifactService(settings, database),
-        applications=ApplicationService(settings, database, builder, lifecycle),
+        artifacts=artifacts,
+        applications=ApplicationService(database, builder, code, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,
         rollback=RollbackService(database, store, proposals, lifecycle),
         worker=worker,
-        exports=ExportService(settings, database, worker),
-        imports=ImportService(settings, database, builder, uploads, worker),
+        exports=ExportService(database, files, worker),
+        imports=ImportService(settings, database, builder, code, uploads, worker),
         versions=VersionService(database, proposals, lifecycle),
         preflight=PreflightService(database, proposals, store, worker),
-        rekeys=RekeyService(settings, database, builder, store, worker),
+        rekeys=RekeyService(settings, database, builder, code, store, worker),
         operations=OperationService(database),
         nodes=NodeService(database),
         cancellation=CancelService(database, worker),
-        executions=ExecutionService(database),
+        executions=executions,
         epochs=EpochService(database),
         savepoints=SavepointService(database, lifecycle),
         transactions=TransactionService(database, lifecycle, store),
         manifests=SnapshotService(database, directory, store),
         annotations=AnnotationService(database),
-        collections=CollectionService(settings, database, store, worker, housekeeping),
+        collections=CollectionService(settings, database, store, files, artifacts, worker, housekeeping),
         backups=BackupService(settings, database, store, worker),
         lineage=LineageService(database, store),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
+        driver_logs=LogService(settings, database, files, executions),
+        log_keeper=LogKeeper(settings.logs_directory, database, files, timedelta(days=settings.log_days)),
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
     )

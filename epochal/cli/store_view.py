@@ -65,7 +65,7 @@ def _summary(
     goes: str,
 ) -> list[RenderableType]:
     table = Listing(Column(""), Column("files", numeric=True), Column("size", numeric=True), Column("", flexible=True))
-    table.add("needed", str(needed.files), words.size(needed.bytes), "by retained snapshots")
+    table.add("needed", str(needed.files), words.size(needed.bytes), "by retained snapshots, applications and bundles")
     for why, amount in reasons.items():
         table.add(Text(goes, style="yellow"), str(amount.files), words.size(amount.bytes), why)
     for why, amount in spared.items():

@@ -84,6 +84,10 @@ def up(
         float, typer.Option(metavar="MB", min=0.1, help="A driver's log that is larger is rotated.")
     ] = 16.0,
     log_files: Annotated[int, typer.Option(min=1, help="Rotated files that are kept of a driver's log.")] = 3,
+    log_days: Annotated[
+        float,
+        typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long logs of drivers are kept."),
+    ] = 30.0,
     role: Annotated[
         Role, typer.Option(help="query: answer look-ups only, beside the control planes of the same catalog and store.")
     ] = Role.CONTROL,
@@ -149,6 +153,7 @@ def up(
             collect_every_seconds=collect_every * 3600 or None,
             log_bytes=int(log_size * (1 << 20)),
             log_files=log_files,
+            log_days=log_days,
             grace_seconds=grace * 3600,
         )
         with closing(InternalServer(settings, for_drivers)) as internal:

@@ -268,12 +268,13 @@ class TransactionOrder(_Record):
 
 
 class VersionOrder(_Record):
-    """The version that a running driver shall go on with. ``location`` is where the driver finds the code."""
+    """The version that a running driver shall go on with."""
 
     version: int
     artifact: str
     """sha256 of the artifact."""
-    location: str
+    filename: str
+    """Of the artifact, as its author called it."""
     parameters: Parameters = {}
     configuration: dict[str, Any] = {}
     by: str

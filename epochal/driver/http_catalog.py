@@ -111,6 +111,10 @@ class HttpCatalog(Catalog):
     def close(self) -> None:
         self._calls.close()
 
+    def artifact(self, sha256: str) -> bytes:
+        """Code that a version of this application is made of, unchecked. Raises ``NotFound``, ``ArtifactError``."""
+        return self._call("GET", f"artifacts/{sha256}").content
+
     def begin_attempt(self) -> RecoveryPoint:
         point = _read(RecoveryPoint, self._call("POST", "begin"))
         self._decided.check_head(point)

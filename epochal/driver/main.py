@@ -12,15 +12,15 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
+from epochal.driver.code import fetched_graph
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochalError, Fenced
-from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.graph import Graph
 from epochal.wire.bodies import UnreadableAnswer
 from epochal.wire.exit_codes import ExitCode
@@ -67,7 +67,7 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
         # driver wants to be heard, and may have a failure to report.
         catalog.begin_attempt()
         catalog.start()
-        return _run(orders, catalog)
+        return _run(orders, catalog, http)
     except DISOWNED as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
@@ -79,17 +79,24 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
         catalog.stop()
 
 
-def _run(orders: DriverOrders, catalog: Catalog) -> ExitCode:
+def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog) -> ExitCode:
     """The part before the engine reports its own failures; the engine's are reported when they come out of it."""
+    code = orders.work_directory / "code"
+
+    def load(order: VersionOrder) -> Graph:
+        """Of another version, when the control plane asks for one while this driver runs."""
+        artifact = ArtifactOrder(sha256=order.artifact, filename=order.filename)
+        return fetched_graph(http.artifact, artifact, order.parameters, code)
+
     try:
-        graph = load_graph(orders.artifact.verify(), orders.parameters)
+        graph = fetched_graph(http.artifact, orders.artifact, orders.parameters, code)
         spark = create_session(orders.application, orders.configuration)
     except Exception as error:
         log.exception("the pipeline could not be started")
         catalog.finish(failure_of(error))
         return ExitCode.FAILED
     try:
-        run(_execution_orders(orders), graph, spark, catalog, Hooks(load=_load))
+        run(_execution_orders(orders), graph, spark, catalog, Hooks(load=load))
     except Fenced:
         raise
     except Exception as error:  # noqa: BLE001 the engine has logged and reported it
@@ -98,11 +105,6 @@ def _run(orders: DriverOrders, catalog: Catalog) -> ExitCode:
     finally:
         _stop(spark)
     return ExitCode.FINISHED
-
-
-def _load(order: VersionOrder) -> Graph:
-    """The graph of another version, when the control plane asks for one while this driver runs."""
-    return load_graph(ArtifactFile(path=Path(order.location), sha256=order.artifact).verify(), order.parameters)
 
 
 def _stop(spark: SparkSession) -> None:

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
-from epochal.errors import ArtifactError
 
 
-class ArtifactFile(BaseModel):
-    """A registered artifact: where its bytes are on this machine, and the sha256 that they must have."""
+class ArtifactOrder(BaseModel):
+    """Which code to run: the sha256 of its bytes, which the control plane has, and the name that its author gave it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: Path
     sha256: str
-
-    def verify(self) -> Path:
-        """The path, once its bytes have the checksum. Raises ``ArtifactError``."""
-        try:
-            found = hashlib.sha256(self.path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArtifactError(
-                f"The artifact {self.sha256} cannot be read from {self.path}: {error.strerror}. Upload it again."
-            ) from error
-        if found != self.sha256:
-            raise ArtifactError(
-                f"The artifact at {self.path} was changed: its sha256 is {found}, not {self.sha256}. Upload it again."
-            )
-        return self.path
+    filename: str
 
 
 class DriverOrders(BaseModel):
@@ -49,7 +33,7 @@ class DriverOrders(BaseModel):
     execution: str
     attempt: int = Field(ge=1)
     application: str
-    artifact: ArtifactFile
+    artifact: ArtifactOrder
     parameters: Parameters = {}
     configuration: Configuration = Configuration()
     version: int | None = None

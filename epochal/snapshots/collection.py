@@ -77,6 +77,8 @@ class StoreFacts:
     """Branches of which some retained snapshot could not be read, so that what it needs is not known."""
     asked_for: Collection[str] = frozenset()
     """Foreign folders that shall go."""
+    named: Collection[str] = frozenset()
+    """Paths in the folders :data:`layout.OF_THE_CATALOG` that the catalog names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,10 @@ def _judge(facts: StoreFacts, file: StoredFile, folder: str, oldest: datetime, s
     """``None``: it is needed."""
     if file.path in facts.needed:
         return None
-    place = layout.place_of(file.path)
     branch = facts.branches.get(folder)
+    if branch is None and folder in layout.OF_THE_CATALOG:
+        return _judge_named(facts, file, folder, oldest)
+    place = layout.place_of(file.path)
     if branch is None:
         if scratch:
             return Why.SCRATCH
@@ -155,6 +159,15 @@ def _judge(facts: StoreFacts, file: StoredFile, folder: str, oldest: datetime, s
     if place is None:
         return WhyNot.FOREIGN
     return _hindrance(facts, file, place, branch, oldest) or _reason(place, branch)
+
+
+def _judge_named(facts: StoreFacts, file: StoredFile, folder: str, oldest: datetime) -> Why | WhyNot | None:
+    """The catalog names such a file before it is written, and until it is deleted: any other one is another's."""
+    if layout.finished(file.path) in facts.named:
+        return None
+    if folder not in facts.asked_for:
+        return WhyNot.FOREIGN
+    return Why.FOREIGN if _is_old(file, oldest) else WhyNot.YOUNG
 
 
 def _hindrance(

@@ -6,6 +6,14 @@
     {branch}/logs/{sink}/{epoch:010}/{attempt}-{subtask:05}-{unique}.arrow   write-ahead logs
     epochal-store.json                                                       whose store it is
 
+What a control plane keeps beside the branches, each file named by its catalog before it is written:
+
+    artifacts/{sha256}/{unique}.py or .zip                                   code
+    uploads/{upload}/{offset:015}-{unique}.part                              bundles that arrive
+    exports/{operation}/{offset:015}-{unique}.part                           bundles to be fetched
+    imports/{operation}/{unique}.txt                                         what an import brings, to be taken back
+    logs/{application}/{execution}-{attempt}-{unique}.log                    of drivers that are gone
+
 The unique part makes two attempts at the same thing write two files, of which at most one is ever named by a manifest.
 """
 
@@ -63,6 +71,40 @@ def bases(branch: str) -> str:
 def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
     """A new path for a base of one range of key groups."""
     return f"{bases(at.branch)}/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
+
+
+OF_THE_CATALOG = frozenset({"artifacts", "uploads", "exports", "imports", "logs"})
+"""Folders of files that no manifest names: a catalog does, one by one. No branch has such a name."""
+
+
+def artifact(sha256: str, ending: str) -> str:
+    """A new path for an artifact's bytes."""
+    return f"artifacts/{sha256}/{uuid4().hex}{ending}"
+
+
+def part_of_upload(upload: str, offset: int) -> str:
+    """A new path for a part of a bundle that arrives."""
+    return f"uploads/{upload}/{offset:015}-{uuid4().hex}.part"
+
+
+def part_of_export(operation: str, offset: int) -> str:
+    """A new path for a part of a bundle that an operation has made."""
+    return f"exports/{operation}/{offset:015}-{uuid4().hex}.part"
+
+
+def list_of_import(operation: str) -> str:
+    """A new path for the list of what an import brings into the store."""
+    return f"imports/{operation}/{uuid4().hex}.txt"
+
+
+def driver_log(application: str, execution: str, attempt: int) -> str:
+    """A new path for the end of a driver's log."""
+    return f"{driver_logs(application)}/{execution}-{attempt}-{uuid4().hex}.log"
+
+
+def driver_logs(application: str) -> str:
+    """The folder of the logs of an application's drivers."""
+    return f"logs/{application}"
 
 
 LOGS = "logs"
@@ -131,15 +173,19 @@ class Place:
     finished: bool
 
 
+def finished(path: str) -> str:
+    """The path that an unfinished file was to become; of any other one its own."""
+    folder, slash, name = path.rpartition("/")
+    unfinished = _UNFINISHED.fullmatch(name)
+    return path if unfinished is None else f"{folder}{slash}{unfinished['name']}"
+
+
 def place_of(path: str) -> Place | None:
     """``None`` for a path that no part of Epochal writes."""
-    branch, _, rest = path.partition("/")
-    folder, slash, name = rest.rpartition("/")
-    unfinished = _UNFINISHED.fullmatch(name)
-    if unfinished is not None:
-        rest = f"{folder}{slash}{unfinished['name']}"
+    whole = finished(path)
+    branch, _, rest = whole.partition("/")
     for kind, pattern in _PLACES:
         found = pattern.fullmatch(rest)
         if found is not None:
-            return Place(branch, kind, int(found["epoch"]), unfinished is None)
+            return Place(branch, kind, int(found["epoch"]), whole == path)
     return None

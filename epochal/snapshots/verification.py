@@ -48,7 +48,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """``intact``: of each branch the newest snapshot that nothing harms. ``unreferenced``: what no snapshot needs."""
+    """``intact``: of each branch the newest snapshot that nothing harms. ``unreferenced``: what no snapshot needs,
+    without what belongs to no branch."""
 
     snapshots: int
     files: int
@@ -118,9 +119,12 @@ class Verification:
             files=len(self._needs),
             bytes=sum(files[path].bytes for path in self._needs if path in files),
             findings=findings,
-            unreferenced=tuple(file for path, file in files.items() if path not in self._needs),
+            unreferenced=tuple(file for path, file in files.items() if self._is_unreferenced(path)),
             intact=intact,
         )
+
+    def _is_unreferenced(self, path: str) -> bool:
+        return path not in self._needs and path.partition("/")[0] not in layout.OF_THE_CATALOG
 
     def _walk(self, root: ManifestReference) -> None:
         """As a reader of all its state tables, and a recovery from it, would."""

@@ -36,7 +36,8 @@ Filename = Annotated[
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller
 ) -> ArtifactAnswer:
-    """Upload code: the body is the file itself. 200 when the same bytes were there already."""
+    """Upload code: the body is the file itself. 200 when the same bytes were there already. An artifact of which no
+    version is made within a week is deleted by the next collection."""
     content = await request.body()
     answer, new = await run_in_threadpool(control.artifacts.register, filename, content, caller.name)
     if not new:
@@ -53,7 +54,6 @@ def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
 
 @router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
-@answers(EnvironmentProblem)
 def delete_artifact(sha256: Sha256, control: Control) -> None:
     """With its file; also 204 when it is not there. Refused while a version of an application is made of it, also of
     one that was deleted: `conflict`, which says of which."""

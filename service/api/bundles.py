@@ -4,11 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import FileResponse
+from starlette.responses import Response as PlainResponse
+from starlette.responses import StreamingResponse
 
 from epochal.errors import IncompatibleState, NameTaken, SnapshotExpired, StorageFull
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, SNAPSHOT, answers
+from epochal.service.api.byte_ranges import ranged
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
@@ -35,15 +37,19 @@ def export_application(name: str, request: CreateExport, control: Control, calle
     return control.exports.export(name, request, caller.name)
 
 
-@exports.get("/exports/{id}", response_class=FileResponse)
+@exports.get("/exports/{id}", response_class=StreamingResponse)
 @requires(Scope.OPERATE)
 @answers(SnapshotExpired)
-def fetch_export(name: str, id: str, control: Control) -> FileResponse:
+def fetch_export(name: str, id: str, request: Request, control: Control) -> PlainResponse:
     """The bundle of an export operation; `Range` is taken, so that a download can be gone on with. It holds all of the
     state, the code and the parameters: so it needs more than the scope `read`."""
     found = control.exports.file(name, id)
-    headers = {"etag": f'"{found.sha256}"', "cache-control": "no-store"}
-    return FileResponse(found.path, media_type=MEDIA_TYPE, filename=found.filename, headers=headers)
+    headers = {
+        "etag": f'"{found.sha256}"',
+        "cache-control": "no-store",
+        "content-disposition": f'attachment; filename="{found.filename}"',
+    }
+    return ranged(request, found.parts.read, found.parts.bytes, MEDIA_TYPE, headers)
 
 
 @imports.post("", status_code=status.HTTP_201_CREATED)

@@ -34,6 +34,7 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotService
@@ -42,10 +43,12 @@ from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.isolation import Isolation
+from epochal.service.runtime.logs.keeping import LogKeeper
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.nodes import NodeHeartbeat
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.serving import ServedReplicas
+from epochal.service.runtime.stored_files import StoredFiles
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.store import SnapshotStore
 
@@ -78,6 +81,7 @@ class ControlPlane(QueryNode):
     supervision: Database
     drivers: DriverService | None
     """``None``: another process answers drivers."""
+    files: StoredFiles
     isolation: Isolation
 
     ledger: Executions
@@ -108,6 +112,8 @@ class ControlPlane(QueryNode):
     backups: BackupService
     tokens: TokenService
     administration: AdministrationQueries
+    driver_logs: LogService
+    log_keeper: LogKeeper
     webhooks: WebhookService
     deliveries: WebhookDeliveries
 
@@ -124,6 +130,7 @@ class ControlPlane(QueryNode):
             self.worker,
             self.deliveries,
             self.housekeeping,
+            self.log_keeper,
         )
 
 

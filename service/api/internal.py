@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar, TypeVarTuple
 
 from fastapi import APIRouter, Depends, Header, Path, Query, status
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
+from starlette.responses import FileResponse
 
 from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
-from epochal.errors import NotFound
+from epochal.errors import ArtifactError, EnvironmentProblem, NotFound, SnapshotError
 from epochal.service.api.access import for_drivers, public
+from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
-from epochal.wire.bodies import EpochNumber
+from epochal.wire.bodies import EpochNumber, Sha256
 from epochal.wire.driver import (
     LISTEN_SECONDS,
     PROTOCOL_HEADER,
@@ -72,6 +75,17 @@ Guarded = Annotated[Call, Depends(_call)]
 @public
 async def healthz() -> None:
     """The process answers."""
+
+
+@router.get("/artifacts/{sha256}", response_class=FileResponse)
+@for_drivers
+@answers(ArtifactError, SnapshotError, EnvironmentProblem)
+async def read_artifact(execution: str, sha256: Sha256, call: Guarded) -> FileResponse:
+    """The bytes of code that a version of the execution's application is made of."""
+    artifact = await call.run(call.drivers.artifact, execution, sha256)
+    # The store may be slow, and the threads for drivers' calls are few: each of them keeps another driver waiting.
+    path = await run_in_threadpool(call.drivers.file, artifact)
+    return FileResponse(path, media_type="application/octet-stream")
 
 
 @router.post("/begin")

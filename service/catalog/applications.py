@@ -10,9 +10,11 @@ from epochal.errors import InvalidInput, NameTaken, NotFound, PreconditionFailed
 from epochal.service.catalog.executions import BranchOrigin, add_branch, latest_version
 from epochal.service.catalog.models import Application, Branch, Execution
 from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.snapshots import layout
 
 Revisions = Sequence[str] | None
 """Of which an application has to be at one, for a change of it to be made; ``None``: it may be at any."""
@@ -120,8 +122,9 @@ class ApplicationRepository:
         return row
 
     def delete(self, application: Application) -> None:
-        """Its name is free again; its rows stay, for what stands on them."""
+        """Its name is free again; its rows stay, for what stands on them. Logs that were kept go."""
         application.deleted_at = application.updated_at = now()
+        StoreFiles(self._session).give_up_below(layout.driver_logs(application.name))
 
     def branch(self, application: Application) -> Branch:
         """The current one."""

@@ -23,15 +23,24 @@ from epochal.snapshots.backup_format import BackedUpApplication, ColumnKind
 
 
 @dataclass(frozen=True)
+class BackedUpArtifact:
+    path: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class BackedUp:
     """``kept``: snapshots whose files the backup has to have. ``prepared``: of these epochs some sink may not have
-    applied its write-ahead log yet. ``artifacts``: sha256 and file name."""
+    applied its write-ahead log yet. ``artifacts``: those that lie in the store."""
 
     installation: str
     incarnation: str
     kept: Mapping[EpochKey, ManifestReference]
     prepared: Sequence[EpochKey]
-    artifacts: Sequence[tuple[str, str]]
+    artifacts: Sequence[BackedUpArtifact]
+    elsewhere: Sequence[str]
+    """Artifacts that an earlier version has put into some data folder, by their sha256."""
     applications: tuple[BackedUpApplication, ...]
 
 
@@ -58,12 +67,14 @@ class BackupRepository:
             .where(Application.deleted_at.is_(None))
             .order_by(Application.name)
         )
+        artifacts = self._session.scalars(select(Artifact).order_by(Artifact.sha256)).all()
         return BackedUp(
             installation=row.id,
             incarnation=row.incarnation,
             kept=RetentionRepository(self._session).known(now()).kept,
             prepared=[EpochKey(branch, epoch) for branch, epoch in self._session.execute(prepared)],
-            artifacts=[(row.sha256, row.filename) for row in self._session.scalars(select(Artifact))],
+            artifacts=[BackedUpArtifact(row.path, row.sha256, row.bytes) for row in artifacts if row.path is not None],
+            elsewhere=[row.sha256 for row in artifacts if row.path is None and row.bytes > 0],
             applications=tuple(
                 BackedUpApplication(name=name, branch=branch, epoch=epoch)
                 for name, branch, epoch in self._session.execute(standing)

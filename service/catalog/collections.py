@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from epochal.engine.epoch import State
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation
 from epochal.service.catalog.retention import held, horizon_of
+from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 
 _AT_ONCE = 400
@@ -42,6 +43,8 @@ class KnownSnapshots:
     collected_lately: Sequence[ManifestReference]
     in_use: frozenset[str]
     """Branches that running operations name."""
+    named: Collection[str] = frozenset()
+    """Paths of files that belong to no branch."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class RetentionRepository:
             expired={row.key: row.reference for row in rows if row.key not in kept},
             collected_lately=lately,
             in_use=frozenset(self._in_use()),
+            named=StoreFiles(self._session).paths(),
         )
 
     def still_expired(self, keys: Sequence[EpochKey]) -> list[EpochKey]:

@@ -100,6 +100,13 @@ class ExecutionRepository:
     def artifact(self, version: Version) -> Artifact:
         return self._session.get_one(Artifact, version.artifact)
 
+    def artifact_of(self, execution: Execution, sha256: str) -> Artifact:
+        """Raises ``NotFound`` unless a version of the execution's application is made of it."""
+        query = select(Version.number).where(Version.application == execution.application, Version.artifact == sha256)
+        if self._session.scalars(query.limit(1)).first() is None:
+            raise NotFound(f"No version of this application is made of an artifact {sha256!r}.")
+        return self._session.get_one(Artifact, sha256)
+
 
 @dataclass(frozen=True)
 class BranchOrigin:

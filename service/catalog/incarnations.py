@@ -34,6 +34,7 @@ from epochal.service.catalog.models import (
 )
 from epochal.service.catalog.operations import end
 from epochal.service.catalog.records import columns_of, json_of, manifest_of, terms_of
+from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.operations import Event
 from epochal.service.domain.secrets import UserToken
@@ -90,6 +91,7 @@ class IncarnationRepository:
         ran = self._end_executions()
         self._end_operations()
         self._fence()
+        StoreFiles(self._session).give_up_bundles()
         # Numbers that the lost time may have given to events are not given again.
         self._session.execute(update(EventStream).values(last=EventStream.last + LEAP))
         # Whoever was delivering held them back from others; they are delivered again, under the same ids.

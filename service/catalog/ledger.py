@@ -17,7 +17,6 @@ from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.ports import (
     AttemptOver,
     AttemptTicket,
@@ -29,7 +28,6 @@ from epochal.service.domain.ports import (
     SupervisedExecution,
 )
 from epochal.service.domain.secrets import DriverToken
-from epochal.service.domain.settings import Settings
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.states import AttemptState, ExecutionState
 
@@ -40,8 +38,7 @@ _BESIDE_RESTARTS = 2
 class ExecutionLedger:
     """Implements :class:`epochal.service.domain.ports.Executions`."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
-        self._settings = settings
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def supervised(self) -> Supervised:
@@ -86,8 +83,8 @@ class ExecutionLedger:
                 application=application.name,
                 version=version.number,
                 branch=row.branch,
-                artifact=artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename),
-                artifact_sha256=artifact.sha256,
+                artifact=artifact.sha256,
+                filename=artifact.filename,
                 parameters=version.parameters,
                 configuration=ApplicationConfiguration.model_validate(version.configuration),
                 shadow=application.shadow,

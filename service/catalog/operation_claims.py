@@ -22,6 +22,7 @@ from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.operations import (
     LEASE_SECONDS,
     MARGIN_SECONDS,
+    ONE_AT_A_TIME,
     Event,
     Interrupted,
     State,
@@ -163,19 +164,18 @@ class OperationClaims:
         """The oldest of these kinds that nobody carries out. Of each kind a process has one at a time."""
         with self._database.reading() as session:
             moment = database_now(session)
-            free = [row.id for row in session.scalars(_running(kinds)) if self._is_free(row, moment)]
-        for id in free:
-            claim = self._claim(id)
+            free = [row for row in session.scalars(_running(kinds)) if self._is_free(row, moment)]
+        for row in free:
+            claim = self._claim(row.id, row.kind)
             if claim is not None:
                 return claim
         return None
 
-    def _claim(self, id: str) -> Claim | None:
+    def _claim(self, id: str, kind: str) -> Claim | None:
         """One row at a time is locked: who claims another operation at the same time is not in the way."""
-        query = select(Operation).where(Operation.id == id, Operation.state == "running")
         asked_at = time.monotonic()
         with self._database.writing() as session:
-            row = session.scalars(query.with_for_update(skip_locked=True)).first()
+            row = self._locked(session, id, kind)
             moment = database_now(session)
             if row is None or not self._is_free(row, moment):
                 return None
@@ -191,6 +191,18 @@ class OperationClaims:
                 row.cancel_requested_at, row.cancel_requested_by = now(), by
                 row.progress = "is being cancelled"
             return _announce(session, row)
+
+    def _locked(self, session: Session, id: str, kind: str) -> Operation | None:
+        """The operation, if it still runs and nobody else is claiming it."""
+        if kind not in ONE_AT_A_TIME:
+            query = select(Operation).where(Operation.id == id, Operation.state == "running")
+            return session.scalars(query.with_for_update(skip_locked=True)).first()
+        # None is skipped: whoever else is claiming one is waited for, and its claim is seen.
+        rows = session.scalars(_running([kind]).with_for_update().execution_options(populate_existing=True)).all()
+        moment = database_now(session)
+        if not all(self._is_free(row, moment) for row in rows):
+            return None
+        return next((row for row in rows if row.id == id), None)
 
     def _is_free(self, row: Operation, moment: datetime) -> bool:
         return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
@@ -217,7 +229,7 @@ def check_store_free(session: Session, kind: OperationKind) -> None:
         )
 
 
-def _running(kinds: Collection[OperationKind]) -> Select[Operation]:
+def _running(kinds: Collection[str]) -> Select[Operation]:
     return (
         select(Operation).where(Operation.state == "running", Operation.kind.in_(sorted(kinds))).order_by(Operation.id)
     )

@@ -40,10 +40,7 @@ class VersionRepository:
 
     def artifact(self, sha256: str) -> Artifact:
         """Raises ``ArtifactError``: the artifact is named in a request's body."""
-        row = self._session.get(Artifact, sha256)
-        if row is None:
-            raise ArtifactError(f"There is no artifact {sha256}; upload it first (POST /v1/artifacts).")
-        return row
+        return _there(self._session.get(Artifact, sha256), sha256)
 
     def next_number(self, application: Application) -> int:
         """Above every version of the application, also those that were given up."""
@@ -66,6 +63,12 @@ class VersionRepository:
         by: str,
         message: str | None = None,
     ) -> Version:
+        """Raises ``ArtifactError`` when the artifact was deleted meanwhile."""
+        # Locked: whoever deletes it waits, and finds this version.
+        held = self._session.get(
+            Artifact, artifact, with_for_update={"read": True, "key_share": True}, populate_existing=True
+        )
+        _there(held, artifact)
         row = Version(
             application=application.id,
             number=number,
@@ -95,3 +98,9 @@ def version_answer(row: Version) -> VersionAnswer:
         created_at=row.created_at,
         created_by=row.created_by,
     )
+
+
+def _there(artifact: Artifact | None, sha256: str) -> Artifact:
+    if artifact is None:
+        raise ArtifactError(f"There is no artifact {sha256}; upload it first (POST /v1/artifacts).")
+    return artifact

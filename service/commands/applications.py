@@ -10,18 +10,17 @@ from epochal.service.catalog.executions import ENDED, BranchOrigin
 from epochal.service.catalog.places import check_places
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.ports import Builder
-from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.wire.applications import ApplicationAnswer, CreateApplication
 from epochal.wire.configuration import check_configuration
 
 
 class ApplicationService:
-    def __init__(self, settings: Settings, database: Database, builder: Builder, lifecycle: Lifecycle) -> None:
-        self._settings = settings
+    def __init__(self, database: Database, builder: Builder, code: ArtifactCache, lifecycle: Lifecycle) -> None:
         self._database = database
         self._builder = builder
+        self._code = code
         self._lifecycle = lifecycle
 
     def create(self, request: CreateApplication, by: str) -> ApplicationAnswer:
@@ -30,8 +29,7 @@ class ApplicationService:
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(request.name)
             artifact = VersionRepository(session).artifact(request.artifact)
-        path = artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
-        graph = self._builder.analyse(path, request.parameters, request.configuration)
+        graph = self._builder.analyse(self._code.file(artifact), request.parameters, request.configuration)
         with self._database.writing() as session:
             check_places(session, graph.sinks)
             row = ApplicationRepository(session).add(request.name, BranchOrigin("start"), shadow=False, by=by)

@@ -1,45 +1,93 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+from datetime import timedelta
 
-from epochal.errors import EnvironmentProblem
+from epochal.errors import Conflict, EnvironmentProblem, EpochalError, SnapshotError, StorageFull
+from epochal.faults import declare
 from epochal.service.catalog.artifacts import ArtifactRepository, artifact_answer
 from epochal.service.catalog.database import Database
-from epochal.service.domain.artifacts import artifact_path
+from epochal.service.catalog.types import now
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.artifact_files import check_artifact, keep, remove
+from epochal.service.runtime.artifact_files import check_artifact, kind_of
+from epochal.service.runtime.stored_files import StoredFiles
+from epochal.snapshots import layout
 from epochal.wire.artifacts import ArtifactAnswer
+
+log = logging.getLogger("epochal.artifacts")
+
+GIVEN_UP = declare("artifact.given-up", "nobody finds the artifact any more, its file is there")
+
+UNUSED_KEPT = timedelta(days=7)
+"""How long an artifact is kept that no version is made of, from when it was uploaded last."""
+_TRIES = 3
+_AT_ONCE = 100
 
 
 class ArtifactService:
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, files: StoredFiles) -> None:
         self._settings = settings
         self._database = database
+        self._files = files
 
     def register(self, filename: str, content: bytes, by: str) -> tuple[ArtifactAnswer, bool]:
         """The artifact, and whether it is new. ``ArtifactError``; ``EnvironmentProblem`` when it cannot be kept."""
         check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
         sha256 = hashlib.sha256(content).hexdigest()
-        with self._database.reading() as session:
-            row = ArtifactRepository(session).find(sha256)
-        path = artifact_path(self._settings.artifacts_directory, sha256, row.filename if row else filename)
-        if row is None or not path.exists():
+        for _ in range(_TRIES):
+            path = layout.artifact(sha256, kind_of(filename))
             try:
-                keep(path, content)
-            except OSError as error:
-                raise EnvironmentProblem(f"The artifact cannot be kept in {path.parent}: {error.strerror}.") from error
-        if row is not None:
-            return artifact_answer(row), False
-        with self._database.writing() as session:
-            repository = ArtifactRepository(session)
-            row = repository.find(sha256)
-            new = row is None
-            return artifact_answer(row or repository.add(sha256, filename, len(content), by)), new
+                lost = self._lost_file(sha256)
+                if lost is None and (known := self._upload_again(sha256)) is not None:
+                    return known, False
+                self._files.write("artifact", sha256, path, content)
+            except (SnapshotError, StorageFull) as error:
+                raise EnvironmentProblem(f"The artifact cannot be kept in the store. {error.message}") from error
+            try:
+                with self._database.writing() as session:
+                    repository = ArtifactRepository(session)
+                    row, new = repository.register(sha256, filename, len(content), by, path, lost)
+                return artifact_answer(row), new
+            except Conflict:
+                continue  # Somebody else was quicker with the same bytes.
+        raise Conflict(f"The artifact {sha256} is being registered and deleted at the same time; try again.")
 
     def delete(self, sha256: str) -> None:
         """With its file; nothing when it is not there. Raises ``Conflict`` while a version names it."""
         with self._database.writing() as session:
-            row = ArtifactRepository(session).delete(sha256)
-            if row is not None:
-                # Before the commit: whoever registers the same bytes after it finds no file that is about to go.
-                remove(artifact_path(self._settings.artifacts_directory, row.sha256, row.filename))
+            path = ArtifactRepository(session).delete(sha256)
+        GIVEN_UP.hit()
+        if path is not None:
+            self._delete_file(path)
+
+    def delete_unused(self) -> int:
+        """Those that were uploaded and of which nothing was made; how many. Their files expire."""
+        deleted = 0
+        while True:
+            with self._database.writing() as session:
+                found = ArtifactRepository(session).delete_unused(now() - UNUSED_KEPT, _AT_ONCE)
+            deleted += len(found)
+            for sha256 in found:
+                log.info("artifact %s was never used, and is deleted", sha256)
+            if len(found) < _AT_ONCE:
+                return deleted
+
+    def _lost_file(self, sha256: str) -> str | None:
+        """The path of the artifact's file, where it is not what it was: whoever uploads it again repairs it."""
+        with self._database.reading() as session:
+            row = ArtifactRepository(session).find(sha256)
+        if row is None or row.path is None or self._files.is_there(row.path, row.bytes):
+            return None
+        return row.path
+
+    def _upload_again(self, sha256: str) -> ArtifactAnswer | None:
+        with self._database.writing() as session:
+            row = ArtifactRepository(session).uploaded_again(sha256)
+            return None if row is None or row.path is None else artifact_answer(row)
+
+    def _delete_file(self, path: str) -> None:
+        try:
+            self._files.delete(path)
+        except EpochalError as error:
+            log.warning("%s is deleted some other time: %s", path, error)

@@ -7,7 +7,7 @@ write-ahead logs, which go when their epoch is committed: then sinks have it, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import epochal
 from epochal.contracts.identity import EpochKey
@@ -106,24 +106,19 @@ class BackupService:
         claim.progress("looking which files are needed")
         needed, problems = self._needed(claim, described)
         logs = [ToCopy(path, may_vanish=True) for path in self._logs(described.prepared)]
-        files = [*(ToCopy(file.path, file.sha256, file.bytes) for file in needed.values()), *logs]
-        known = _known(backups, files)
-        copied = copy_all(self._store, backups.files, files, known, claim.progress, B2_COPIED)
-        code = self._code_copied(backups, claim, described, known)
+        code = [ToCopy(file.path, file.sha256, file.bytes) for file in described.artifacts]
+        files = [*(ToCopy(file.path, file.sha256, file.bytes) for file in needed.values()), *code, *logs]
+        copied = copy_all(self._store, backups.files, files, _known(backups, files), claim.progress, B2_COPIED)
+        elsewhere = [
+            f"The code {sha256} is not in the store, but in the data folder of some control plane: start that one once."
+            for sha256 in described.elsewhere
+        ]
         return Copied(
-            files=tuple(sorted((*copied.files, *code.files))),
-            problems=(*problems, *copied.problems, *code.problems),
-            copied=copied.copied + code.copied,
-            copied_bytes=copied.copied_bytes + code.copied_bytes,
+            files=tuple(sorted(copied.files)),
+            problems=(*problems, *elsewhere, *copied.problems),
+            copied=copied.copied,
+            copied_bytes=copied.copied_bytes,
         )
-
-    def _code_copied(
-        self, backups: Backups, claim: Claim, described: BackedUp, known: Mapping[str, BackupFile]
-    ) -> Copied:
-        """Artifacts, as they lie in the data folder."""
-        code = SnapshotStore(str(self._settings.data.absolute()))
-        files = [ToCopy(f"artifacts/{sha256}/{filename}", sha256) for sha256, filename in described.artifacts]
-        return copy_all(code, backups.files, files, known, claim.progress, B2_COPIED)
 
     def _needed(self, claim: Claim, described: BackedUp) -> tuple[dict[str, NeededFile], list[str]]:
         """What the snapshots need, and those of which that could not be found out."""

@@ -149,6 +149,7 @@ class Collection:
             in_use=known.in_use,
             unknown=needs.unknown,
             asked_for=request.foreign,
+            named=known.named,
         )
         return plan(facts, files, moment, request.grace, marked, needs.problems)
 

@@ -13,11 +13,13 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.types import database_now
+from epochal.service.commands.artifacts import ArtifactService
 from epochal.service.commands.collecting import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.store_answers import collection_answer, plan_answer, verification_answer
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.operations import OperationWorker, Verb
+from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
 from epochal.wire.collections import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
@@ -38,12 +40,16 @@ class CollectionService:
         settings: Settings,
         database: Database,
         store: SnapshotStore,
+        files: StoredFiles,
+        artifacts: ArtifactService,
         worker: OperationWorker,
         housekeeping: Housekeeping,
     ) -> None:
         self._settings = settings
         self._database = database
         self._store = store
+        self._files = files
+        self._artifacts = artifacts
         self._worker = worker
         verbs: list[Verb[Any]] = [Verb("collect", Collect, self._collect), Verb("verify", Verify, self._verify)]
         worker.register("store", verbs)
@@ -80,6 +86,9 @@ class CollectionService:
         return False
 
     def _collect(self, claim: Claim, request: Collect) -> CollectionAnswer:
+        claim.progress("deleting artifacts that were never used")
+        self._artifacts.delete_unused()
+        self._files.sweep()
         plan, deleted = Collection(self._database, self._store).run(self._request(request), claim.progress)
         return collection_answer(plan, deleted)
 

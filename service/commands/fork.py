@@ -46,7 +46,7 @@ class ForkService:
             ApplicationRepository(session).check_free(request.name)
             plan = self._plan(session, source, request)
         candidate = plan.candidate
-        graph = self._builder.describe(candidate.location, candidate.parameters)
+        graph = self._proposals.described(candidate)
         if not request.shadow:
             _check_targets(source, self._graph_of(candidate.before), graph)
         graph = self._checked(plan, graph)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -17,11 +16,11 @@ from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.building import Producer, ShownOf, TrialOf
 from epochal.service.domain.comparison import compared
 from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.snapshots.continuation import continuation, end_of_input
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import (
@@ -34,11 +33,10 @@ from epochal.wire.preflight import Comparison
 
 @dataclass(frozen=True)
 class Candidate:
-    """A version before it was looked at. ``location``: where the code is; ``before``: the version that it replaces."""
+    """A version before it was looked at. ``before``: the version that it replaces."""
 
     before: Version
     artifact: Artifact
-    location: Path
     parameters: Parameters
     configuration: ApplicationConfiguration
 
@@ -60,10 +58,11 @@ class Proposal:
 class Proposals:
     """Looks at versions without changing anything."""
 
-    def __init__(self, settings: Settings, builder: Builder, store: SnapshotStore) -> None:
+    def __init__(self, settings: Settings, builder: Builder, store: SnapshotStore, code: ArtifactCache) -> None:
         self._settings = settings
         self._builder = builder
         self._store = store
+        self._code = code
 
     def candidate(
         self,
@@ -84,16 +83,20 @@ class Proposals:
         return Candidate(
             before=before,
             artifact=row,
-            location=self._location(row),
             parameters=before.parameters if parameters is None else parameters,
             configuration=configuration or now,
         )
+
+    def described(self, candidate: Candidate) -> GraphDescription:
+        """Without Spark. Raises what the builder says of the code."""
+        return self._builder.describe(self._code.file(candidate.artifact), candidate.parameters)
 
     def proposal(
         self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
     ) -> Proposal:
         """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
-        graph = self._builder.analyse(candidate.location, candidate.parameters, candidate.configuration)
+        code = self._code.file(candidate.artifact)
+        graph = self._builder.analyse(code, candidate.parameters, candidate.configuration)
         return self.compared(candidate, graph, snapshot, producer)
 
     def compared(
@@ -114,7 +117,7 @@ class Proposals:
         """A version as the builder takes it."""
         row = VersionRepository(session).artifact(version.artifact)
         return Producer(
-            artifact=self._location(row),
+            artifact=self._code.file(row),
             parameters=version.parameters,
             configuration=ApplicationConfiguration.model_validate(version.configuration),
         )
@@ -137,10 +140,8 @@ class Proposals:
         """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow."""
         store = self._settings.store_url
         trial = TrialOf(application=application, store=store, head=head, epochs=epochs, name=name, producer=producer)
-        return self._builder.trial(candidate.location, candidate.parameters, candidate.configuration, trial, meanwhile)
-
-    def _location(self, artifact: Artifact) -> Path:
-        return artifact_path(self._settings.artifacts_directory, artifact.sha256, artifact.filename)
+        code = self._code.file(candidate.artifact)
+        return self._builder.trial(code, candidate.parameters, candidate.configuration, trial, meanwhile)
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:

@@ -8,10 +8,10 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.rekeys import RekeyRepository, has_branch
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.building import RekeyOf
 from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
@@ -31,12 +31,14 @@ class RekeyService:
         settings: Settings,
         database: Database,
         builder: Builder,
+        code: ArtifactCache,
         store: SnapshotStore,
         worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database
         self._builder = builder
+        self._code = code
         self._store = store
         self._worker = worker
         worker.register("rekeys", [Verb("rekey", RekeyArguments, self.carry_out, self._sweep)])
@@ -59,7 +61,6 @@ class RekeyService:
         """
         with self._database.writing() as session:
             plan = RekeyRepository(session).begin_try(claim.decide(session))
-        location = artifact_path(self._settings.artifacts_directory, plan.artifact.sha256, plan.artifact.filename)
         message = arguments.request.message
         target = RekeyOf(
             application=plan.application,
@@ -69,12 +70,13 @@ class RekeyService:
             by=plan.by,
             message=message,
         )
+        code = self._code.file(plan.artifact)
         BEGUN.hit()
         self._sweep(claim, arguments)
         claim.progress(f"the state of epoch {plan.head.epoch} is written anew")
         try:
             snapshot = self._builder.rekey(
-                location, plan.before.parameters, plan.configuration, target, meanwhile=claim.check
+                code, plan.before.parameters, plan.configuration, target, meanwhile=claim.check
             )
             WRITTEN.hit()
             manifest = self._store.read_manifest(snapshot)

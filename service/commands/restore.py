@@ -47,7 +47,6 @@ A4_LANDED = declare("A4.landed", "the restored catalog is there; its admin token
 
 QUIET_SECONDS = 30.0
 """A store in which somebody wrote less long ago is somebody's."""
-_ARTIFACTS = "artifacts/"
 
 
 @dataclass(frozen=True)
@@ -186,25 +185,18 @@ class Restore:
         return taken
 
     def _copy(self, listed: list[BackupFile]) -> tuple[int, int]:
-        """Code goes where this installation has it, all else into the store."""
-        data = SnapshotStore(str(self._settings.data.absolute()))
-        copied = copied_bytes = 0
-        for target, folder, files in (
-            (self._store, "", [file for file in listed if not file.path.startswith(_ARTIFACTS)]),
-            (data, _ARTIFACTS, [file for file in listed if file.path.startswith(_ARTIFACTS)]),
-        ):
-            there = self._there(target, folder, files)
-            wishes = [ToCopy(file.path, file.sha256, file.bytes) for file in files]
-            done = copy_all(self._backups.files, target, wishes, there, self._progress, A3_COPIED)
-            if done.problems:
-                raise FileMissing(f"The backup {self._source} is not whole: {done.problems[0]}")
-            copied, copied_bytes = copied + done.copied, copied_bytes + done.copied_bytes
-        return copied, copied_bytes
+        """Into the store."""
+        there = self._there(listed)
+        wishes = [ToCopy(file.path, file.sha256, file.bytes) for file in listed]
+        done = copy_all(self._backups.files, self._store, wishes, there, self._progress, A3_COPIED)
+        if done.problems:
+            raise FileMissing(f"The backup {self._source} is not whole: {done.problems[0]}")
+        return done.copied, done.copied_bytes
 
-    def _there(self, target: SnapshotStore, folder: str, files: list[BackupFile]) -> dict[str, BackupFile]:
-        sizes = {entry.path: entry.bytes for entry in target.entries(folder)}
+    def _there(self, files: list[BackupFile]) -> dict[str, BackupFile]:
+        sizes = _sizes(self._store)
         there = {file.path: file for file in files if sizes.get(file.path) == file.bytes}
-        for file, _ in check_all(target, sizes, list(there.values()), self._quick, self._progress):
+        for file, _ in check_all(self._store, sizes, list(there.values()), self._quick, self._progress):
             del there[file.path]
         return there
 

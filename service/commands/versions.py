@@ -129,7 +129,7 @@ def _order(version: Version, candidate: Candidate) -> VersionOrder:
     return VersionOrder(
         version=version.number,
         artifact=version.artifact,
-        location=str(candidate.location),
+        filename=candidate.artifact.filename,
         parameters=version.parameters,
         configuration=version.configuration,
         by=version.created_by,

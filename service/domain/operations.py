@@ -73,6 +73,9 @@ BACKGROUND: frozenset[OperationKind] = frozenset({"export", "import", "trial", "
 BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKGROUND
 OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup"})
 """Kinds that concern no application."""
+ONE_AT_A_TIME: frozenset[OperationKind] = frozenset({"import"})
+"""Kinds of which all control planes together carry out one at a time: what one has found in the store, and leaves as it
+is, another one may be about to take back."""
 
 
 class Interrupted(Exception):

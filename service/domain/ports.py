@@ -229,14 +229,17 @@ class GoingOn:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a driver's document needs but the token, the URLs and the work directory."""
+    """All that a driver's document needs but the token, the URLs and the work directory: nothing of it is a place on
+    this machine."""
 
     execution: str
     application: str
     version: int
     branch: str
-    artifact: Path
-    artifact_sha256: str
+    artifact: str
+    """sha256"""
+    filename: str
+    """Of the artifact, as its author called it."""
     parameters: Parameters
     configuration: ApplicationConfiguration
     shadow: bool

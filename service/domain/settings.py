@@ -114,6 +114,8 @@ class Settings(BaseModel):
     """A driver's log that is larger is rotated."""
     log_files: int = Field(default=3, ge=1)
     """Rotated files that are kept of a driver's log."""
+    log_days: float = Field(default=30.0, gt=0, le=36500)
+    """How long the log of a driver that is gone is kept."""
     webhooks_local: bool = Field(default_factory=default_webhooks_local)
     """Whether webhooks may be on this machine or its link; otherwise such addresses are refused."""
     limits: Limits = Limits()
@@ -128,7 +130,13 @@ class Settings(BaseModel):
         return self.store or str(self.data.absolute() / "store")
 
     @property
-    def artifacts_directory(self) -> Path:
+    def artifact_cache_directory(self) -> Path:
+        """Copies of artifacts, for builders."""
+        return self.data.absolute() / "artifact-cache"
+
+    @property
+    def former_artifacts_directory(self) -> Path:
+        """Where earlier versions have put artifacts, which are moved into the store."""
         return self.data.absolute() / "artifacts"
 
     @property

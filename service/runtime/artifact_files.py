@@ -1,6 +1,5 @@
-"""Artifacts on disk: checked before they are kept, in a folder named after their digest.
-
-The file keeps the name that its author gave it, as far as that is harmless, since errors and tracebacks show it.
+"""Artifacts as files: checked before they are kept; on disk with the name that the author gave them, as far as that is
+harmless, since errors and tracebacks show it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
-from epochal.errors import ArtifactError, EnvironmentProblem
+from epochal.errors import ArtifactError
 from epochal.pipeline.unpacking import MOST_FILES
 
 _END_OF_DIRECTORY, _END_BYTES = b"PK\x05\x06", 22
@@ -33,7 +32,7 @@ def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
         raise ArtifactError(f"{filename!r} is not a plain file name: use letters, digits, '.', '_' and '-'.")
     if not content:
         raise ArtifactError(f"{filename!r} is empty.")
-    if _kind(filename) == ".py":
+    if kind_of(filename) == ".py":
         _check_source(filename, content)
     else:
         _check_archive(filename, content, unpacked_limit)
@@ -61,16 +60,6 @@ def keep(path: Path, content: bytes) -> None:
         raise
 
 
-def remove(path: Path) -> None:
-    """The file, and the folder that is its own. Raises ``EnvironmentProblem``."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise EnvironmentProblem(f"The artifact {path} cannot be deleted: {error.strerror}.") from error
-    with suppress(OSError):  # somebody is putting the same artifact there again
-        path.parent.rmdir()
-
-
 @contextmanager
 def kept_for_a_while(directory: Path, filename: str, content: bytes) -> Iterator[Path]:
     """An artifact that is not registered (yet), where a builder can read it; gone after the block."""
@@ -90,7 +79,8 @@ def _share_like(folder: Path, path: Path, most: int) -> None:
         path.chmod(status.st_mode & most)
 
 
-def _kind(filename: str) -> str:
+def kind_of(filename: str) -> str:
+    """The ending: of a Python file or a zip. Raises ``ArtifactError``."""
     kind = PurePosixPath(filename).suffix.lower()
     if kind not in _KINDS:
         raise ArtifactError(f"{filename!r} is neither a Python file (.py) nor a zip of Python files (.zip).")

@@ -1,17 +1,20 @@
-"""What answers drivers, in a process of its own or in the control plane's: their catalogs, tokens and threads."""
+"""What answers drivers, in a process of its own or in the control plane's: their catalogs, tokens, code and threads."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import TypeVar, TypeVarTuple
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from epochal.errors import CatalogUnavailable, NotFound, Unauthenticated
 from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.directives import newest_directives
+from epochal.service.catalog.executions import ExecutionRepository
+from epochal.service.catalog.models import Artifact
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.tokens import TokenRepository
@@ -22,6 +25,9 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.topics import OPERATION, Topics
 from epochal.service.runtime.directives import DirectiveWatch
 from epochal.service.runtime.machine import this_machine
+
+if TYPE_CHECKING:
+    from epochal.service.runtime.artifact_cache import ArtifactCache
 
 REMEMBERED_SECONDS = 3.0
 """So long a token is not looked up again."""
@@ -43,6 +49,7 @@ class DriverService:
     ) -> None:
         self._bulkhead = Bulkhead(settings.database_url, settings.pools.drivers)
         self._bulkhead.database.listen(committed)
+        self._settings = settings
         self._own_url = settings.internal_url
         self._nodes: tuple[str, ...] = (self._own_url,)
         self._nodes_until = 0.0
@@ -110,6 +117,23 @@ class DriverService:
             row = TokenRepository(session).attempt(token.execution, token.attempt)
         if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
             raise Unauthenticated("This needs the token that a driver was started with.")
+
+    def artifact(self, execution: str, sha256: str) -> Artifact:
+        """Raises ``NotFound`` unless a version of the execution's application is made of it."""
+        with self._bulkhead.database.reading() as session:
+            repository = ExecutionRepository(session)
+            return repository.artifact_of(repository.get(execution), sha256)
+
+    def file(self, artifact: Artifact) -> Path:
+        """A copy of its bytes. Raises ``ArtifactError``, ``SnapshotError``, ``EnvironmentProblem``."""
+        return self._code.file(artifact)
+
+    @cached_property
+    def _code(self) -> ArtifactCache:
+        # The store's libraries would be half of this process, and only driver starts need them.
+        from epochal.service.runtime.artifact_cache import artifact_cache
+
+        return artifact_cache(self._settings, self._bulkhead.database)
 
     def close(self) -> None:
         self._bulkhead.close()

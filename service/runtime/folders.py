@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from epochal.errors import EnvironmentProblem
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.isolation import ProcessUser, local_store
+from epochal.snapshots import layout
 from epochal.snapshots.local_files import make_folder
 
 _OWNER_ONLY = 0o700
 _GROUP_ENTERS = 0o710
 _GROUP_READS = 0o750
+_OF_THE_CATALOG = {(name,) for name in layout.OF_THE_CATALOG}
 
 
 def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
     """Make the folders, also those of an earlier start with another user. Raises ``EnvironmentProblem``.
 
     ================================================  =====================================================
-    exports, imports, replicas, hints, logs           the control plane's only
+    imports, replicas, hints, logs                    the control plane's only
     the data directory, work                          ``user`` may pass through, and list nothing
-    artifacts                                         ``user`` may read
+    artifact-cache                                    ``user`` may read
     store, home                                       ``user``'s own
+    in the store what belongs to no branch            the control plane's only
     ================================================  =====================================================
 
     Without ``user`` they are all the control plane's only, but for a store that was there.
@@ -36,20 +40,23 @@ def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
 def _prepare(settings: Settings, user: ProcessUser | None) -> None:
     data = settings.data.absolute()
     data.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
-    for name in ("exports", "imports", "replicas", "hints"):
+    for name in ("imports", "replicas", "hints"):
         _folder(data / name, _OWNER_ONLY)
     _folder(settings.logs_directory, _OWNER_ONLY)
+    store = local_store(settings)
     if user is None:
         _folder(settings.work_directory, _OWNER_ONLY)
-        _folder(settings.artifacts_directory, _OWNER_ONLY)
+        _folder(settings.artifact_cache_directory, _OWNER_ONLY)
+        _prepare_store(store)
         return
     _folder(data, _GROUP_ENTERS, user.gid)
     _folder(settings.work_directory, _GROUP_ENTERS, user.gid)
-    _share_artifacts(settings.artifacts_directory, user)
+    _share_artifacts(settings.artifact_cache_directory, user)
     _folder(settings.home_directory, _OWNER_ONLY)
     os.chown(settings.home_directory, user.uid, user.gid)
-    if (store := local_store(settings)) is not None:
+    if store is not None:
         _hand_over(store, user)
+    _prepare_store(store)
 
 
 def _folder(path: Path, mode: int, group: int = -1) -> None:
@@ -80,7 +87,17 @@ def _hand_over(store: Path, user: ProcessUser) -> None:
         return
     # The top comes last: interrupted, it is done again.
     for folder, _, _ in os.walk(store, topdown=False):
-        os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+        if Path(folder).relative_to(store).parts[:1] not in _OF_THE_CATALOG:
+            os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+
+
+def _prepare_store(store: Path | None) -> None:
+    """What is in these folders takes its owner from them. A store that cannot be written to says so when it is."""
+    if store is not None:
+        with suppress(OSError):
+            make_folder(store)
+            for name in sorted(layout.OF_THE_CATALOG):
+                _folder(store / name, _OWNER_ONLY)
 
 
 def take_folder(path: Path, user: ProcessUser) -> None:

@@ -19,6 +19,7 @@ from tests.fault.points import in_every_run
 from tests.service import test_collection as collections
 from tests.service.conftest import Plane, free_port
 from tests.service.lookups import DELAYS, StateDriver, route
+from tests.stores import snapshot_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -119,7 +120,8 @@ def test_an_export_is_begun_again(settings: Settings, tmp_path: Path, doomed: Do
         with Client(settings.url, settings.admin_token_file.read_text().strip()) as client:
             exports = client.application("flights").exports
             exports.fetch(client.operations.get(done["id"]), tmp_path / "bundle")
-    assert [path.name for path in (settings.data / "exports").iterdir()] == [f"{done['id']}.epochal"]
+    with living(settings) as plane:
+        assert [path.split("/")[1] for path in SnapshotStore(settings.store_url).list("exports")] == [done["id"]]
 
 
 @pytest.mark.parametrize("point", in_every_run(OF_EACH_CLASS[IMPORTS], IMPORTS))
@@ -130,7 +132,7 @@ def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, doomed: Do
         with Client(settings.url, settings.admin_token_file.read_text().strip()) as client:
             exports = client.application("flights").exports
             exports.fetch(client.operations.wait(exports.create()), bundle)
-        wanted = SnapshotStore(settings.store_url).list("")
+        wanted = snapshot_files(SnapshotStore(settings.store_url))
     other = Settings(data=tmp_path / "other", port=free_port())
     with living(other), Client(other.url, other.admin_token_file.read_text().strip()) as client:
         upload = client.imports.upload(bundle)
@@ -141,7 +143,7 @@ def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, doomed: Do
         assert done["state"] == "succeeded", done["error"]
         assert plane.get("/v1/applications/flights")["head"]["epoch"] == 5
         assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"]
-        assert SnapshotStore(other.store_url).list("") == wanted
+        assert snapshot_files(SnapshotStore(other.store_url)) == wanted
         deadline = time.monotonic() + SECONDS
         while point != "import.registered" and plane.get("/v1/imports")["items"]:
             assert time.monotonic() < deadline
@@ -163,4 +165,4 @@ def test_a_collection_is_gone_on_with(settings: Settings, doomed: Doomed, point:
         found = finished(plane, "verify")
     assert found["state"] == "succeeded"
     assert found["result"]["sound"] and found["result"]["unreferenced_files"] == []
-    assert len(SnapshotStore(settings.store_url).list("")) == 2
+    assert len(snapshot_files(SnapshotStore(settings.store_url))) == 2

@@ -12,7 +12,6 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.models import Operation
-from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
@@ -34,12 +33,19 @@ class Mover:
     def __init__(self, world: World) -> None:
         settings, database, store = world.settings, world.database, world.store
         self.world = world
-        self._uploads = Uploads(settings)
+        self._uploads = Uploads(settings, database, world.files)
         lifecycle = Lifecycle(database, _Nobody())  # type: ignore[arg-type]
         self._worker = OperationWorker(database)
-        BundleWork(settings, database, store, self._uploads, lifecycle, self._worker)
-        self._exports = ExportService(settings, database, self._worker)
-        self._imports = ImportService(settings, database, _Builder(), self._uploads, self._worker)  # type: ignore[arg-type]
+        BundleWork(settings, database, store, world.files, world.code, self._uploads, lifecycle, self._worker)
+        self._exports = ExportService(database, world.files, self._worker)
+        self._imports = ImportService(
+            settings,
+            database,
+            _Builder(),  # type: ignore[arg-type]
+            world.code,
+            self._uploads,
+            self._worker,
+        )
 
     def ask_for_export(self, app: App, key: EpochKey, since: EpochKey | None) -> OperationAnswer:
         request = CreateExport(epoch=key.epoch, since=None if since is None else since.epoch)
@@ -51,7 +57,10 @@ class Mover:
     def bundle(self, export: OperationAnswer) -> Path:
         """Of an export that is over."""
         assert self._result(export)
-        return folders.export_file(self.world.settings, export.id)
+        parts = self.world.files.parts("export", export.id)
+        file = self.world.settings.data / f"{export.id}.epochal"
+        file.write_bytes(b"".join(parts.read(0, parts.bytes)))
+        return file
 
     def ask_for_import(self, bundle: Path, name: str) -> OperationAnswer:
         """Raises ``Conflict``: another branch of that name, or the beginning of an increment is not here."""

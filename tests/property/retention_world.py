@@ -22,15 +22,16 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt
 from epochal.service.catalog.holding import hold
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.catalog.models import Artifact, Branch, Epoch, Execution, Savepoint, SnapshotPin
+from epochal.service.catalog.models import Branch, Epoch, Execution, Savepoint, SnapshotPin
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
+from epochal.service.commands.artifacts import ArtifactService
 from epochal.service.commands.collecting import Collection, CollectionRequest
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.artifact_files import keep
+from epochal.service.runtime.artifact_cache import ArtifactCache
+from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.store import SnapshotStore
@@ -59,7 +60,7 @@ class Driver:
 class World:
     def __init__(self, settings: Settings, compact_after: int) -> None:
         self.settings = settings
-        settings.artifacts_directory.mkdir(parents=True)
+        settings.artifact_cache_directory.mkdir(parents=True)
         self.database = Database(settings.database_url)
         migrate_database(self.database)
         self.store = SnapshotStore(settings.store_url)
@@ -67,9 +68,9 @@ class World:
         self.program = current_program(compacting)
         self.model = Model(self.collected)
         self._drivers: dict[str, Driver] = {}
-        with self.database.writing() as session:
-            session.add(Artifact(sha256=ARTIFACT, filename="x.py", bytes=len(CODE), created_at=now(), created_by="me"))
-        keep(artifact_path(settings.artifacts_directory, ARTIFACT, "x.py"), CODE)
+        self.files = StoredFiles(self.database, self.store)
+        self.code = ArtifactCache(settings.artifact_cache_directory, self.files)
+        ArtifactService(settings, self.database, self.files).register("x.py", CODE, "me")
 
     def close(self) -> None:
         self.database.close()

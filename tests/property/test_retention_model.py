@@ -31,6 +31,7 @@ from tests.property.counting import NOTED, Changes
 from tests.property.moving import Mover
 from tests.property.retention_model import App
 from tests.property.retention_world import World
+from tests.stores import snapshot_files
 
 MEMORY = Path("/dev/shm")
 """Thousands of small durable writes: no disk needs to see them."""
@@ -188,7 +189,7 @@ class Lives(RuleBasedStateMachine):
         """Nothing that is referenced goes; nothing else stays, but what others left and a driver may still name."""
         world.collect()
         needed = {path for key in world.model.kept() for path in world.needed(key)}
-        there = set(world.store.list(""))
+        there = set(snapshot_files(world.store))
         assert needed <= there, sorted(needed - there)
         left = {path for path in there - needed - world.pending() if not self._may_be_written(world, path)}
         assert not left, sorted(left)
@@ -201,9 +202,9 @@ class Lives(RuleBasedStateMachine):
     def collect_with_grace(self, where: int) -> None:
         """What expired a moment ago is only marked."""
         world = self.worlds[where]
-        before = set(world.store.list(""))
+        before = set(snapshot_files(world.store))
         world.collect(grace=timedelta(hours=1))
-        assert set(world.store.list("")) == before
+        assert set(snapshot_files(world.store)) == before
 
     @invariant()
     def everything_retained_is_readable(self) -> None:

@@ -19,6 +19,7 @@ from epochal.service.commands import rekey as points
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from tests.reconfiguration.conftest import Sensors
+from tests.stores import snapshot_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 POINTS = (points.BEGUN, points.WRITTEN, points.MOVED)
@@ -55,7 +56,7 @@ def test_a_control_plane_killed_in_offline_work(sensors: Sensors, plane: Control
     result = sensors.done(rekey).result
     after = sensors.client.applications.get(sensors.name)
     assert result is not None and after.version == result["version"] == before.version + 1
-    branches = {path.split("/")[0] for path in SnapshotStore(str(plane.home / "store")).list("")}
+    branches = {path.split("/")[0] for path in snapshot_files(SnapshotStore(str(plane.home / "store")))}
     assert branches == {before.branch, after.branch}
     sensors.done(sensors.client.applications.start(sensors.name))
     sensors.feed(46)

@@ -15,6 +15,7 @@ from epochal.service.catalog.models import Application, Artifact, Branch, Epoch,
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane
 from tests.service.lookups import DELAYS, StateDriver, route
+from tests.stores import snapshot_files
 
 EXPORT = "/v1/applications/flights/export"
 SECONDS = 30
@@ -87,7 +88,7 @@ def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]
 
 
 def files(plane: Plane) -> list[str]:
-    return SnapshotStore(plane.settings.store_url).list("")
+    return snapshot_files(SnapshotStore(plane.settings.store_url))
 
 
 def catalog(plane: Plane) -> list[int]:

@@ -12,6 +12,7 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.driver.heartbeat import HeartbeatingCatalog
+from epochal.snapshots.store import SnapshotStore
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def test_an_artifact_is_registered_once(plane: Plane) -> None:
     assert first.json() == second.json() == plane.get(f"/v1/artifacts/{first.json()['sha256']}")
     assert (first.json()["filename"], first.json()["bytes"]) == ("flights.py", len(sent))
     assert [item["sha256"] for item in plane.get("/v1/artifacts")["items"]] == [first.json()["sha256"]]
-    kept = plane.settings.artifacts_directory / first.json()["sha256"] / "flights.py"
-    assert kept.read_bytes() == sent
+    store = SnapshotStore(plane.settings.store_url)
+    (kept,) = store.list("artifacts")
+    assert store.read(kept) == sent
 
 
 def zipped(**members: bytes) -> bytes:
@@ -65,13 +67,15 @@ def test_an_artifact_that_cannot_be_used_is_refused(plane: Plane, filename: str,
 
 def test_an_artifact_that_nothing_is_made_of_is_deleted_with_its_file(plane: Plane) -> None:
     sha256 = plane.artifact()
-    folder = plane.settings.artifacts_directory / sha256
-    assert folder.exists()
+    store = SnapshotStore(plane.settings.store_url)
+    (stored,) = store.list("artifacts")
 
     for _ in range(2):
         assert plane.client.delete(f"/v1/artifacts/{sha256}").status_code == 204
-    assert plane.client.get(f"/v1/artifacts/{sha256}").status_code == 404 and not folder.exists()
+    assert plane.client.get(f"/v1/artifacts/{sha256}").status_code == 404
+    assert store.list("artifacts") == []
     assert plane.artifact() == sha256
+    assert store.list("artifacts") not in ([], [stored])
     plane.application()
 
 

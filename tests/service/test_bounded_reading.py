@@ -34,7 +34,7 @@ class History:
         catalog = standalone_catalog(self.settings.database_url, "flights", "a" * 64)
         self.branch = catalog.begin_attempt().branch
         self.database = Database(self.settings.database_url)
-        self.ledger = ExecutionLedger(self.settings, self.database)
+        self.ledger = ExecutionLedger(self.database)
         self._insert(catalog, epochs)
         self.driver = catalog
         self.last = epochs

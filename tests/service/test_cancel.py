@@ -11,7 +11,8 @@ import pytest
 
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.commands.bundles import folders
-from tests.service.bundles import exported, files, uploaded, with_state
+from epochal.snapshots.store import SnapshotStore
+from tests.service.bundles import exported, uploaded, with_state
 from tests.service.conftest import Plane
 from tests.waiting import eventually
 
@@ -44,7 +45,7 @@ def test_a_cancelled_export_leaves_no_bundle(plane: Plane, monkeypatch: pytest.M
     with halted(monkeypatch) as there:
         ended = cancelled(plane, plane.post("/v1/applications/flights/export"), there)
     assert (ended["state"], ended["error"]["type"]) == ("cancelled", "urn:epochal:problem:operation-cancelled")
-    assert list(folders.exports(plane.settings).iterdir()) == []
+    assert SnapshotStore(plane.settings.store_url).list("exports") == []
     assert exported(plane)  # and the next one is built
 
 
@@ -57,7 +58,9 @@ def test_a_cancelled_import_leaves_neither_files_nor_upload(
         asked = other.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"})
         ended = cancelled(other, asked, there)
     assert ended["state"] == "cancelled"
-    assert files(other) == [] and list(folders.uploads(other.settings).iterdir()) == []
+    assert (
+        SnapshotStore(other.settings.store_url).list("") == [] and list(folders.uploads(other.settings).iterdir()) == []
+    )
     assert other.get("/v1/applications")["items"] == []
 
 

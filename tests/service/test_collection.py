@@ -18,6 +18,7 @@ from epochal.service.domain.settings import Settings
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from tests.stores import snapshot_files
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -61,14 +62,14 @@ def collected(plane: Plane, **request: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_and_why_and_changes_nothing(plane: Plane) -> None:
     driver = running(plane, 5, retained_epochs=2)
-    before = store(plane).list("")
+    before = snapshot_files(store(plane))
     planned = plane.post("/v1/collections/plan", 200, grace_seconds=0)
 
     assert [key["epoch"] for key in planned["snapshots"]] == [1, 2, 3]
     assert planned["total"]["files"] == len(planned["files"]) == 3 + 5  # the plain manifests were never named
     assert planned["reasons"]["of an expired snapshot"]["files"] == 8
-    assert planned["needed"]["files"] == 2
-    assert store(plane).list("") == before
+    assert planned["needed"]["files"] == 2 + 1  # and the code
+    assert snapshot_files(store(plane)) == before
     assert plane.get(f"{SNAPSHOTS}/4")["branch"] == driver.point.branch
 
 
@@ -78,7 +79,7 @@ def test_a_collection_deletes_what_has_expired_and_nothing_else(plane: Plane) ->
     result = collected(plane, grace_seconds=0)
 
     assert (result["snapshots"], result["deleted"]["files"]) == (3, 8)
-    assert len(store(plane).list("")) == 2
+    assert len(snapshot_files(store(plane))) == 2
     assert plane.get(f"{SNAPSHOTS}/4")["epoch"] == 4
     gone = plane.client.get(f"{SNAPSHOTS}/1")
     assert (gone.status_code, gone.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
@@ -87,11 +88,11 @@ def test_a_collection_deletes_what_has_expired_and_nothing_else(plane: Plane) ->
 
 def test_within_the_grace_period_nothing_is_deleted(plane: Plane) -> None:
     running(plane, 3, retained_epochs=1)
-    files = store(plane).list("")
+    files = snapshot_files(store(plane))
     result = collected(plane)
     assert (result["snapshots"], result["deleted"]["files"]) == (2, 0)
     assert result["spared"]["of a snapshot that expired within the grace period"]["files"] > 0
-    assert store(plane).list("") == files
+    assert snapshot_files(store(plane)) == files
     assert plane.client.get(f"{SNAPSHOTS}/1").status_code == 410
 
     later = Collection(plane.control.database, store(plane), lambda: now() + timedelta(hours=2))
@@ -122,11 +123,11 @@ def test_the_snapshots_of_a_deleted_application_go_but_not_what_a_fork_needs(pla
     assert plane.client.delete("/v1/applications/flights").status_code == 204
     collected(plane, grace_seconds=0)
     assert plane.get("/v1/applications/copy/snapshots/2")["epoch"] == 2
-    assert len(store(plane).list("")) == 2  # epochs 1 and 2, which are the copy's lineage
+    assert len(snapshot_files(store(plane))) == 2  # epochs 1 and 2, which are the copy's lineage
 
     assert plane.client.delete("/v1/applications/copy").status_code == 204
     collected(plane, grace_seconds=0)
-    assert store(plane).list("") == []
+    assert snapshot_files(store(plane)) == []
 
 
 def test_orphans_of_every_kind_are_found_and_files_of_an_open_epoch_are_not(plane: Plane) -> None:
@@ -150,12 +151,12 @@ def test_orphans_of_every_kind_are_found_and_files_of_an_open_epoch_are_not(plan
         store(plane).write(path, b"x")
     driver.catalog.open_epoch(3, driver.head_key)
     result = collected(plane, grace_seconds=0)
-    assert {path for path in orphans + others if path in store(plane).list("")} == set(others)
+    assert {path for path in orphans + others if path in snapshot_files(store(plane))} == set(others)
     assert set(result["foreign"]) == {branch, "elsewhere-01234567", "trial-run-01234567"}
 
     asked = collected(plane, grace_seconds=0, foreign=["elsewhere-01234567", branch])
     assert asked["reasons"]["foreign, asked for"]["files"] == 1
-    assert f"{branch}/notes.txt" in store(plane).list("")
+    assert f"{branch}/notes.txt" in snapshot_files(store(plane))
 
 
 def test_a_second_collection_is_refused_until_the_first_is_over(plane: Plane) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.service.domain.ports import AttemptTicket
+from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import control_plane, process_id
 from tests.waiting import eventually
 
@@ -45,7 +46,7 @@ def drive(orders: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=orders, capture_output=True, text=True, check=False, timeout=120)
 
 
-def orders(plane: Plane, ticket: AttemptTicket, code: Path, **more: Any) -> str:
+def orders(plane: Plane, ticket: AttemptTicket, **more: Any) -> str:
     return (
         DriverOrders(
             control_planes=(plane.settings.internal_url,),
@@ -53,7 +54,7 @@ def orders(plane: Plane, ticket: AttemptTicket, code: Path, **more: Any) -> str:
             execution=ticket.execution,
             attempt=ticket.attempt,
             application="flights",
-            artifact=ArtifactFile(path=code, sha256=hashlib.sha256(code.read_bytes()).hexdigest()),
+            artifact=ArtifactOrder(sha256=plane.get("/v1/applications/flights")["artifact"], filename="flights.py"),
             store=plane.settings.store_url,
             work_directory=plane.settings.data / "scratch",
         )
@@ -80,25 +81,28 @@ def test_what_is_no_order_is_refused() -> None:
     assert ended.returncode == 2 and "no orders" in ended.stdout
 
 
-def test_a_driver_that_was_given_up_before_it_began_is_fenced(
-    plane: Plane, ticket: AttemptTicket, artifact: Path
-) -> None:
+def test_a_driver_that_was_given_up_before_it_began_is_fenced(plane: Plane, ticket: AttemptTicket) -> None:
     plane.control.ledger.attempt_ended(
         ticket.execution, ticket.attempt, "lost", Failure(type="driver-lost", message="never heard")
     )
-    ended = drive(orders(plane, ticket, artifact))
+    ended = drive(orders(plane, ticket))
     assert ended.returncode == 3 and "fenced" in ended.stdout
 
 
-def test_a_token_of_another_attempt_opens_nothing(plane: Plane, ticket: AttemptTicket, artifact: Path) -> None:
-    ended = drive(orders(plane, ticket, artifact, attempt=ticket.attempt + 1))
+def test_a_token_of_another_attempt_opens_nothing(plane: Plane, ticket: AttemptTicket) -> None:
+    ended = drive(orders(plane, ticket, attempt=ticket.attempt + 1))
     assert ended.returncode == 3
     assert ticket.token not in ended.stdout + ended.stderr
 
 
-def test_why_a_pipeline_cannot_be_started_is_reported(plane: Plane, ticket: AttemptTicket, artifact: Path) -> None:
-    changed = ArtifactFile(path=artifact, sha256="0" * 64)
-    ended = drive(orders(plane, ticket, artifact, artifact=changed))
+def test_why_a_pipeline_cannot_be_started_is_reported(plane: Plane, ticket: AttemptTicket) -> None:
+    """Its code was changed in the store. The driver asks for it, and nothing of it lies on its machine."""
+    store = SnapshotStore(plane.settings.store_url)
+    (stored,) = store.list("artifacts")
+    (Path(store.url) / stored).write_bytes(b"another pipeline")
+    shutil.rmtree(plane.settings.artifact_cache_directory)
+    plane.settings.artifact_cache_directory.mkdir()
+    ended = drive(orders(plane, ticket))
     assert ended.returncode == 1
     (attempt,) = plane.get("/v1/applications/flights/executions")["items"][0]["attempts"]
     assert (attempt["state"], attempt["failure"]["type"]) == ("failed", "invalid-artifact")

@@ -27,6 +27,7 @@ from epochal.errors import EnvironmentProblem, EpochalError, OptionError, Snapsh
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.isolation import ProcessUser, find_user, identity_of, isolation_of
+from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
 from epochal.testing.servers.process import ServerProcess, accepts, free_port
@@ -134,7 +135,7 @@ prepare_folders(settings, isolation.user)
 database = Database(settings.database_url)
 migrate_database(database)
 ensure_admin_token(database, settings.admin_token_file)
-artifact = settings.artifacts_directory / "abc" / "pipeline.py"
+artifact = settings.artifact_cache_directory / "abc" / "pipeline.py"
 keep(artifact, Path({code!r}).read_bytes())
 builder = SubprocessBuilder(isolation.user, settings.home_directory)
 builder.open()
@@ -154,8 +155,10 @@ def test_a_hostile_pipeline_gets_none_of_the_control_planes_secrets(open_folder:
         data / "admin.token",
         data / "catalog.sqlite",
         data / "catalog.sqlite-wal",
-        data / "exports",
+        data / "imports",
         data / "logs",
+        data / "store" / "artifacts",
+        data / "store" / "exports",
     ]
     code = open_folder / "hostile.py"
     paths = json.dumps([str(path) for path in secrets])
@@ -338,14 +341,17 @@ def test_what_is_made_for_another_user_is_open_to_it_and_nothing_else_is(tmp_pat
             name: (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) for name, status in folders.items()
         } == {
             "data": (0, 65533, 0o710),
-            "artifacts": (0, 65533, 0o750),
+            "artifact-cache": (0, 65533, 0o750),
             "work": (0, 65533, 0o710),
             "store": (65534, 65533, stat.S_IMODE(folders["store"].st_mode)),
             "home": (65534, 65533, 0o700),
-            **dict.fromkeys(("exports", "imports", "replicas", "hints", "logs"), (0, 0, 448)),
+            **dict.fromkeys(("imports", "replicas", "hints", "logs"), (0, 0, 448)),
         }
+        for name in layout.OF_THE_CATALOG:
+            status = (settings.data / "store" / name).stat()
+            assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o700)
     prepare_folders(settings, None)
-    assert stat.S_IMODE(settings.artifacts_directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(settings.artifact_cache_directory.stat().st_mode) == 0o700
     assert stat.S_IMODE(settings.work_directory.stat().st_mode) == 0o700
 
 

@@ -32,6 +32,10 @@ class Request(BaseModel):
     application: str = "flights"
 
 
+class Named(BaseModel):
+    name: str
+
+
 class Checked(BaseModel):
     checked: str
 
@@ -62,6 +66,22 @@ def claims(database: Database, holder: str) -> OperationClaims:
 
 def asked_for(database: Database) -> str:
     return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request())).id
+
+
+def test_of_what_must_be_alone_all_control_planes_carry_out_one(database: Database) -> None:
+    """An import leaves alone what it finds in the store: another one must not be about to take that back."""
+    here, there = claims(database, "here"), claims(database, "there")
+    first = here.begin("import", "somebody", lambda session: (None, Named(name="first"))).operation.id
+    second = here.begin("import", "somebody", lambda session: (None, Named(name="second"))).operation.id
+    held = here.claim(["export", "import"])
+    assert held is not None and held.id == first
+    assert there.claim(["export", "import"]) is None
+    claim_is_over(database, first)
+    taken = there.claim(["import"])
+    assert taken is not None and taken.id == first
+    taken.fail(Conflict("no"))
+    following = here.claim(["import"])
+    assert following is not None and following.id == second
 
 
 def claim_is_over(database: Database, id: str) -> None:

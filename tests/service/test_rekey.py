@@ -16,11 +16,13 @@ from epochal.service.catalog.operations import OperationRepository
 from epochal.service.commands import rekey as points
 from epochal.service.commands.rekey import RekeyService
 from epochal.service.domain.building import RekeyOf
+from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane, StandInBuilder
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.lost_answers import answer_lost
+from tests.stores import snapshot_files
 
 
 class RekeyingBuilder(StandInBuilder):
@@ -55,7 +57,7 @@ class Rekeys:
         plane.post("/v1/applications/flights/stop")
         driver.driver.stop()
         self.before = plane.get("/v1/applications/flights")
-        self.files = self.store.list("")
+        self.files = snapshot_files(self.store)
 
     def asked_for(self) -> str:
         with self.plane.control.database.writing() as session:
@@ -65,9 +67,10 @@ class Rekeys:
 
     def run(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         control = self.plane.control
+        code = ArtifactCache(self.plane.settings.artifact_cache_directory, control.files)
         worker = OperationWorker(control.database)
         builder = RekeyingBuilder(self.store, meanwhile)
-        RekeyService(self.plane.settings, control.database, builder, self.store, worker)
+        RekeyService(self.plane.settings, control.database, builder, code, self.store, worker)
         worker.work_off("rekeys")
 
     def state(self, id: str) -> str:
@@ -83,7 +86,7 @@ class Rekeys:
         }
         assert after["branch"] != self.before["branch"]
         assert after["configuration"]["max_parallelism"] == 16
-        (manifest,) = set(self.store.list("")) - set(self.files)
+        (manifest,) = set(snapshot_files(self.store)) - set(self.files)
         assert manifest.startswith(f"{after['branch']}/")
         snapshot = self.plane.get("/v1/applications/flights/snapshots/3")
         assert (snapshot["branch"], snapshot["max_parallelism"]) == (after["branch"], 16)
@@ -116,7 +119,7 @@ def test_a_commit_that_was_lost_is_tried_again_on_another_branch(rekeys: Rekeys)
     with answer_lost(rekeys.plane.control.database, points.MOVED, lands=False), pytest.raises(OutcomeUnknown):
         rekeys.run()
     assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
-    assert rekeys.state(id) == "running" and rekeys.store.list("") == rekeys.files
+    assert rekeys.state(id) == "running" and snapshot_files(rekeys.store) == rekeys.files
     rekeys.run()
     rekeys.check_moved(id)
     with rekeys.plane.control.database.reading() as session:
@@ -136,7 +139,7 @@ def test_what_changed_meanwhile_refuses_it_and_nothing_is_left(rekeys: Rekeys) -
     rekeys.run(meanwhile)
     failed = plane.get(f"/v1/operations/{id}")
     assert failed["state"] == "failed" and "was changed while it was re-keyed" in failed["error"]["detail"]
-    assert rekeys.store.list("") == rekeys.files
+    assert snapshot_files(rekeys.store) == rekeys.files
 
 
 def test_a_rekey_that_is_cancelled_leaves_application_and_store_as_they_were(rekeys: Rekeys) -> None:
@@ -144,7 +147,7 @@ def test_a_rekey_that_is_cancelled_leaves_application_and_store_as_they_were(rek
     rekeys.run(lambda: rekeys.plane.post(f"/v1/operations/{id}/cancel"))
     assert rekeys.state(id) == "cancelled"
     assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
-    assert rekeys.store.list("") == rekeys.files
+    assert snapshot_files(rekeys.store) == rekeys.files
 
 
 def test_meanwhile_the_application_can_neither_be_started_nor_changed(rekeys: Rekeys) -> None:

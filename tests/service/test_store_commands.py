@@ -15,6 +15,7 @@ from epochal.contracts.catalog import EpochCounts
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from tests.stores import snapshot_files
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -96,7 +97,7 @@ def test_a_dry_run_prints_what_would_go_and_why(plane: Plane, paths: list[str]) 
 def test_a_collection_and_a_verification_after_it(plane: Plane, paths: list[str]) -> None:
     code, printed = run("gc", "--grace", "0")
     assert code == 0 and "3 files" in printed
-    assert SnapshotStore(plane.settings.store_url).list("") == sorted(paths[3:])
+    assert snapshot_files(SnapshotStore(plane.settings.store_url)) == sorted(paths[3:])
     assert "sound" in run("verify")[1]
     assert document("verify", "flights")["result"]["snapshots"] == 2
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from epochal import faults
-from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
 from epochal.service.domain.ports import DriverName
@@ -34,7 +34,7 @@ def orders(tmp_path: Path) -> DriverOrders:
         execution="e1",
         attempt=1,
         application="flights",
-        artifact=ArtifactFile(path=tmp_path / "pipeline.py", sha256="0" * 64),
+        artifact=ArtifactOrder(sha256="0" * 64, filename="pipeline.py"),
         store=str(tmp_path / "store"),
         work_directory=tmp_path / "work",
     )

@@ -92,7 +92,7 @@ class Subject:
         self.execution = self.driver.execution
         self.database = Database(url)
         self.settings = Settings(data=folder, database=url)
-        self.ledger = ExecutionLedger(self.settings, self.database)
+        self.ledger = ExecutionLedger(self.database)
         self.processes = Processes()
         self.leads = Leads()
         supervision = SupervisionSettings(lease_seconds=10, start_seconds=10, grace_seconds=30)

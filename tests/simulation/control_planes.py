@@ -380,8 +380,7 @@ def _template() -> bytes:
         file = Path(folder) / "catalog.sqlite"
         url = new_sqlite_catalog(file)
         ledger_database = Database(url)
-        settings = Settings(data=Path(folder))
-        ledger = ExecutionLedger(settings, ledger_database)
+        ledger = ExecutionLedger(ledger_database)
         for number in range(EXECUTIONS):
             begun = standalone_catalog(url, f"application-{number}", "a" * 64, configuration={"restart": RESTART})
             ledger.attempt_ended(begun.execution, 1, "lost", Failure(type="driver-lost", message="before"))

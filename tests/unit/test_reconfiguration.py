@@ -72,7 +72,7 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
     reconfigurations = Reconfigurations(coordinator, queue, retention, catalog, assembled, lambda _: None)
     run_epoch()
     order = VersionOrder(
-        version=2, artifact="a" * 64, location="", configuration=AFTER.model_dump(mode="json"), by="somebody"
+        version=2, artifact="a" * 64, filename="", configuration=AFTER.model_dump(mode="json"), by="somebody"
     )
     reconfigurations.take(Directive(id="d", kind="reconfigure", arguments=order.model_dump(mode="json")))
     eventually(lambda: reconfigurations.ready)

@@ -11,6 +11,9 @@ from epochal.service.catalog.models.base import Base, Json
 
 
 class Artifact(Base):
+    """``path``: of its bytes in the store; null: an earlier version of Epochal has put them into its data folder.
+    ``uploaded_at``: the last time that somebody did; null: when it was created."""
+
     __tablename__ = "artifacts"
 
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -18,6 +21,8 @@ class Artifact(Base):
     bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
+    path: Mapped[str | None] = mapped_column(String(300))
+    uploaded_at: Mapped[datetime | None]
 
 
 class Application(Base):

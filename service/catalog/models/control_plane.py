@@ -220,6 +220,40 @@ class LoggedEvent(Base):
     )
 
 
+class StoreFile(Base):
+    """A file of the store that belongs to no branch. Its row is there before the file is, and until after.
+
+    ``owner`` is what it is of: an artifact's sha256, an upload's or operation's id, a log's execution and attempt.
+    ``position``: where its bytes begin in that. ``bytes``: null while it may not be whole. From ``expires_at`` on, by
+    the database's clock, it is deleted, and nobody can make it an owner's any more.
+    """
+
+    __tablename__ = "store_files"
+
+    path: Mapped[str] = mapped_column(String(300), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    owner: Mapped[str] = mapped_column(String(80))
+    position: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
+    expires_at: Mapped[datetime | None] = mapped_column(index=True)
+
+    __table_args__ = (Index("ix_store_files_owner", "kind", "owner", "position"),)
+
+
+class Upload(Base):
+    """A bundle that arrives in parts, which are files of the store: ``received`` bytes of it are there."""
+
+    __tablename__ = "uploads"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64))
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    received: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+    expires_at: Mapped[datetime]
+
+
 class Webhook(Base):
     """Where what happens is posted to. ``kinds``, ``applications``: what of it; null: of all.
 

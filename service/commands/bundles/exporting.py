@@ -1,14 +1,11 @@
-"""What an export does, once it was asked for: a bundle, built in one file, which then can be fetched in parts."""
+"""What an export does, once it was asked for: a bundle in the store, which then can be fetched in parts."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import epochal
 from epochal.contracts.catalog import ManifestReference
@@ -21,9 +18,12 @@ from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.records import key_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
+from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.bundles import folders
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_cache import ArtifactCache
+from epochal.service.runtime.stored_files import PartedFile, StoredFiles
+from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import (
     BundleEpoch,
     BundleHeader,
@@ -34,18 +34,22 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.wire.bundles import ExportArguments, ExportResult
 
 COLLECTED = declare("export.collected", "what belongs into the bundle is known, nothing is written")
-WRITTEN = declare("export.written", "the bundle is written and durable, under its temporary name")
-NAMED = declare("export.named", "the bundle has its name, its operation is not yet over")
+WRITTEN = declare("export.written", "the bundle is written and durable, nothing names it")
+NAMED = declare("export.named", "the bundle can be fetched, its operation is not yet over")
 
 KEPT = timedelta(days=7)
 """How long a bundle can be fetched."""
 
 
 class Exporting:
-    def __init__(self, settings: Settings, database: Database, store: SnapshotStore) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, store: SnapshotStore, files: StoredFiles, code: ArtifactCache
+    ) -> None:
         self._settings = settings
         self._database = database
         self._store = store
+        self._files = files
+        self._code = code
 
     def run(self, claim: Claim, arguments: ExportArguments) -> ExportResult:
         """Raises ``FileMissing``, ``FileCorrupt``."""
@@ -58,6 +62,7 @@ class Exporting:
             since = key_of(arguments.since_branch, arguments.since_epoch)
             before = None if since is None else snapshots.reference(since)
         files = files_of(self._store, snapshot, before)
+        artifacts = self._artifacts(files)
         with self._database.reading() as session:
             rows = ExportedRows(session)
             epochs = [rows.epoch(reference.key) for reference in files.manifests]
@@ -70,10 +75,9 @@ class Exporting:
                 by=by,
                 message=arguments.message,
             )
-            header, artifacts = self._header(rows, origin, snapshot, before, files, epochs)
+            header = self._header(rows, origin, snapshot, before, files, epochs, artifacts)
         COLLECTED.hit()
-        path = folders.export_file(self._settings, claim.id)
-        sha256, size = self._write(path, header, encoded_epochs(epochs), files, artifacts, claim)
+        sha256, size = self._write(header, encoded_epochs(epochs), files, artifacts, claim)
         NAMED.hit()
         return ExportResult(
             branch=snapshot.branch,
@@ -86,9 +90,15 @@ class Exporting:
         )
 
     def sweep(self, claim: Claim, arguments: ExportArguments) -> None:
-        path = folders.export_file(self._settings, claim.id)
-        for file in (path, _draft(path)):
-            file.unlink(missing_ok=True)
+        self._files.delete_all("export", claim.id)
+
+    def _artifacts(self, files: BundleFiles) -> Mapping[str, Path]:
+        """The code of the versions that ran the bundle's epochs, by its sha256."""
+        with self._database.reading() as session:
+            rows, versions = ExportedRows(session), VersionRepository(session)
+            used = rows.versions([rows.epoch(reference.key) for reference in files.manifests])
+            artifacts = [versions.artifact(sha256) for sha256 in dict.fromkeys(each.artifact for each in used)]
+        return {artifact.sha256: self._code.file(artifact) for artifact in artifacts}
 
     def _header(
         self,
@@ -98,15 +108,14 @@ class Exporting:
         since: ManifestReference | None,
         files: BundleFiles,
         epochs: list[BundleEpoch],
-    ) -> tuple[BundleHeader, Mapping[str, Path]]:
+        artifacts: Mapping[str, Path],
+    ) -> BundleHeader:
         branches = rows.branches(_branches(files))
         versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)
-        folder = self._settings.artifacts_directory
-        paths = {each.artifact: artifact_path(folder, each.artifact, each.filename) for each in versions}
-        size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in paths.values())
+        size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in artifacts.values())
         application, version = rows.maker(snapshot.key)
-        header = BundleHeader(
+        return BundleHeader(
             made_by=epochal.__version__,
             origin=origin.model_copy(update={"application": application}),
             snapshot=snapshot,
@@ -116,57 +125,28 @@ class Exporting:
             versions=tuple(versions),
             branches=branches,
             epochs_sha256=hashlib.sha256(encoded).hexdigest(),
-            members=len(paths) + len(files.manifests) + len(files.files),
+            members=len(artifacts) + len(files.manifests) + len(files.files),
             bytes=size + sum(self._store.size(reference.path) for reference in files.manifests),
         )
-        return header, paths
 
     def _write(
         self,
-        path: Path,
         header: BundleHeader,
         epochs: bytes,
         files: BundleFiles,
         artifacts: Mapping[str, Path],
         claim: Claim,
     ) -> tuple[str, int]:
-        draft = _draft(path)
-        with draft.open("wb") as file:
-            target = _Hashing(file)
-            for done in write_bundle(target, self._store, header, epochs, files, artifacts):
-                claim.progress(f"{done} of {header.bytes} bytes")
-            file.flush()
-            os.fsync(file.fileno())
+        self._files.delete_all("export", claim.id)  # of a try that was killed
+        target = PartedFile(self._files, "export", claim.id, lambda at: layout.part_of_export(claim.id, at))
+        for done in write_bundle(target, self._store, header, epochs, files, artifacts):
+            claim.progress(f"{done} of {header.bytes} bytes")
+        target.finish()
         WRITTEN.hit()
-        draft.rename(path)
+        with self._database.writing() as session:
+            claim.decide(session)
+            target.name(session, KEPT)
         return target.sha256, target.size
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(path.name + folders.UNFINISHED)
-
-
-class _Hashing(io.RawIOBase, BinaryIO):
-    """Passes writes on, and keeps their checksum."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-        self.size = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        self._digest.update(view)
-        self._file.write(view)
-        self.size += len(view)
-        return len(view)
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
 
 
 def _branches(files: BundleFiles) -> Iterable[str]:

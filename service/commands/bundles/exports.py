@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from epochal.errors import Conflict, SnapshotExpired
 from epochal.service.catalog.applications import ApplicationRepository
@@ -11,24 +10,23 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Application, Epoch
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.commands.bundles import folders
-from epochal.service.domain.settings import Settings
 from epochal.service.runtime.operations import OperationWorker
+from epochal.service.runtime.stored_files import StoredFiles, StoredParts
 from epochal.wire.bundles import CreateExport, ExportArguments
 from epochal.wire.operations import OperationAnswer
 
 
 @dataclass(frozen=True)
 class BundleFile:
-    path: Path
+    parts: StoredParts
     filename: str
     sha256: str
 
 
 class ExportService:
-    def __init__(self, settings: Settings, database: Database, worker: OperationWorker) -> None:
-        self._settings = settings
+    def __init__(self, database: Database, files: StoredFiles, worker: OperationWorker) -> None:
         self._database = database
+        self._files = files
         self._worker = worker
 
     def export(self, name: str, request: CreateExport, by: str) -> OperationAnswer:
@@ -59,12 +57,11 @@ class ExportService:
             row = OperationRepository(session).of(application, "export", id)
             if row.state != "succeeded" or row.result is None:
                 raise Conflict(f"Export {id} is {row.state}; wait until it has succeeded.")
-            found = BundleFile(
-                folders.export_file(self._settings, id), str(row.result["filename"]), str(row.result["sha256"])
-            )
-        if not found.path.exists():
+            filename, sha256, size = (row.result[name] for name in ("filename", "sha256", "bytes"))
+        parts = self._files.parts("export", id)
+        if parts.bytes != size:
             raise SnapshotExpired(f"The bundle of export {id} has expired; export the snapshot again.")
-        return found
+        return BundleFile(parts, str(filename), str(sha256))
 
 
 def _target(session: Session, application: Application, request: CreateExport) -> Epoch:

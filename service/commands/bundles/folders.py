@@ -1,4 +1,4 @@
-"""Where bundles lie below the data directory, and who this control plane is."""
+"""Where bundles are read below the data directory, and who this control plane is."""
 
 from __future__ import annotations
 
@@ -10,16 +10,6 @@ from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
 
 ENDING = ".epochal"
-UNFINISHED = ".part"
-
-
-def exports(settings: Settings) -> Path:
-    return _folder(settings.data.absolute() / "exports")
-
-
-def export_file(settings: Settings, operation: str) -> Path:
-    """The bundle that an operation has made."""
-    return exports(settings) / f"{operation}{ENDING}"
 
 
 def uploads(settings: Settings) -> Path:
@@ -27,8 +17,8 @@ def uploads(settings: Settings) -> Path:
 
 
 def upload_file(settings: Settings, upload: str) -> Path:
-    """What has come of an upload."""
-    return uploads(settings) / f"{upload}{UNFINISHED}"
+    """An upload that was put together."""
+    return uploads(settings) / f"{upload}{ENDING}"
 
 
 def unpacked(bundle: Path) -> Path:

@@ -9,8 +9,9 @@ I3     one transaction: the code, branches and epochs as they were, the new appl
 I4     the upload is removed
 =====  ===========================================================================================
 
-Killed anywhere, it is begun again with the control plane; what a refused bundle has brought is removed. Until I3 the
-catalog has nothing of it but the operation, which belongs to the new application from then on.
+Killed anywhere, it is begun again, by whichever control plane; what a refused bundle has brought is removed. Until I3
+the catalog has nothing of it but the operation, which belongs to the new application from then on, and the names of
+files that nobody needs.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from epochal.service.catalog.operations import OperationRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.commands.bundles.uploads import Uploads, Written
-from epochal.service.domain.artifacts import artifact_path
 from epochal.service.domain.operations import Interrupted
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.artifact_files import check_artifact, keep
+from epochal.service.runtime.artifact_files import check_artifact, kind_of
+from epochal.service.runtime.stored_files import StoredFiles
+from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, Member
 from epochal.snapshots.manifest import FileReference
@@ -75,10 +77,13 @@ class Contents:
 
 
 class Importing:
-    def __init__(self, settings: Settings, database: Database, store: SnapshotStore, uploads: Uploads) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, store: SnapshotStore, files: StoredFiles, uploads: Uploads
+    ) -> None:
         self._settings = settings
         self._database = database
         self._store = store
+        self._files = files
         self._uploads = uploads
 
     def run(self, claim: Claim, arguments: ImportArguments, finish: Callable[..., None]) -> None:
@@ -88,29 +93,36 @@ class Importing:
         """
         limit = self._settings.limits
         limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
-        written = self._uploads.written(arguments.upload, claim.id)
+        written = self._uploads.written(claim.id)
+        code: _Code | None = None
         try:
-            bundle = self._uploads.content(arguments.upload)
+            _, bundle = self._uploads.whole(arguments.upload)
             with unpacked(bundle, folders.unpacked(bundle), limits) as read:
                 contents = self._bring_in(read, written, claim)
                 self._check_complete(contents)
+                code = _Code(self._settings, contents.header, contents.artifacts)
+                code.keep(self._database, self._files)
                 STORED.hit()
                 with self._database.writing() as session:
                     row = claim.decide(session)
-                    result = self._register(session, row, arguments, contents)
+                    result = self._register(session, row, arguments, contents, code)
                     WRITTEN.hit()
+                    written.stays(session)
                     finish(session, row, result)
         except (CatalogUnavailable, OutcomeUnknown, Interrupted):
             raise  # It has landed, or is tried again and finds what it has brought.
         except Exception:
             self._remove(written)
+            if code is not None:
+                code.take_back(self._files)
             raise
         REGISTERED.hit()
+        written.forget()
         self._uploads.remove(arguments.upload)
 
     def sweep(self, claim: Claim, arguments: ImportArguments) -> None:
         """Also of the upload nothing is left then."""
-        self._remove(self._uploads.written(arguments.upload, claim.id))
+        self._remove(self._uploads.written(claim.id))
         folder = folders.unpacked(folders.upload_file(self._settings, arguments.upload))
         shutil.rmtree(folder, ignore_errors=True)
         self._uploads.remove(arguments.upload)
@@ -123,11 +135,15 @@ class Importing:
     def _bring_in(self, bundle: UnpackedBundle, written: Written, claim: Claim) -> Contents:
         """I1."""
         contents = Contents(bundle.header, bundle.epochs(), written=written)
+        missing = {path for member in bundle.members() for path in member.paths if not self._has(path, member, claim)}
+        written.add(sorted(missing.difference(written.paths)))
         done = 0
         for member in bundle.members():
             done += member.bytes
             for path in member.paths:
-                self._store_member(path, member, written)
+                if path in missing:
+                    with pa.memory_map(str(member.file)) as mapped:
+                        self._store.write(path, mapped.read_buffer())
             if member.manifest is not None:
                 contents.manifests.append(member)
             if member.kind == "artifacts":
@@ -136,19 +152,19 @@ class Importing:
             claim.progress(f"{done} of {bundle.header.bytes} bytes")
         return contents
 
-    def _store_member(self, path: str, member: Member, written: Written) -> None:
+    def _has(self, path: str, member: Member, claim: Claim) -> bool:
+        """Whether the store has the member. Raises ``Conflict`` where it has something else."""
+        claim.check()
         try:
             same = self._store.size(path) == member.bytes and self._sha256(path, member) == member.sha256
         except FileMissing:
-            written.add(path)
-            with pa.memory_map(str(member.file)) as mapped:
-                self._store.write(path, mapped.read_buffer())
-            return
+            return False
         if not same:
             raise Conflict(
                 f"The store has another file {path} than the bundle: two different branches have the same name. Import "
                 "it into another control plane."
             )
+        return True
 
     def _sha256(self, path: str, member: Member) -> str:
         """Of the file that is there, read in pieces."""
@@ -171,12 +187,11 @@ class Importing:
                 ) from None
 
     def _register(
-        self, session: Session, operation: Operation, arguments: ImportArguments, contents: Contents
+        self, session: Session, operation: Operation, arguments: ImportArguments, contents: Contents, code: _Code
     ) -> ImportResult:
         """I3."""
         rows = ImportedRows(session, contents.header, operation.created_by)
         rows.check()
-        code = _Code(self._settings, contents.header, contents.artifacts)
         code.register(session, operation.created_by)
         rows.add_owners()
         references = [member.manifest for member in contents.manifests if member.manifest is not None]
@@ -184,7 +199,6 @@ class Importing:
         rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
         application = rows.add_application(arguments.model_dump(mode="json"))
         OperationRepository(session).give(operation, application)
-        code.keep(session)
         return ImportResult(
             application=application.name,
             branch=application.branch,
@@ -198,24 +212,38 @@ class _Code:
 
     def __init__(self, settings: Settings, header: BundleHeader, artifacts: Mapping[str, Path]) -> None:
         self._settings = settings
-        self._header = header
+        self._filenames = {version.artifact: version.filename for version in header.versions}
         self._artifacts = artifacts
+        self._kept: dict[str, str] = {}
+
+    def keep(self, database: Database, files: StoredFiles) -> None:
+        """In the store, as far as it is not there; it is deleted again unless it is registered.
+
+        Raises ``ArtifactError``, ``StorageFull``; ``BundleError`` where the bundle does not hold it.
+        """
+        with database.reading() as session:
+            known = {sha256: ArtifactRepository(session).find(sha256) for sha256 in self._filenames}
+        for sha256, filename in self._filenames.items():
+            if sha256 not in self._artifacts:
+                raise BundleError(f"The bundle does not hold the code {sha256}: it was altered.")
+            content = self._artifacts[sha256].read_bytes()
+            check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
+            row = known[sha256]
+            if row is None or row.path is None:
+                self._kept[sha256] = layout.artifact(sha256, kind_of(filename))
+                files.write("artifact", sha256, self._kept[sha256], content)
+
+    def take_back(self, files: StoredFiles) -> None:
+        """Of what was kept and not registered."""
+        for path in self._kept.values():
+            files.delete(path)
 
     def register(self, session: Session, by: str) -> None:
-        """In the catalog. Raises ``ArtifactError``; ``BundleError`` where the bundle does not hold it."""
+        """In the catalog. Raises ``Conflict`` where code was deleted that was there a moment ago."""
         repository = ArtifactRepository(session)
-        for version in self._header.versions:
-            if version.artifact not in self._artifacts:
-                raise BundleError(f"The bundle does not hold the code {version.artifact}: it was altered.")
-            content = self._artifacts[version.artifact].read_bytes()
-            check_artifact(version.filename, content, self._settings.limits.artifact_unpacked_bytes)
-            if repository.find(version.artifact) is None:
-                repository.add(version.artifact, version.filename, len(content), by)
-
-    def keep(self, session: Session) -> None:
-        """As files: last of all, when the bundle is not refused any more."""
-        repository = ArtifactRepository(session)
-        for sha256, file in self._artifacts.items():
-            path = artifact_path(self._settings.artifacts_directory, sha256, repository.get(sha256).filename)
-            if not path.exists():
-                keep(path, file.read_bytes())
+        for sha256, filename in self._filenames.items():
+            size = self._artifacts[sha256].stat().st_size
+            if sha256 in self._kept:
+                repository.register(sha256, filename, size, by, self._kept[sha256], None)
+            elif repository.uploaded_again(sha256) is None:
+                raise Conflict(f"The artifact {sha256} was deleted while it was imported; import the bundle again.")

@@ -21,7 +21,8 @@ from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Limits, Settings
-from epochal.service.runtime.artifact_files import check_artifact, kept_for_a_while
+from epochal.service.runtime.artifact_cache import ArtifactCache
+from epochal.service.runtime.artifact_files import check_artifact
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
@@ -49,12 +50,14 @@ class ImportService:
         settings: Settings,
         database: Database,
         builder: Builder,
+        code: ArtifactCache,
         uploads: Uploads,
         worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database
         self._builder = builder
+        self._code = code
         self._uploads = uploads
         self._worker = worker
 
@@ -144,7 +147,7 @@ class ImportService:
             raise BundleError("The bundle does not hold the code that made its snapshot: it was altered.")
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
-        with kept_for_a_while(self._settings.artifacts_directory, version.filename, content) as code:
+        with self._code.for_a_while(version.filename, content) as code:
             after = self._builder.describe(code, parameters)
             before = (
                 self._builder.describe(code, version.parameters)

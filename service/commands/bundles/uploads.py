@@ -1,28 +1,38 @@
-"""Uploads: a bundle that arrives in parts, each at the place where the last one ended; also after a restart."""
+"""Uploads: a bundle that arrives in parts, each at the place where the last one ended; also at another control plane.
+
+The parts lie in the store. Where the bundle is read it is put together in a folder of that control plane, which may be
+lost.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
-from threading import Lock
-
-from pydantic import ValidationError
 
 from epochal.errors import Conflict, InvalidInput, NotFound, StorageFull
-from epochal.service.catalog.types import now
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.models import Upload
+from epochal.service.catalog.store_files import StoreFiles
+from epochal.service.catalog.types import database_now
+from epochal.service.catalog.uploads import UploadRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.artifact_files import keep
+from epochal.service.runtime.stored_files import StoredFiles
+from epochal.snapshots import layout
 from epochal.snapshots.store import storage_errors
 from epochal.wire.bundles import CreateImport, ImportAnswer
 
+KEPT = timedelta(days=7)
+"""How long an upload is kept that nobody goes on with."""
+
 _ID = re.compile(r"[0-9a-f]{32}")
 _PIECE = 4 << 20
-_WRITTEN = ".written"
 
 
 class BundleTooLarge(InvalidInput):
@@ -32,128 +42,161 @@ class BundleTooLarge(InvalidInput):
 
 
 class Written:
-    """Paths in the store that an import has brought, or is just about to: also those of a try that was killed."""
+    """Paths in the store that an import brings, known before the first of them is there: also those of earlier tries,
+    by whichever control plane."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self.paths: list[str] = []
-        with suppress(FileNotFoundError):
-            self.paths = file.read_text().splitlines()
+    def __init__(self, database: Database, files: StoredFiles, operation: str) -> None:
+        self._database = database
+        self._files = files
+        self._operation = operation
+        lists = files.parts("import", operation)
+        self.paths: list[str] = b"".join(lists.read(0, lists.bytes)).decode().splitlines()
 
-    def add(self, path: str) -> None:
-        with storage_errors(f"the list of what {self._file.stem} has brought"), self._file.open("a") as file:
-            file.write(path + "\n")
-        self.paths.append(path)
+    def add(self, paths: list[str]) -> None:
+        """About to be written."""
+        if not paths:
+            return
+        path = layout.list_of_import(self._operation)
+        data = "".join(f"{each}\n" for each in paths).encode()
+        self._files.write("import", self._operation, path, data)
+        with self._database.writing() as session:
+            StoreFiles(session).name(path, len(data), database_now(session) + KEPT)
+        self.paths += paths
+
+    def stays(self, session: Session) -> None:
+        """It is not to be taken back any more."""
+        StoreFiles(session).give_up_all("import", self._operation)
 
     def forget(self) -> None:
-        self._file.unlink(missing_ok=True)
+        self._files.delete_all("import", self._operation)
         self.paths = []
 
 
 class Uploads:
-    """``{id}.json`` says what is to come, ``{id}.part`` is what came: its size says where the next part goes."""
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, database: Database, files: StoredFiles) -> None:
         self._settings = settings
-        self._lock = Lock()
+        self._database = database
+        self._files = files
 
     def create(self, request: CreateImport, by: str) -> ImportAnswer:
         """One that the same caller has begun is gone on with."""
         limit = self._settings.limits.bundle_bytes
         if request.bytes > limit:
             raise BundleTooLarge(f"The bundle has {request.bytes} bytes; at most {limit} are taken here.")
-        with self._lock:
-            for known in self._all():
-                if (known.sha256, known.bytes, known.created_by) == (request.sha256, request.bytes, by):
-                    return known
-            answer = ImportAnswer(
-                id=new_id(),
-                sha256=request.sha256,
-                bytes=request.bytes,
-                received=0,
-                created_at=now(),
-                created_by=by,
-            )
-            with storage_errors(f"the upload {answer.id}"):
-                keep(self._about(answer.id), answer.model_dump_json().encode())
-            return answer
+        with self._database.writing() as session:
+            return _answer(UploadRepository(session, KEPT).create(request.sha256, request.bytes, by))
 
     def get(self, id: str) -> ImportAnswer:
         """Raises ``NotFound``."""
-        if _ID.fullmatch(id):
-            with suppress(FileNotFoundError, ValidationError):
-                about = ImportAnswer.model_validate_json(self._about(id).read_text())
-                return about.model_copy(update={"received": self._received(id)})
-        raise NotFound(f"There is no import {id!r}.")
+        with self._database.reading() as session:
+            return _answer(UploadRepository(session, KEPT).get(id))
 
     def all(self) -> list[ImportAnswer]:
         """Oldest first."""
-        return sorted(self._all(), key=lambda upload: upload.id)
+        with self._database.reading() as session:
+            return [_answer(row) for row in UploadRepository(session, KEPT).all()]
 
     def append(self, id: str, offset: int, data: bytes) -> ImportAnswer:
         """Raises ``Conflict`` unless ``offset`` is where the last part ended, and ``InvalidInput`` past the end."""
-        with self._lock:
-            upload = self.get(id)
-            if offset != upload.received:
-                raise Conflict(f"Import {id} has {upload.received} bytes; the next part goes there, not to {offset}.")
-            if offset + len(data) > upload.bytes:
-                raise InvalidInput(f"Import {id} was announced with {upload.bytes} bytes; this part goes beyond them.")
-            try:
-                with storage_errors(f"the upload {id}"), self._content(id).open("ab") as file:
-                    file.write(data)
-            except StorageFull:
-                raise StorageFull(
-                    f"There is no space left for the upload {id}. Free some, and go on with it."
-                ) from None
-            return upload.model_copy(update={"received": upload.received + len(data)})
+        with self._database.reading() as session:
+            row = UploadRepository(session, KEPT).get(id)
+            _check_next(row, offset, len(data))
+        if not data:
+            return _answer(row)
+        path = layout.part_of_upload(id, offset)
+        try:
+            self._files.write("upload", id, path, data, offset)
+        except StorageFull:
+            raise StorageFull(f"There is no space left for the upload {id}. Free some, and go on with it.") from None
+        try:
+            with self._database.writing() as session:
+                uploads = UploadRepository(session, KEPT)
+                row = uploads.get(id, lock=True)
+                _check_next(row, offset, len(data))
+                uploads.append(row, path, len(data))
+                return _answer(row)
+        except (Conflict, NotFound):
+            self._files.delete(path)  # somebody has sent the same part at the same time, or thrown the upload away
+            raise
 
     def whole(self, id: str) -> tuple[ImportAnswer, Path]:
-        """The bundle, checked. Raises ``Conflict`` when parts are missing; what was damaged is thrown away."""
+        """The bundle on this machine, checked. Raises ``Conflict`` when parts are missing; what was damaged is thrown
+        away."""
         upload = self.get(id)
         if upload.received != upload.bytes:
             raise Conflict(f"Import {id} has {upload.received} of {upload.bytes} bytes; upload the rest first.")
-        path = self._content(id)
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-        if digest.hexdigest() != upload.sha256:
-            path.unlink()
+        path = folders.upload_file(self._settings, id)
+        if not _has(path, upload):
+            self._put_together(upload, path)
+        if not _has(path, upload):
+            path.unlink(missing_ok=True)
+            with self._database.writing() as session:
+                uploads = UploadRepository(session, KEPT)
+                uploads.begin_again(uploads.get(id, lock=True))
             raise InvalidInput(
                 f"What arrived as import {id} does not have the announced sha256: it was damaged on its way. It is "
                 "thrown away; upload it again."
             )
         return upload, path
 
-    def content(self, id: str) -> Path:
-        """Raises ``NotFound``."""
-        self.get(id)
-        return self._content(id)
-
-    def written(self, id: str, operation: str) -> Written:
-        """What the import of this upload by ``operation`` has written to the store."""
-        return Written(self._content(id).with_suffix(f".{operation}{_WRITTEN}"))
+    def written(self, operation: str) -> Written:
+        """What an import has written to the store."""
+        return Written(self._database, self._files, operation)
 
     def remove(self, id: str) -> None:
         """Absent is done."""
         if _ID.fullmatch(id):
-            self._content(id).unlink(missing_ok=True)
-            for path in folders.uploads(self._settings).glob(f"{id}.*{_WRITTEN}"):
-                path.unlink(missing_ok=True)
-            self._about(id).unlink(missing_ok=True)
+            with self._database.writing() as session:
+                UploadRepository(session, KEPT).remove(id)
+            self._files.delete_all("upload", id)
+            folders.upload_file(self._settings, id).unlink(missing_ok=True)
 
-    def _all(self) -> Iterator[ImportAnswer]:
-        for path in folders.uploads(self._settings).glob("*.json"):
-            with suppress(NotFound):
-                yield self.get(path.stem)
+    def expire(self, is_used: Callable[[str], bool]) -> None:
+        """Remove those that nobody has gone on with."""
+        with self._database.reading() as session:
+            expired = UploadRepository(session, KEPT).expired()
+        for id in expired:
+            if not is_used(id):
+                self.remove(id)
 
-    def _received(self, id: str) -> int:
-        with suppress(FileNotFoundError):
-            return self._content(id).stat().st_size
-        return 0
+    def _put_together(self, upload: ImportAnswer, path: Path) -> None:
+        draft = path.with_name(f".{path.name}.{new_id()}")
+        parts = self._files.parts("upload", upload.id)
+        try:
+            with storage_errors(f"the upload {upload.id}"), draft.open("wb") as file:
+                for piece in parts.read(0, parts.bytes):
+                    file.write(piece)
+            os.replace(draft, path)
+        finally:
+            with suppress(FileNotFoundError):
+                draft.unlink()
 
-    def _about(self, id: str) -> Path:
-        return folders.uploads(self._settings) / f"{id}.json"
 
-    def _content(self, id: str) -> Path:
-        return folders.upload_file(self._settings, id)
+def _check_next(row: Upload, offset: int, size: int) -> None:
+    if offset != row.received:
+        raise Conflict(f"Import {row.id} has {row.received} bytes; the next part goes there, not to {offset}.")
+    if offset + size > row.bytes:
+        raise InvalidInput(f"Import {row.id} was announced with {row.bytes} bytes; this part goes beyond them.")
+
+
+def _has(path: Path, upload: ImportAnswer) -> bool:
+    """Whether it is all of the bundle."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except FileNotFoundError:
+        return False
+    return digest.hexdigest() == upload.sha256
+
+
+def _answer(row: Upload) -> ImportAnswer:
+    return ImportAnswer(
+        id=row.id,
+        sha256=row.sha256,
+        bytes=row.bytes,
+        received=row.received,
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )

@@ -13,12 +13,14 @@ from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.outcomes import succeed
 from epochal.service.commands.bundles import folders
-from epochal.service.commands.bundles.exporting import KEPT, Exporting
+from epochal.service.commands.bundles.exporting import Exporting
 from epochal.service.commands.bundles.importing import Importing
-from epochal.service.commands.bundles.uploads import Uploads
+from epochal.service.commands.bundles.uploads import KEPT, Uploads
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker, Verb
+from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.bundles import ExportArguments, ImportArguments, ImportResult
 
@@ -31,14 +33,17 @@ class BundleWork:
         settings: Settings,
         database: Database,
         store: SnapshotStore,
+        files: StoredFiles,
+        code: ArtifactCache,
         uploads: Uploads,
         lifecycle: Lifecycle,
         worker: OperationWorker,
     ) -> None:
         self._settings = settings
         self._database = database
-        exporting = Exporting(settings, database, store)
-        self._importing = Importing(settings, database, store, uploads)
+        self._files = files
+        exporting = Exporting(settings, database, store, files, code)
+        self._importing = Importing(settings, database, store, files, uploads)
         self._uploads = uploads
         self._lifecycle = lifecycle
         verbs: list[Verb[Any]] = [
@@ -63,18 +68,16 @@ class BundleWork:
         self._lifecycle.wake(executions[0] if executions else None)
 
     def _tidy(self) -> None:
-        """Bundles that have expired, drafts whose control plane was killed, uploads that nobody goes on with."""
+        """What has expired in the store, and copies of bundles in this control plane's folder that nobody reads."""
         with self._database.reading() as session:
             busy = {row.arguments.get("upload") for row in OperationRepository(session).running("import")}
+        self._uploads.expire(lambda upload: upload in busy)
+        self._files.sweep()
         oldest = time.time() - KEPT.total_seconds()
-        for path in folders.exports(self._settings).iterdir():
-            if path.name.endswith(folders.UNFINISHED) or path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
         for path in folders.uploads(self._settings).iterdir():
-            upload = path.name.partition(".")[0]
-            if upload in busy or path.stat().st_mtime >= oldest:
+            if path.name.lstrip(".").partition(".")[0] in busy or path.stat().st_mtime >= oldest:
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
-                self._uploads.remove(upload)
+                path.unlink(missing_ok=True)

@@ -32,8 +32,35 @@ def tail_and_follow(path: Path, lines: int) -> tuple[bytes, LogFollower]:
     while text.count(b"\n") < lines and rotated(path, number).exists():
         text = _end(rotated(path, number), lines)[0] + text
         number += 1
-    kept = text.splitlines(keepends=True)[-lines:] if lines > 0 else []
-    return b"".join(kept), follower
+    return last_lines_of(text, lines), follower
+
+
+def last_lines_of(text: bytes, lines: int) -> bytes:
+    """The last ``lines`` lines of a text."""
+    return b"".join(text.splitlines(keepends=True)[-lines:]) if lines > 0 else b""
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files of a log that there are, the latest first."""
+    found, number = [path] if path.exists() else [], 1
+    while rotated(path, number).exists():
+        found.append(rotated(path, number))
+        number += 1
+    return found
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """At most ``most`` last bytes of a log, also of what was rotated; where there are more, from a line's beginning."""
+    text, cut = b"", False
+    for part in parts_of(path):
+        with part.open("rb") as log:
+            left = most - len(text)
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(size - left, 0))
+            text, cut = log.read(left) + text, size > left
+        if cut:
+            break
+    return text[text.find(b"\n") + 1 :] if cut and b"\n" in text else text
 
 
 def last_lines(path: Path, lines: int) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from epochal.contracts.catalog import Failure
-from epochal.driver.orders import ArtifactFile, DriverOrders
+from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound, OutcomeUnknown
 from epochal.service.domain.nodes import driver_urls
 from epochal.service.domain.ports import (
@@ -181,7 +181,7 @@ class Rounds:
             execution=plan.execution,
             attempt=ticket.attempt,
             application=plan.application,
-            artifact=ArtifactFile(path=plan.artifact, sha256=plan.artifact_sha256),
+            artifact=ArtifactOrder(sha256=plan.artifact, filename=plan.filename),
             parameters=plan.parameters,
             configuration=plan.configuration,
             version=plan.version,

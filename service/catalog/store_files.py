@@ -1,0 +1,97 @@
+"""Files of the store that belong to no branch: named before they are written, forgotten after they are deleted.
+
+A file is *intended* (it may be half-written), then *named* (its owner is made of it), then, perhaps, *given up* (it
+expires, and is deleted). So a process may end anywhere: what it leaves is in the catalog, and expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from epochal.errors import Conflict
+from epochal.service.catalog.models import StoreFile
+from epochal.service.catalog.types import database_now
+
+Kind = Literal["artifact", "upload", "export", "import", "log"]
+
+INTENDED_FOR = timedelta(days=2)
+"""So long may pass between the intention to write a file and its being named."""
+BUNDLES: tuple[Kind, ...] = ("upload", "export", "import")
+_AT_ONCE = 400
+
+
+class StoreFiles:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def intend(self, kind: Kind, owner: str, path: str, position: int = 0) -> None:
+        expires_at = database_now(self._session) + INTENDED_FOR
+        self._session.add(
+            StoreFile(path=path, kind=kind, owner=owner, position=position, bytes=None, expires_at=expires_at)
+        )
+        self._session.flush()
+
+    def name(self, path: str, size: int, expires_at: datetime | None = None) -> None:
+        """It is whole, and its owner is made of it. Raises ``Conflict`` when it has expired meanwhile."""
+        row = self._session.get(StoreFile, path, with_for_update=True, populate_existing=True)
+        if row is None or (row.expires_at is not None and row.expires_at <= database_now(self._session)):
+            raise Conflict(f"{path} was given up before it was whole; try again.")
+        row.bytes, row.expires_at = size, expires_at
+
+    def of(self, kind: Kind, owner: str) -> Sequence[StoreFile]:
+        """Named and not expired, by position."""
+        query = (
+            select(StoreFile)
+            .where(StoreFile.kind == kind, StoreFile.owner == owner, StoreFile.bytes.is_not(None))
+            .where(StoreFile.expires_at.is_(None) | (StoreFile.expires_at > database_now(self._session)))
+        )
+        return self._session.scalars(query.order_by(StoreFile.position, StoreFile.path)).all()
+
+    def all_of(self, kind: Kind, owner: str) -> Sequence[str]:
+        """The paths of all that are in the catalog, in whatever state."""
+        query = select(StoreFile.path).where(StoreFile.kind == kind, StoreFile.owner == owner)
+        return self._session.scalars(query).all()
+
+    def give_up(self, path: str) -> None:
+        """Have it deleted."""
+        self._give_up(StoreFile.path == path)
+
+    def give_up_all(self, kind: Kind, owner: str) -> None:
+        """Those that are named as well as those that were intended."""
+        self._give_up(StoreFile.kind == kind, StoreFile.owner == owner)
+
+    def give_up_bundles(self) -> None:
+        """On their way in or out: no backup has them."""
+        self._give_up(StoreFile.kind.in_(BUNDLES))
+
+    def give_up_below(self, folder: str) -> None:
+        self._give_up(StoreFile.path.startswith(f"{folder}/", autoescape=True))
+
+    def expired(self, most: int) -> Sequence[str]:
+        """Paths, oldest first."""
+        moment = database_now(self._session)
+        query = select(StoreFile.path).where(StoreFile.expires_at <= moment).order_by(StoreFile.expires_at)
+        return self._session.scalars(query.limit(most)).all()
+
+    def forget(self, paths: Collection[str]) -> None:
+        """They are deleted."""
+        moment = database_now(self._session)
+        ordered = sorted(paths)
+        for start in range(0, len(ordered), _AT_ONCE):
+            some = ordered[start : start + _AT_ONCE]
+            query = delete(StoreFile).where(StoreFile.path.in_(some), StoreFile.expires_at <= moment)
+            self._session.execute(query)
+
+    def paths(self) -> set[str]:
+        """All of them, in whatever state."""
+        return set(self._session.scalars(select(StoreFile.path)).all())
+
+    def _give_up(self, *which: object) -> None:
+        moment = database_now(self._session)
+        query = update(StoreFile).where(*which).values(expires_at=moment)  # type: ignore[arg-type]
+        self._session.execute(query.execution_options(synchronize_session="fetch"))

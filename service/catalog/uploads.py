@@ -1,0 +1,75 @@
+"""Bundles that arrive: how much of each is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from epochal.errors import NotFound
+from epochal.service.catalog.models import Upload
+from epochal.service.catalog.store_files import StoreFiles
+from epochal.service.catalog.types import database_now, now
+from epochal.service.domain.identifiers import new_id
+
+
+class UploadRepository:
+    """``kept``: how long an upload stays that nobody goes on with."""
+
+    def __init__(self, session: Session, kept: timedelta) -> None:
+        self._session = session
+        self._kept = kept
+
+    def create(self, sha256: str, size: int, by: str) -> Upload:
+        """One that the same caller has begun is gone on with."""
+        query = select(Upload).where(Upload.sha256 == sha256, Upload.bytes == size, Upload.created_by == by)
+        row = self._session.scalars(query.order_by(Upload.id).with_for_update()).first()
+        if row is None:
+            row = Upload(
+                id=new_id(),
+                sha256=sha256,
+                bytes=size,
+                received=0,
+                created_at=now(),
+                created_by=by,
+                expires_at=self._expiry(),
+            )
+            self._session.add(row)
+        row.expires_at = self._expiry()
+        self._session.flush()
+        return row
+
+    def get(self, id: str, lock: bool = False) -> Upload:
+        """Raises ``NotFound``."""
+        row = self._session.get(Upload, id, with_for_update=lock, populate_existing=lock)
+        if row is None:
+            raise NotFound(f"There is no import {id!r}.")
+        return row
+
+    def all(self) -> Sequence[Upload]:
+        """Oldest first."""
+        return self._session.scalars(select(Upload).order_by(Upload.id)).all()
+
+    def expired(self) -> Sequence[str]:
+        return self._session.scalars(select(Upload.id).where(Upload.expires_at <= database_now(self._session))).all()
+
+    def append(self, row: Upload, path: str, size: int) -> None:
+        """The next part, at ``path``. Raises ``Conflict`` when the file was given up meanwhile."""
+        StoreFiles(self._session).name(path, size)
+        row.received += size
+        row.expires_at = self._expiry()
+
+    def begin_again(self, row: Upload) -> None:
+        """What has come of it is thrown away."""
+        StoreFiles(self._session).give_up_all("upload", row.id)
+        row.received = 0
+
+    def remove(self, id: str) -> None:
+        """With its parts. Absent is done."""
+        StoreFiles(self._session).give_up_all("upload", id)
+        self._session.execute(delete(Upload).where(Upload.id == id))
+
+    def _expiry(self) -> datetime:
+        return database_now(self._session) + self._kept

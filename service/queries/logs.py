@@ -1,0 +1,85 @@
+"""Drivers' logs: in this control plane's folder while the driver is on its machine; what is kept of them afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from epochal.errors import FileMissing, NotFound
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.driver_logs import DriverLogs
+from epochal.service.catalog.types import now
+from epochal.service.domain.settings import Settings
+from epochal.service.queries.executions import ExecutionService
+from epochal.service.runtime.launchers.base import ProcessReference
+from epochal.service.runtime.logs.files import log_path, parts_of
+from epochal.service.runtime.machine import this_machine
+from epochal.service.runtime.stored_files import StoredFiles
+from epochal.wire.executions import ExecutionAnswer
+
+
+@dataclass(frozen=True)
+class FoundLog:
+    """Of an attempt: a file that may still grow, or be about to come; or what is ``kept``."""
+
+    attempt: int
+    path: Path
+    kept: bytes | None = None
+
+
+class LogService:
+    def __init__(
+        self, settings: Settings, database: Database, files: StoredFiles, executions: ExecutionService
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._files = files
+        self._executions = executions
+
+    def latest(self, application: str) -> ExecutionAnswer:
+        """Raises ``NotFound``: unknown, or never started."""
+        execution = self._executions.latest(application)
+        if execution is None:
+            raise NotFound(f"Application {application!r} was never started, and so has no log.")
+        return execution
+
+    def find(self, application: str, attempt: int | None) -> FoundLog:
+        """Of the latest execution; without ``attempt`` of its latest one.
+
+        Raises ``NotFound``: no such attempt; or its log is on another machine, and not kept (yet).
+        """
+        execution = self.latest(application)
+        number = execution.attempt if attempt is None else attempt
+        if attempt is not None and all(item.number != attempt for item in execution.attempts):
+            numbers = ", ".join(str(item.number) for item in execution.attempts) or "none"
+            raise NotFound(f"The latest execution of {application!r} has no attempt {attempt}; it has {numbers}.")
+        path = log_path(self._settings.logs_directory, application, execution.id, number)
+        if parts_of(path):
+            return FoundLog(number, path)
+        with self._database.reading() as session:
+            logs = DriverLogs(session)
+            kept, process = logs.kept(execution.id, number), logs.process(execution.id, number)
+        if kept is not None:
+            try:
+                return FoundLog(number, path, self._files.read(kept.path, f"the log of attempt {number}"))
+            except FileMissing:
+                pass  # it has just expired
+        self._check_not_expired(application, execution, number)
+        machine = None if process is None else ProcessReference.parse(process).machine
+        if machine is None or machine.host == this_machine().host:
+            return FoundLog(number, path)
+        raise NotFound(
+            f"The log of attempt {number} of {application!r} is on host {machine.host}, where its driver was started. "
+            "Ask the control plane there. When the driver is gone, its last 16 MB are kept, and can be read anywhere; "
+            "unless its host is gone as well, or that was too long ago."
+        )
+
+    def _check_not_expired(self, application: str, execution: ExecutionAnswer, attempt: int) -> None:
+        ended = next((item.ended_at for item in execution.attempts if item.number == attempt), None)
+        days = self._settings.log_days
+        if ended is not None and ended < now() - timedelta(days=days):
+            raise NotFound(
+                f"The log of attempt {attempt} of {application!r} is not kept any more: that ended {ended:%Y-%m-%d}, "
+                f"and logs are kept for {days:g} days."
+            )

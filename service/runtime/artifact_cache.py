@@ -1,0 +1,112 @@
+"""Code where builders can read it: copies of artifacts that lie in the store, in a folder that may be lost.
+
+Several processes of a machine may share the folder: a copy is checked before it is put in place, at once, and is not
+removed while somebody who has just asked for it may not have read it yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from epochal.errors import ArtifactError, EnvironmentProblem, FileMissing
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Artifact
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.artifact_files import keep, kept_for_a_while
+from epochal.service.runtime.stored_files import StoredFiles
+from epochal.snapshots.store import SnapshotStore
+
+log = logging.getLogger("epochal.artifacts")
+
+LARGEST_BYTES = 1 << 30
+"""Of all copies together; those that were asked for a moment ago stay all the same."""
+_IN_USE_SECONDS = 900.0
+
+
+def artifact_cache(settings: Settings, database: Database) -> ArtifactCache:
+    """For a process that needs nothing else of the store."""
+    files = StoredFiles(database, SnapshotStore(settings.store_url))
+    return ArtifactCache(settings.artifact_cache_directory, files)
+
+
+class ArtifactCache:
+    """``{sha256}/{filename}`` below ``folder``, which says who may read it."""
+
+    def __init__(self, folder: Path, files: StoredFiles, largest_bytes: int = LARGEST_BYTES) -> None:
+        self._folder = folder
+        self._files = files
+        self._largest_bytes = largest_bytes
+
+    def file(self, artifact: Artifact) -> Path:
+        """A copy, which stays for some minutes at least: the file has its author's name, which tracebacks show.
+
+        Raises ``ArtifactError`` where it cannot be had again but by uploading it, ``SnapshotError`` where the store
+        does not answer, ``EnvironmentProblem`` where there is no space for it.
+        """
+        path = self._folder / artifact.sha256 / artifact.filename
+        try:
+            os.utime(path)  # It is in use; and it is there.
+        except FileNotFoundError:
+            pass
+        else:
+            return path
+        content = self._content(artifact)
+        try:
+            keep(path, content)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"The artifact {artifact.sha256} cannot be copied to {path.parent}: {error.strerror}. Free some space."
+            ) from error
+        self._make_room(path.parent)
+        return path
+
+    def for_a_while(self, filename: str, content: bytes) -> AbstractContextManager[Path]:
+        """Code that is not registered (yet), where a builder can read it; gone after the block."""
+        return kept_for_a_while(self._folder, filename, content)
+
+    def _content(self, artifact: Artifact) -> bytes:
+        if artifact.path is None:
+            raise ArtifactError(
+                f"The artifact {artifact.sha256} ({artifact.filename}) is not in the store: an earlier version of "
+                "Epochal has it in the data folder of the control plane that it was uploaded to. Start that one with "
+                "this version, or upload the same file again (POST /v1/artifacts)."
+            )
+        try:
+            content = self._files.read(artifact.path, f"artifact {artifact.sha256}")
+        except FileMissing as error:
+            raise ArtifactError(f"{error.message} Or upload the same file again (POST /v1/artifacts).") from error
+        if hashlib.sha256(content).hexdigest() != artifact.sha256:
+            raise ArtifactError(
+                f"The artifact {artifact.sha256} ({artifact.filename}) was changed in the store: {artifact.path} has "
+                "another checksum. Delete that file, and upload the artifact again (POST /v1/artifacts)."
+            )
+        return content
+
+    def _make_room(self, newest: Path) -> None:
+        """Remove what was not asked for longest. What fails is left for the next time."""
+        copies = sorted(self._copies())
+        total = sum(size for _, size, _ in copies)
+        oldest = time.time() - _IN_USE_SECONDS
+        for used_at, size, folder in copies:
+            if total <= self._largest_bytes or used_at > oldest:
+                return
+            if folder != newest:
+                shutil.rmtree(folder, ignore_errors=True)
+                total -= size
+
+    def _copies(self) -> Iterator[tuple[float, int, Path]]:
+        for folder in self._folder.iterdir():
+            with suppress(OSError):
+                found = [path.stat() for path in folder.iterdir()]
+                yield (
+                    max((status.st_mtime for status in found), default=folder.stat().st_mtime),
+                    sum(status.st_size for status in found),
+                    folder,
+                )

@@ -1,0 +1,181 @@
+"""Files of the store that the catalog names one by one: written, read, and deleted when they have expired."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, BinaryIO
+
+from epochal.errors import EpochalError, FileMissing, SnapshotError
+from epochal.faults import declare
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.store_files import Kind, StoreFiles
+from epochal.service.catalog.types import database_now
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import FileReference
+from epochal.snapshots.store import SnapshotStore
+
+log = logging.getLogger("epochal.retention")
+
+INTENDED = declare("file.intended", "the catalog names a file that is not written yet")
+WRITTEN = declare("file.written", "a file is written, nothing is made of it")
+DELETED = declare("file.deleted", "a file is deleted, the catalog still names it")
+
+_AT_ONCE = 100
+_PIECE = 4 << 20
+PART_BYTES = 32 << 20
+"""Of a bundle, in one file: so much of it is held in memory."""
+
+
+class StoredParts:
+    """Bytes that lie in several files, one after the other."""
+
+    def __init__(self, store: SnapshotStore, of: str, files: Sequence[FileReference]) -> None:
+        self._store = store
+        self._of = of
+        self._files = files
+        self.bytes = sum(file.bytes for file in files)
+
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        """From ``start`` to before ``end``, in pieces of some MB. Raises ``SnapshotError``."""
+        position = 0
+        for file in self._files:
+            first, last = max(start - position, 0), min(end - position, file.bytes)
+            for offset in range(first, last, _PIECE):
+                size = min(_PIECE, last - offset)
+                yield self._store.read_ranges(file, [(offset, size)], self._of)[0]
+            position += file.bytes
+
+
+class PartedFile(io.RawIOBase, BinaryIO):
+    """A new file in parts, written one after the other; none is kept before :meth:`name` was called."""
+
+    def __init__(self, files: StoredFiles, kind: Kind, owner: str, new_path: Callable[[int], str]) -> None:
+        self._files = files
+        self._kind: Kind = kind
+        self._owner = owner
+        self._new_path = new_path
+        self._parts: list[tuple[str, int]] = []
+        self._buffer = bytearray()
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Raises ``SnapshotError``, ``StorageFull``."""
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self._buffer += view
+        self.size += len(view)
+        while len(self._buffer) >= PART_BYTES:
+            self._write(PART_BYTES)
+        return len(view)
+
+    def finish(self) -> None:
+        """All of it is in the store. Raises as :meth:`write`."""
+        if self._buffer:
+            self._write(len(self._buffer))
+
+    def name(self, session: Session, kept: timedelta | None) -> None:
+        """Its owner is made of it, for so long. Raises ``Conflict`` when a part has expired."""
+        files = StoreFiles(session)
+        expires_at = None if kept is None else database_now(session) + kept
+        for path, size in self._parts:
+            files.name(path, size, expires_at)
+
+    def _write(self, size: int) -> None:
+        position = sum(size for _, size in self._parts)
+        path = self._new_path(position)
+        self._files.write(self._kind, self._owner, path, bytes(memoryview(self._buffer)[:size]), position)
+        self._parts.append((path, size))
+        del self._buffer[:size]
+
+
+class StoredFiles:
+    """Safe to use from several threads and processes."""
+
+    def __init__(self, database: Database, store: SnapshotStore) -> None:
+        self._database = database
+        self._store = store
+
+    def write(self, kind: Kind, owner: str, path: str, data: bytes, position: int = 0) -> None:
+        """A new file, to be named (``StoreFiles.name``) in the transaction that makes something of it; otherwise it is
+        deleted some time. Raises ``SnapshotError``, ``StorageFull``: nothing is left of it then."""
+        with self._database.writing() as session:
+            StoreFiles(session).intend(kind, owner, path, position)
+        INTENDED.hit()
+        try:
+            self._store.write(path, data)
+        except Exception:
+            with suppress(EpochalError):
+                self.delete(path)
+            raise
+        WRITTEN.hit()
+
+    def read(self, path: str, of: str) -> bytes:
+        """The bytes, unchecked. Raises ``FileMissing``, ``SnapshotError``, saying what the file is part ``of``."""
+        return self._store.read(path, of)
+
+    def parts(self, kind: Kind, owner: str) -> StoredParts:
+        """What the owner is made of, named and not expired."""
+        with self._database.reading() as session:
+            rows = StoreFiles(session).of(kind, owner)
+        return StoredParts(
+            self._store, owner, [FileReference(path=row.path, sha256="", bytes=row.bytes or 0, rows=0) for row in rows]
+        )
+
+    def is_there(self, path: str, size: int) -> bool:
+        """Raises ``SnapshotError`` when the store does not say it."""
+        try:
+            return self._store.size(path) == size
+        except FileMissing:
+            return False
+
+    def delete(self, path: str) -> None:
+        """Now: nobody reads it any more. Raises ``SnapshotError``; then it is deleted some other time."""
+        with self._database.writing() as session:
+            StoreFiles(session).give_up(path)
+        self._delete([path])
+
+    def delete_all(self, kind: Kind, owner: str) -> None:
+        """Whatever the owner is or was to be made of. Raises ``SnapshotError``; then it is deleted some other time."""
+        with self._database.writing() as session:
+            StoreFiles(session).give_up_all(kind, owner)
+            paths = StoreFiles(session).all_of(kind, owner)
+        self._delete(paths)
+
+    def sweep(self) -> None:
+        """Delete what has expired. What cannot be deleted now is left for the next time."""
+        while True:
+            with self._database.reading() as session:
+                paths = StoreFiles(session).expired(_AT_ONCE)
+            try:
+                self._delete(paths)
+            except SnapshotError as error:
+                log.warning("files have expired and cannot be deleted: %s", error)
+                return
+            if len(paths) < _AT_ONCE:
+                return
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Of files that have expired, and of what a process that was killed had begun to write of them."""
+        expired = set(paths)
+        for folder in sorted({path.rpartition("/")[0] for path in paths}):
+            for file in self._store.list(folder):
+                if layout.finished(file) in expired:
+                    self._store.delete(file)
+            self._store.remove_empty_folder(folder)
+        if expired:
+            DELETED.hit()
+            with self._database.writing() as session:
+                StoreFiles(session).forget(expired)

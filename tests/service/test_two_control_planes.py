@@ -1,0 +1,379 @@
+"""Two control planes of one catalog and one store, with nothing of each other's disks: bundles and logs at both."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from starlette.requests import Request
+
+from epochal.contracts.catalog import Failure
+from epochal.faults import FaultPoint, injected
+from epochal.service.api.byte_ranges import ranged
+from epochal.service.catalog.models import Attempt, StoreFile, Upload
+from epochal.service.catalog.types import now
+from epochal.service.commands.bundles import folders
+from epochal.service.commands.bundles.uploads import Written
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime import stored_files
+from epochal.service.runtime.logs import keeping
+from epochal.service.runtime.logs.files import log_path
+from epochal.service.runtime.logs.rotation import rotate
+from epochal.snapshots.store import SnapshotStore
+from tests.service.bundles import exported, finished, part, with_state
+from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
+from tests.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are looked after when a test says so; bundles have several parts."""
+    monkeypatch.setattr(keeping, "ROUND_SECONDS", 3600.0)
+    monkeypatch.setattr(keeping, "QUIET_SECONDS", -3600.0)
+    monkeypatch.setattr(stored_files, "PART_BYTES", 1000)
+
+
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[tuple[Plane, Plane]]:
+    with ExitStack() as stack:
+        found = []
+        for name in ("here", "there"):
+            settings = Settings(
+                data=tmp_path / name,
+                port=free_port(),
+                database=f"sqlite:///{tmp_path / 'catalog.sqlite'}",
+                store=str(tmp_path / "store"),
+            )
+            supervisor = StandInSupervisor()
+            control, token = stack.enter_context(serving(settings, supervisor))
+            client = stack.enter_context(http_client(settings, token))
+            found.append(Plane(control, client, settings, supervisor, []))
+        yield found[0], found[1]
+
+
+@pytest.fixture
+def here(planes: tuple[Plane, Plane]) -> Plane:
+    return planes[0]
+
+
+@pytest.fixture
+def there(planes: tuple[Plane, Plane]) -> Plane:
+    return planes[1]
+
+
+def store(plane: Plane) -> SnapshotStore:
+    return SnapshotStore(plane.settings.store_url)
+
+
+def days_pass(plane: Plane, *tables: type[StoreFile] | type[Upload]) -> None:
+    with plane.control.database.writing() as session:
+        for table in tables:
+            session.execute(update(table).where(table.expires_at.is_not(None)).values(expires_at=now() - timedelta(1)))
+
+
+# Bundles.
+
+
+def test_code_that_came_to_one_runs_at_the_other(here: Plane, there: Plane) -> None:
+    sha256 = here.artifact()
+    there.post("/v1/applications", 201, name="flights", artifact=sha256, parameters={"out": "/data"})
+    driver = there.driver()
+    assert hashlib.sha256(driver.catalog.artifact(sha256)).hexdigest() == sha256
+
+
+def test_a_bundle_is_fetched_anywhere_and_expires(here: Plane, there: Plane) -> None:
+    with_state(here)
+    bundle = exported(here)
+    id = here.get("/v1/operations")["items"][0]["id"]
+    path = f"/v1/applications/flights/exports/{id}"
+    assert len(store(here).list("exports")) == -(-len(bundle) // 1000) > 2
+    assert there.client.get(path).content == bundle
+    some = there.client.get(path, headers={"Range": "bytes=998-2001"})
+    assert (some.status_code, some.content) == (206, bundle[998:2002])
+    days_pass(here, StoreFile)
+    assert there.client.get(path).json()["type"] == "urn:epochal:problem:snapshot-expired"
+    there.control.files.sweep()
+    assert store(here).list("exports") == []
+
+
+def test_an_upload_that_one_began_is_gone_on_with_and_imported_by_the_other(
+    plane: Plane, here: Plane, there: Plane
+) -> None:
+    with_state(plane)
+    bundle = exported(plane)
+    announced = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
+    with here.as_bearer(here.token("operate", "mover")) as client:
+        upload = client.post("/v1/imports", json=announced).json()["id"]
+    part(here, upload, 0, bundle[:1000])
+    assert there.get(f"/v1/imports/{upload}")["received"] == 1000
+    part(there, upload, 1000, bundle[1000:2000])
+    part(here, upload, 1000, bundle[1000:2000], expect=409)
+    part(here, upload, 2000, bundle[2000:])
+    done = finished(here, there.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"}))
+    assert done["state"] == "succeeded", done["error"]
+    assert here.get("/v1/applications/flights")["head"]["epoch"] == 3
+    eventually(lambda: not here.get("/v1/imports")["items"])
+    assert store(here).list("uploads") == store(here).list("imports") == []
+    assert list(folders.uploads(here.settings).iterdir()) == [] or list(folders.uploads(there.settings).iterdir()) == []
+
+
+def announced(plane: Plane, bundle: bytes) -> str:
+    answer = plane.post("/v1/imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))
+    return str(answer["id"])
+
+
+def test_a_part_that_comes_twice_at_once_is_taken_once(here: Plane, there: Plane) -> None:
+    bundle = bytes(range(200))
+    upload = announced(here, bundle)
+    statuses = []
+
+    def send(plane: Plane) -> None:
+        answer = plane.client.put(f"/v1/imports/{upload}/content", params={"offset": 0}, content=bundle[:100])
+        statuses.append(answer.status_code)
+
+    threads = [threading.Thread(target=send, args=(plane,)) for plane in (here, there) * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [200] + [409] * 5
+    assert len(store(here).list("uploads")) == 1
+    assert here.client.delete(f"/v1/imports/{upload}").status_code == 204
+    assert store(here).list("uploads") == []
+
+
+def test_what_was_damaged_on_its_way_is_thrown_away_and_can_be_sent_again(here: Plane, there: Plane) -> None:
+    bundle = bytes(range(200))
+    upload = announced(here, bundle)
+    part(here, upload, 0, bundle[:100])
+    part(here, upload, 100, bytes(100))
+    answer = there.client.post(f"/v1/imports/{upload}/application", json={})
+    assert answer.status_code == 422 and "upload it again" in answer.json()["detail"]
+    assert part(there, upload, 0, bundle)["received"] == 200
+    there.control.files.sweep()
+    assert len(store(here).list("uploads")) == 1
+
+
+def test_an_upload_that_nobody_goes_on_with_expires(here: Plane) -> None:
+    upload = announced(here, bytes(100))
+    part(here, upload, 0, bytes(50))
+    used = announced(here, bytes(101))
+    uploads = here.control.imports._uploads
+    days_pass(here, Upload)
+    uploads.expire(lambda id: id == used)
+    assert [item["id"] for item in here.get("/v1/imports")["items"]] == [used]
+    assert store(here).list("uploads") == []
+
+
+@pytest.mark.parametrize("point", ["file.intended", "file.written"])
+def test_a_part_whose_control_plane_was_killed_is_sent_again(here: Plane, there: Plane, point: str) -> None:
+    upload = announced(here, bytes(100))
+
+    class Killed(BaseException):
+        pass
+
+    def kill(hit: FaultPoint, epoch: int | None) -> None:
+        if hit.name == point:
+            raise Killed
+
+    with injected(kill), pytest.raises(Killed):
+        here.control.imports.append(upload, 0, bytes(50))
+    assert there.control.imports.append(upload, 0, bytes(100)).received == 100
+    days_pass(here, StoreFile)
+    there.control.files.sweep()
+    assert len(store(here).list("uploads")) == 1
+
+
+def test_what_an_import_has_brought_the_other_one_takes_back(here: Plane, there: Plane) -> None:
+    """As when the first was killed in the middle."""
+    first = Written(here.control.database, here.control.files, "operation")
+    first.add(["b/2", "b/1"])
+    first.add(["c"])
+    second = Written(there.control.database, there.control.files, "operation")
+    assert sorted(second.paths) == ["b/1", "b/2", "c"]
+    second.forget()
+    assert Written(here.control.database, here.control.files, "operation").paths == []
+    assert store(here).list("imports") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content"),
+    [
+        (None, 200, "0123456789"),
+        ("bytes=0-0", 206, "0"),
+        ("bytes=3-", 206, "3456789"),
+        ("bytes=8-99", 206, "89"),
+        ("bytes=-3", 206, "789"),
+        ("bytes=-99", 206, "0123456789"),
+        ("bytes=10-", 416, ""),
+        ("bytes=5-4", 416, ""),
+        ("bytes=-0", 416, ""),
+        ("bytes=0-1,4-5", 200, "0123456789"),
+        ("lines=1-2", 200, "0123456789"),
+        ("bytes=x-", 200, "0123456789"),
+    ],
+)
+def test_ranges(asked: str | None, status: int, content: str) -> None:
+    headers = [] if asked is None else [(b"range", asked.encode())]
+    read: list[str] = []
+
+    def pieces(start: int, end: int) -> Iterator[bytes]:
+        read.append("0123456789"[start:end])
+        yield b""
+
+    answer = ranged(Request({"type": "http", "headers": headers}), pieces, 10, "text/plain", {"etag": '"e"'})
+    if status != 416:
+        next(pieces_of(answer))
+    assert (answer.status_code, "".join(read)) == (status, content)
+    assert answer.headers.get("content-length", "0") == str(len(content))
+
+
+def pieces_of(answer: Any) -> Iterator[Any]:
+    """What is read, without a server."""
+    import asyncio
+
+    async def all_of_it() -> list[Any]:
+        return [piece async for piece in answer.body_iterator]
+
+    yield asyncio.run(all_of_it())
+
+
+# Logs.
+
+LOGS = "/v1/applications/flights/logs"
+
+
+def ended(plane: Plane, text: str) -> int:
+    """An attempt whose driver ran where ``plane`` is, and is gone."""
+    driver = plane.driver()
+    write(plane, driver.attempt, text)
+    with plane.control.database.writing() as session:
+        session.get_one(Attempt, (driver.execution, driver.attempt)).process = "//elsewhere/boot/1@2"
+    driver.catalog.finish(Failure(type="source-error", message="gone"))
+    return driver.attempt
+
+
+def write(plane: Plane, attempt: int, text: str) -> Path:
+    execution = plane.get("/v1/applications/flights")["execution"]
+    path = log_path(plane.settings.logs_directory, "flights", execution, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        log.write(text)
+    return path
+
+
+def test_the_log_of_a_driver_that_is_gone_is_read_elsewhere(here: Plane, there: Plane) -> None:
+    here.application()
+    attempt = ended(here, "one\ntwo\n")
+    missing = there.client.get(LOGS)
+    assert missing.status_code == 404 and "is on host elsewhere" in missing.json()["detail"]
+    for _ in range(2):
+        there.control.log_keeper.look()  # which has no such log
+        here.control.log_keeper.look()
+        assert there.client.get(LOGS, params={"tail": 1}).text == "two\n"
+        assert there.client.get(LOGS, params={"follow": True, "attempt": attempt}).text == "one\ntwo\n"
+        assert len(store(here).list("logs")) == 1
+    write(here, attempt, "last words\n")
+    here.control.log_keeper.look()
+    here.control.files.sweep()
+    assert there.client.get(LOGS).text == "one\ntwo\nlast words\n"
+    assert len(store(here).list("logs")) == 1
+
+
+def test_following_goes_on_to_an_attempt_elsewhere_and_says_where_it_is(here: Plane, there: Plane) -> None:
+    here.application()
+    first = ended(there, "one\n")
+    second = here.driver()
+    with here.control.database.writing() as session:
+        session.get_one(Attempt, (second.execution, second.attempt)).process = "//elsewhere/boot/1@2"
+    with there.client.stream("GET", LOGS, params={"follow": True}) as answer:
+        assert answer.status_code == 404
+    stream = there.client.get(LOGS, params={"follow": True, "attempt": first})
+    assert stream.text == "one\n"
+
+
+def test_of_a_large_log_the_end_is_kept_from_a_lines_beginning(
+    here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "KEPT_BYTES", 100)
+    here.application()
+    attempt = ended(here, "".join(f"line {number}\n" for number in range(100, 120)))
+    path = write(here, attempt, "")
+    rotate(path, 10, 3)
+    write(here, attempt, "line 120\nline 121\n")
+    here.control.log_keeper.look()
+    kept = there.client.get(LOGS).text
+    assert kept == "".join(f"line {number}\n" for number in range(111, 122)) and len(kept) == 99
+    here.control.log_keeper.look()
+    assert len(store(here).list("logs")) == 1
+
+
+def test_nothing_is_kept_of_a_driver_that_runs(here: Plane) -> None:
+    here.application()
+    driver = here.driver()
+    write(here, driver.attempt, "one\n")
+    here.control.log_keeper.look()
+    assert store(here).list("logs") == []
+
+
+def test_logs_go_with_their_application(here: Plane) -> None:
+    here.application()
+    path = write(here, ended(here, "one\n"), "")
+    here.control.log_keeper.look()
+    other = here.settings.logs_directory / "flights-2" / f"{'0' * 32}-1.log"  # of no application of this catalog
+    other.parent.mkdir()
+    other.touch()
+    here.post("/v1/applications/flights/stop")
+    execution = here.get("/v1/applications/flights")["execution"]
+    here.control.ledger.execution_ended(execution, "stopped", None)
+    assert here.client.delete("/v1/applications/flights").status_code == 204
+    write_again = path.read_bytes()
+    here.control.files.sweep()
+    assert store(here).list("logs") == []
+    path.write_bytes(write_again + b"last words\n")
+    here.control.log_keeper.look()
+    assert store(here).list("logs") == [] and not path.exists() and other.exists()
+
+
+def test_logs_are_kept_for_so_long(here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.application()
+    path = write(here, ended(here, "one\n"), "")
+    here.control.log_keeper.look()
+    monkeypatch.setattr(here.control.log_keeper, "_kept_for", timedelta(seconds=-60))
+    with here.control.database.writing() as session:
+        session.execute(update(Attempt).values(ended_at=now() - timedelta(days=31)))
+    days_pass(here, StoreFile)
+    here.control.log_keeper.look()
+    here.control.files.sweep()
+    assert not path.exists() and store(here).list("logs") == []
+    for plane in (here, there):
+        answer = plane.client.get(LOGS)
+        assert answer.status_code == 404 and "kept for 30 days" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("point", ["file.intended", "file.written"])
+def test_a_log_whose_keeper_was_killed_is_kept_by_the_next(here: Plane, there: Plane, point: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(hit: FaultPoint, epoch: int | None) -> None:
+        if hit.name == point:
+            raise Killed
+
+    here.application()
+    ended(here, "one\n")
+    with injected(kill), pytest.raises(Killed):
+        here.control.log_keeper.look()
+    here.control.log_keeper.look()
+    assert there.client.get(LOGS).text == "one\n"
+    with here.control.database.writing() as session:
+        session.execute(update(StoreFile).where(StoreFile.bytes.is_(None)).values(expires_at=now() - timedelta(1)))
+    here.control.files.sweep()
+    assert len(store(here).list("logs")) == 1
