@@ -149,7 +149,7 @@ class _Trial:
         # Never written: what the chains are extended with, and the next epoch builds on.
         self._parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected)
         self.chains = {table: extend(chain, table, self._parent) for table, chain in self.chains.items()}
-        self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path="", sha256="")
+        self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path=f"{key.branch}/unwritten", sha256="")
 
     def _conditions(self, replayed: Manifest, slices: Mapping[str, Slice]) -> EpochConditions:
         """Epoch time and commands as they were; watermarks follow from what this version observes."""
