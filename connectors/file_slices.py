@@ -22,6 +22,8 @@ class TakenFiles:
         self._available: frozenset[str] | None = None
         self.ended = False
         """None of the files that :meth:`limit_to` named are left to take."""
+        self.left: int | None = None
+        """Files that were new when it was last looked, and are not taken yet."""
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         records = [FileRecord.from_json(record) for record in (checkpoint or {}).get("files", ())]
@@ -33,8 +35,11 @@ class TakenFiles:
         return {"files": [record.as_json() for record in self._taken.values()]}
 
     def accept(self, slice: Slice) -> None:
-        for record in records_of(slice):
+        records = records_of(slice)
+        for record in records:
             self._taken[record.path] = record
+        if self.left is not None:
+            self.left = max(0, self.left - len(records))
 
     def limit_to(self, there: Iterable[FileRecord]) -> None:
         """Take no others from now on."""
@@ -52,6 +57,7 @@ class TakenFiles:
         if self._available is not None:
             new = [record for record in new if record.path in self._available]
             self.ended = not new
+        self.left = len(new)
         return new
 
     def slice_of(self, chosen: Sequence[FileRecord], rows: int | None) -> Slice:

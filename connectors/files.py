@@ -25,7 +25,7 @@ from epochal.connectors.file_reading import (
 from epochal.connectors.file_slices import TakenFiles, changed, described_limits, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.errors import OptionError, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
 from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive
@@ -136,6 +136,9 @@ class FilesSource(Source):
 
     def accept(self, slice: Slice) -> None:
         self._taken.accept(slice)
+
+    def backlog(self) -> Backlog:
+        return Backlog(files=self._taken.left)
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)

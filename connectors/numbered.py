@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.errors import OptionError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class NumberedSource(Source):
         self._clock = clock
         self._position = 0
         self._began: tuple[float, int] | None = None
+        self._seen: int | None = None
+        """So many rows were due when ``plan`` looked."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, start: int, end: int) -> DataFrame:
@@ -68,6 +70,7 @@ class NumberedSource(Source):
         if self.ended:
             return None
         end = self._due(limits)
+        self._seen = None if self._rate is None else end
         if limits.max_records is not None:
             end = min(end, self._position + limits.max_records)
         if self._bound is not None:
@@ -78,6 +81,14 @@ class NumberedSource(Source):
 
     def accept(self, slice: Slice) -> None:
         self._position = int(slice.end["row"])
+
+    def backlog(self) -> Backlog:
+        """Rows that are due, by the rate or, without one, up to the bound. Without either there is no telling."""
+        there = self._seen if self._rate is not None else self._bound
+        if there is None:
+            return Backlog()
+        there = there if self._bound is None else min(there, self._bound)
+        return Backlog(records=max(0, there - self._position))
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         return self.rows(spark, int(slice.start["row"]), int(slice.end["row"]))

@@ -60,9 +60,10 @@ from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.leadership import leadership_of
 from epochal.service.runtime.logs.keeping import LogKeeper
-from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.metrics import Metrics, Node
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.operations import OperationWorker
+from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
@@ -120,7 +121,15 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         files=files,
         authenticator=authenticator,
         isolation=isolation,
-        metrics=Metrics(database),
+        metrics=Metrics(
+            database,
+            Node(
+                term=lambda: None if (leading := leadership.leading()) is None else leading.term,
+                builds=lambda: builder.builds,
+                replicas=ReplicaLags(database, replicas),
+                pools={"requests": database, "supervision": supervision},
+            ),
+        ),
         ledger=ledger,
         snapshots=directory,
         events=events,

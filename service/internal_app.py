@@ -7,7 +7,6 @@ builder, no replica: floods of anything else cost drivers nothing.
 from __future__ import annotations
 
 import gc
-import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -31,6 +30,7 @@ from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of
 from epochal.service.runtime.internal_server import InternalOrders
 from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
 KEEP_ALIVE_SECONDS = 30
@@ -79,7 +79,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def main() -> None:
     keeper = Keeper()
     close_process()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    configure_logs()
     line = keeper.orders()
     if not line:
         return

@@ -46,6 +46,7 @@ from epochal.service.api.versions import router as versions
 from epochal.service.query_composition import QueryOrders, compose_worker
 from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.replicas.shared import SharedReplicas
+from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
 log = logging.getLogger("epochal.query")
@@ -117,7 +118,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def main() -> None:
     keeper = Keeper()
     close_process()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    access_log = configure_logs()
     line = keeper.orders()
     if not line:
         return
@@ -130,7 +131,7 @@ def main() -> None:
         keeper.failed(error)
         return
     config = uvicorn.Config(
-        app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+        app, http=HttpProtocol, log_config=None, access_log=access_log, timeout_graceful_shutdown=GRACE_SECONDS
     )
     server = _Server(config, keeper)
     keeper.when_over(server.end)

@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 
 from epochal.errors import EpochalError
 from epochal.service.query_composition import QueryOrders, compose_applier
 from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
 
 def main() -> None:
     keeper = Keeper()
     close_process()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    configure_logs()
     line = keeper.orders()
     if not line:
         return

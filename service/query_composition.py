@@ -18,7 +18,8 @@ from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.events.hints import Hints, hints_of
-from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.metrics import Metrics, Node
+from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.replicas import Replicas
 from epochal.service.runtime.replicas.shared import SharedReplicas
 from epochal.snapshots.store import SnapshotStore
@@ -49,7 +50,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         database=database,
         store=store,
         authenticator=Authenticator(database, settings.authentication),
-        metrics=Metrics(None),
+        metrics=Metrics(node=Node(replicas=ReplicaLags(database, replicas))),
         snapshots=directory,
         replicas=replicas,
         registered=ApplicationQueries(database),

@@ -15,7 +15,7 @@ from epochal.connectors.file_slices import TakenFiles, changed, first_within, re
 from epochal.connectors.hdfs.listing import current, list_files
 from epochal.connectors.hdfs.parquet import parquet_rows, parquet_schema
 from epochal.connectors.hdfs.reading import frame_of
-from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.errors import SourceError
 
 if TYPE_CHECKING:
@@ -99,6 +99,9 @@ class HdfsSource(Source):
 
     def accept(self, slice: Slice) -> None:
         self._taken.accept(slice)
+
+    def backlog(self) -> Backlog:
+        return Backlog(files=self._taken.left, reachable=self._answered is not False)
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)

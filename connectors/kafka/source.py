@@ -24,7 +24,7 @@ from epochal.connectors.kafka.offsets import (
     ranges_between,
 )
 from epochal.connectors.kafka.options import Start, selection, start_position
-from epochal.contracts.source import Slice, SliceLimits, Source
+from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.engine.observations import observed
 from epochal.errors import SourceChanged, SourceError
 from epochal.pipeline.definitions import SourceDefinition
@@ -110,6 +110,7 @@ class KafkaSource(Source):
         self._identities: dict[str, str] = {}
         self._resume_at: datetime | None = None
         self._available: Offsets | None = None
+        self._seen: Offsets | None = None
         self._beginnings_checked = False
         self._answered: bool | None = None
         self._planned: Slice | None = None
@@ -164,6 +165,7 @@ class KafkaSource(Source):
         ends = self._ends()
         if self._available is not None:
             ends = self._available
+        self._seen = ends
         ranges = limited(ranges_between(self._positions, ends), limits.max_records)
         if not ranges:
             return None
@@ -177,6 +179,12 @@ class KafkaSource(Source):
     def accept(self, slice: Slice) -> None:
         self._positions = from_json(slice.end["offsets"])
         self._identities = dict(slice.detail["topics"])
+
+    def backlog(self) -> Backlog:
+        if self._seen is None:
+            return Backlog(reachable=self._answered is not False)
+        left = sum(range.end - range.start for range in ranges_between(self._positions, self._seen))
+        return Backlog(records=left, reachable=self._answered is not False)
 
     @property
     def partitioned(self) -> bool:

@@ -16,6 +16,7 @@ from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.app import create_app
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.internal_server import InternalServer
+from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
 # Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
@@ -31,9 +32,12 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
     app = create_app(settings, beside=[internal])
     failures = _remember_failures(app)
     config = uvicorn.Config(
-        app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+        app,
+        http=HttpProtocol,
+        log_config=None,
+        access_log=configure_logs(),
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _signals_end_quietly():

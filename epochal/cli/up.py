@@ -21,6 +21,7 @@ from epochal.cli.output import Output
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.errors import OptionError
+from epochal.logs import FORMAT_VARIABLE, LogFormat
 from epochal.service.domain.settings import Settings, default_data_directory, default_driver_user
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
@@ -104,10 +105,14 @@ def up(
             "Its data ends with it.",
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(envvar=FORMAT_VARIABLE, help="How logs are written, drivers' too: text, or json.")
+    ] = "text",
     as_json: Json = False,
 ) -> None:
     """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
     output = Output.make(as_json)
+    os.environ[FORMAT_VARIABLE] = log_format  # drivers and workers see it there
     database = catalog_url(database_url)
     data = writable(home or default_data_directory(), "--home", 0o700)
     if role is Role.QUERY:

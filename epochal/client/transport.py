@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 CROWDED_SECONDS = 120.0
 """So long a call is repeated that the control plane has no place for."""
 PAGE = 500
+REQUEST_ID = "X-Request-Id"
 _TOO_MANY_REQUESTS = 429
 _TRANSIENT = frozenset({502, 503, 504})
 
@@ -136,7 +138,10 @@ class Transport:
         changes: bool = True,
         if_match: str | None = None,
     ) -> httpx.Response:
-        headers = {} if content_type is None else {"Content-Type": content_type}
+        # The same for each repetition: the control plane's log and audit name all of them alike.
+        headers = {REQUEST_ID: secrets.token_hex(8)}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
         if changes and method != "GET":

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFun
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.measurements import DriverReport
 from epochal.contracts.parameters import Parameters
 
 
@@ -338,6 +339,12 @@ class Catalog(ABC):
     @abstractmethod
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         """Report that the driver is alive; the answer is what it should do. Raises ``Fenced``."""
+
+    def report(self, report: DriverReport) -> None:  # noqa: B027 not every catalog is asked what drivers measure
+        """What the attempt has measured. Nothing depends on it: it may be lost, and where nobody asks it goes nowhere.
+
+        Raises ``Fenced``, ``CatalogUnavailable``.
+        """
 
     @abstractmethod
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:

@@ -40,6 +40,20 @@ class SliceLimits:
     max_records: int | None
 
 
+@dataclass(frozen=True)
+class Backlog:
+    """What is there beyond what was accepted, as the last ``plan`` saw it: records or files, ``None`` where the source
+    cannot tell. ``reachable`` is false while its place does not answer."""
+
+    records: int | None = None
+    files: int | None = None
+    reachable: bool = True
+
+    @property
+    def amount(self) -> int | None:
+        return self.files if self.records is None else self.records
+
+
 class Source(ABC):
     """One source of one application. All calls are made in the driver; ``read`` only describes, Spark reads.
 
@@ -79,6 +93,10 @@ class Source(ABC):
     @abstractmethod
     def accept(self, slice: Slice) -> None:
         """E4 landed: the next ``plan`` starts at ``slice.end``."""
+
+    def backlog(self) -> Backlog:
+        """What is left to read. Asks nobody: it tells what ``plan`` and ``accept`` have seen."""
+        return Backlog()
 
     @abstractmethod
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:

@@ -19,6 +19,7 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.measurements import DriverReport
 from epochal.errors import CatalogUnavailable, EpochalError, Fenced, Forbidden, NotFound, Unauthenticated
 
 log = logging.getLogger("epochal.driver")
@@ -166,6 +167,10 @@ class HeartbeatingCatalog(Catalog):
         self._runs |= status.phase == "running"
         with self._lock:
             return tuple(self._directives.values())
+
+    def report(self, report: DriverReport) -> None:
+        self._check()
+        self._catalog.report(report)
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         self._check()

@@ -31,6 +31,7 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.measurements import DriverReport
 from epochal.driver.decided import Decided
 from epochal.errors import CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
 from epochal.wire.bodies import Model, UnreadableAnswer, read
@@ -199,6 +200,17 @@ class HttpCatalog(Catalog):
         )
         log.error("directive %s is refused: %s", directive.id, message)
         self.complete(directive.id, None, Failure(type="unknown-directive", message=message))
+
+    def report(self, report: DriverReport) -> None:
+        """Asked once: the next report says more."""
+        headers = {"Content-Type": "application/json"}
+        try:
+            content = report.model_dump_json().encode()
+            answer = self._calls.once("POST", f"{self._path}report", content=content, headers=headers, timeout=5.0)
+        except httpx.TransportError as error:
+            raise CatalogUnavailable(f"The control plane took no report: {type(error).__name__}: {error}") from error
+        if not answer.is_success:
+            raise error_by_name(answer)
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         self._call("POST", f"directives/{directive}", CompleteDirective(head=head, failure=failure))

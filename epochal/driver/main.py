@@ -15,12 +15,15 @@ from epochal.contracts.catalog import Catalog, VersionOrder
 from epochal.driver.code import fetched_graph
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
+from epochal.driver.measuring import Reports
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
+from epochal.engine.meter import Meter
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochalError, Fenced
+from epochal.logs import configure, log_format
 from epochal.pipeline.graph import Graph
 from epochal.wire.bodies import UnreadableAnswer
 from epochal.wire.exit_codes import ExitCode
@@ -35,12 +38,8 @@ REPORT_SECONDS = 5.0
 
 def main() -> int:
     """Read orders from standard input and carry them out."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stdout,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        force=True,
-    )
+    format = log_format()
+    configure(format, logging.INFO, sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
@@ -49,6 +48,8 @@ def main() -> int:
     except ValidationError as error:
         log.error("these are no orders: %s", error)
         return ExitCode.BAD_ORDERS
+    always = {"application": orders.application, "execution": orders.execution, "attempt": orders.attempt}
+    configure(format, logging.INFO, sys.stdout, **always)
     log.info(
         "driver %d of %s: execution %s, attempt %d", os.getpid(), orders.application, orders.execution, orders.attempt
     )
@@ -95,8 +96,12 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog) -> ExitCode:
         log.exception("the pipeline could not be started")
         catalog.finish(failure_of(error))
         return ExitCode.FAILED
+    meter = Meter()
+    reports = Reports(catalog, meter)
+    reports.start()
     try:
-        run(_execution_orders(orders), graph, spark, catalog, Hooks(load=load))
+        hooks = Hooks(load=load, meter=meter, at_end=reports.stop)
+        run(_execution_orders(orders), graph, spark, catalog, hooks)
     except Fenced:
         raise
     except Exception as error:  # noqa: BLE001 the engine has logged and reported it

@@ -21,8 +21,10 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.engine import points
 from epochal.engine.job import Participants
+from epochal.engine.meter import Meter
 from epochal.engine.program import CurrentProgram
 from epochal.errors import Fenced, SinkUnavailable
+from epochal.logs import about
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -30,11 +32,16 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class PreparedEpoch:
-    """An epoch that is decided and not yet published. ``open_sinks`` have not committed it yet."""
+    """An epoch that is decided and not yet published. ``open_sinks`` have not committed it yet.
+
+    ``decided``, ``began``: by the meter's clock; ``None`` for when it was opened by an earlier attempt.
+    """
 
     scope: EpochScope
     manifest: Manifest
     open_sinks: set[str]
+    decided: float = 0.0
+    began: float | None = None
 
     def handles(self, sink: str) -> tuple[Handle, ...]:
         return self.manifest.sinks[sink].handles if sink in self.manifest.sinks else ()
@@ -70,11 +77,13 @@ class CommitQueue:
     changed: threading.Condition = field(default_factory=threading.Condition)
     retaining: threading.Lock = field(default_factory=threading.Lock)
     """Held while an epoch is retained: a reconfiguration may not put another program in place meanwhile."""
+    meter: Meter = field(default_factory=Meter)
 
-    def submit(self, scope: EpochScope, manifest: Manifest) -> None:
+    def submit(self, scope: EpochScope, manifest: Manifest, began: float | None = None) -> None:
         """Queue an epoch that has been prepared; epochs come in order."""
         with self.changed:
-            self.epochs.append(PreparedEpoch(scope, manifest, set(self._participants.sinks)))
+            sinks = set(self._participants.sinks)
+            self.epochs.append(PreparedEpoch(scope, manifest, sinks, self.meter.clock(), began))
             self.changed.notify_all()
 
     def is_open(self, sink: str, epoch: int) -> bool:
@@ -120,7 +129,8 @@ class CommitQueue:
         for sink in self._participants.sinks:
             progress |= self._commit_sink(sink)
         while self.epochs and not self.epochs[0].open_sinks:
-            self._publish(self.epochs[0])
+            with about(epoch=self.epochs[0].scope.epoch):
+                self._publish(self.epochs[0])
             progress = True
         return progress
 
@@ -128,20 +138,27 @@ class CommitQueue:
         progress = False
         backend = self._participants.sinks[sink]
         for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
-            points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
-            try:
-                self._commit(backend, sink, epoch)
-            except Fenced:
-                raise
-            except Exception as error:  # noqa: BLE001  whatever a sink raises: the decision stands, so try again later
-                self._note_waiting(sink, epoch, error)
-                break
-            self.waiting.pop(sink, None)
-            epoch.open_sinks.discard(sink)
+            with about(epoch=epoch.scope.epoch):
+                if not self._try_to_commit(backend, sink, epoch):
+                    break
             progress = True
-            log.info("E5 commit: epoch %s, sink %s", epoch.scope.key, sink)
-            points.E5_SINK_COMMITTED.hit(epoch.scope.epoch)
         return progress
+
+    def _try_to_commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> bool:
+        points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
+        try:
+            self._commit(backend, sink, epoch)
+        except Fenced:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever a sink raises: the decision stands, so try again later
+            self._note_waiting(sink, epoch, error)
+            return False
+        self.waiting.pop(sink, None)
+        epoch.open_sinks.discard(sink)
+        self.meter.committed(sink, self.meter.clock() - epoch.decided)
+        log.info("E5 commit: epoch %s, sink %s", epoch.scope.key, sink)
+        points.E5_SINK_COMMITTED.hit(epoch.scope.epoch)
+        return True
 
     def _commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> None:
         if (sink, epoch.scope.epoch) not in self.to_give_up:
@@ -174,19 +191,23 @@ class CommitQueue:
     def _publish(self, epoch: PreparedEpoch) -> None:
         number = epoch.scope.epoch
         points.E6_BEFORE.hit(number)
-        self.catalog.commit_epoch(number)
-        points.E6_PUBLISHED.hit(number)
-        for name, source in self._participants.sources.items():
-            # An epoch of an earlier version may have read a source that this one does not have.
-            if name in epoch.manifest.slices:
-                source.acknowledge(epoch.manifest.slices[name])
-        points.E6_ACKNOWLEDGED.hit(number)
+        self.meter.took("E5", self.meter.clock() - epoch.decided)
+        with self.meter.step("E6"):
+            self.catalog.commit_epoch(number)
+            points.E6_PUBLISHED.hit(number)
+            for name, source in self._participants.sources.items():
+                # An epoch of an earlier version may have read a source that this one does not have.
+                if name in epoch.manifest.slices:
+                    source.acknowledge(epoch.manifest.slices[name])
+            points.E6_ACKNOWLEDGED.hit(number)
+        if epoch.began is not None:
+            self.meter.published(self.meter.clock() - epoch.began)
         log.info("E6 publish: epoch %s is committed", epoch.scope.key)
         with self.changed:
             self.epochs.remove(epoch)
             self.changed.notify_all()
         points.E7_BEFORE.hit(number)
-        with self.retaining:
+        with self.retaining, self.meter.step("E7"):
             self.retain(epoch)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from epochal.engine import points
 from epochal.engine.background import Background, Work
 from epochal.engine.bases import PendingBases
+from epochal.engine.meter import Meter
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram
 from epochal.engine.settings import Configuration
@@ -54,6 +55,7 @@ class Compaction:
     background: Background | None = None
     on_spark: Callable[[Configuration], RangeWriter] | None = None
     clock: Callable[[], float] = time.monotonic
+    meter: Meter = field(default_factory=Meter)
     _not_before: float = field(default=0.0, init=False)
     _pause: float = field(default=FIRST_PAUSE_SECONDS, init=False)
     _published: int = field(default=0, init=False)
@@ -108,15 +110,18 @@ class Compaction:
         except EpochalError:
             discard(self.store, written, chains)
             self._not_before, self._pause = self.clock() + self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self.meter.compacted(None)
             raise
         self._pause = FIRST_PAUSE_SECONDS
+        seconds = self.clock() - started
+        self.meter.compacted(seconds)
         anew = {base.file.path for base in written} - {base.file.path for chain in chains for base in chain.bases}
         log.info(
             "E7 retain: %d bases at epoch %s, %d of them written anew in %.1f s",
             len(written),
             chains[0].at,
             len(anew),
-            self.clock() - started,
+            seconds,
         )
         points.E7_BASES_WRITTEN.hit(epoch)
         self.bases.offer(tuple(written))

@@ -35,10 +35,12 @@ from epochal.engine.conditions import conditions_after
 from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.manifests import manifest_of
+from epochal.engine.meter import Meter
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.triggers import NextDue, left_over, next_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
+from epochal.logs import about
 from epochal.snapshots import layout
 from epochal.snapshots.internal_source import InternalSource, slices_in_flight
 from epochal.snapshots.manifest import Manifest
@@ -62,6 +64,8 @@ class Coordinator:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
+    meter: Meter = field(default_factory=Meter)
+    _planned_in: float = field(default=0.0, init=False)
     _next_due: tuple[Manifest, Program, frozenset[str], NextDue | None] | None = field(default=None, init=False)
 
     @cached_property
@@ -148,7 +152,10 @@ class Coordinator:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
         sources = {} if self.drained else self._participants.sources
+        began = self.meter.clock()
         planned = {name: source.plan(limits) for name, source in sources.items()}
+        self._planned_in = self.meter.clock() - began
+        self.meter.looked({name: source for name, source in sources.items() if not isinstance(source, InternalSource)})
         found = {name: slice for name, slice in planned.items() if slice is not None}
         return found | slices_in_flight(self._participants.sources, self.position.snapshot, limits)
 
@@ -166,16 +173,25 @@ class Coordinator:
         its slice (thesis 4.5.3). Raises ``Fenced`` when a later attempt has taken over.
         """
         number = self.position.next_epoch
+        with about(epoch=number):
+            return self._run_epoch(number, slices, opened_for, commands)
+
+    def _run_epoch(
+        self, number: int, slices: Mapping[str, Slice], opened_for: Sequence[Trigger], commands: Sequence[Command]
+    ) -> Manifest:
         scope = EpochScope(
             application=self._program.orders.application,
             key=EpochKey(self.position.branch, number),
             attempt=self._program.orders.attempt,
             parent=self.position.parent,
         )
-        conditions = self._conditions(slices, "drain" in opened_for).opened(*opened_for, commands=commands)
-        points.E1_SLICES_CHOSEN.hit(number)
-        self.catalog.open_epoch(number, scope.parent)
-        self.position.next_epoch = number + 1
+        began = self.meter.clock()
+        planned_in, self._planned_in = self._planned_in, 0.0
+        with self.meter.step("E1", before=planned_in):
+            conditions = self._conditions(slices, "drain" in opened_for).opened(*opened_for, commands=commands)
+            points.E1_SLICES_CHOSEN.hit(number)
+            self.catalog.open_epoch(number, scope.parent)
+            self.position.next_epoch = number + 1
         log.info(
             "E1 open: epoch %s on %s for %s, slices of %s",
             scope.key,
@@ -189,12 +205,13 @@ class Coordinator:
             points.E1_OPENED.hit(number)
             plan = EpochPlan(scope, conditions, slices, dict(self.position.chains))
             collected = self._run_and_collect(plan)
-            manifest = self._manifest(plan, collected)
-            with storage_errors(self.store.location(layout.manifests(scope.branch))):
-                points.E4_BEFORE_MANIFEST.hit(number)
-            reference = self.store.write_manifest(manifest)
-            points.E4_MANIFEST_WRITTEN.hit(number)
-            self._decide(scope, manifest, reference)
+            with self.meter.step("E4"):
+                manifest = self._manifest(plan, collected)
+                with storage_errors(self.store.location(layout.manifests(scope.branch))):
+                    points.E4_BEFORE_MANIFEST.hit(number)
+                reference = self.store.write_manifest(manifest)
+                points.E4_MANIFEST_WRITTEN.hit(number)
+                self._decide(scope, manifest, reference)
         except Fenced:
             self._forget(scope, collected, reference)
             raise
@@ -202,21 +219,23 @@ class Coordinator:
             failure = failure_of(error)
             self._abort(scope, collected, reference, failure)
             raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
-        self._accept(scope, manifest, reference)
+        self._accept(scope, manifest, reference, began)
         return manifest
 
     def _run_and_collect(self, plan: EpochPlan) -> Collected:
         epoch, program = plan.scope.epoch, self._program
         points.E2_BEFORE.hit(epoch)
-        answers = program.runner.run(plan, program.configuration.epoch_timeout_seconds)
+        with self.meter.step("E2"):
+            answers = program.runner.run(plan, program.configuration.epoch_timeout_seconds)
         points.E2_RAN.hit(epoch)
-        collected = collect(
-            answers,
-            operators=list(program.participants.operators),
-            sinks=list(program.participants.sinks),
-            parallelism=program.configuration.parallelism,
-            rejecting=program.plan.time.failing,
-        )
+        with self.meter.step("E3"):
+            collected = collect(
+                answers,
+                operators=list(program.participants.operators),
+                sinks=list(program.participants.sinks),
+                parallelism=program.configuration.parallelism,
+                rejecting=program.plan.time.failing,
+            )
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
         return collected
@@ -261,14 +280,16 @@ class Coordinator:
                     ) from None
         log.info("E4 prepare: epoch %s is decided, manifest %s", scope.key, reference.path)
 
-    def _accept(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
+    def _accept(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference, began: float) -> None:
         points.E4_PREPARED.hit(scope.epoch)
         for name, slice in manifest.slices.items():
-            self._participants.sources[name].accept(slice)
+            source = self._participants.sources[name]
+            source.accept(slice)
+            self.meter.accepted(name, source)
         self.position.advance(manifest, reference)
         self.bases.published(manifest)
         self.changes.clear()
-        self.commits.submit(scope, manifest)
+        self.commits.submit(scope, manifest, began)
 
     def _abort(
         self,

@@ -23,6 +23,7 @@ from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop
+from epochal.engine.meter import Meter
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program, changes_since, going_on
 from epochal.engine.reconfiguration import Reconfigurations
@@ -32,6 +33,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
+from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
@@ -47,12 +49,15 @@ class Hooks:
     """What the caller wants to see and to decide while the attempt runs. ``epochs_limit`` None: no limit.
 
     ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
+    ``meter``: what the attempt measures; ``None``: nobody asks. ``at_end`` is called before ``catalog.finish``.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
     stop_requested: Callable[[], bool] = lambda: False
     epochs_limit: int | None = None
     load: Callable[[VersionOrder], Graph] = _no_other_version
+    meter: Meter | None = None
+    at_end: Callable[[], None] = lambda: None
 
 
 def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks = Hooks()) -> None:
@@ -67,8 +72,10 @@ def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Cat
         raise
     except Exception as error:
         log.exception("the attempt failed")
+        hooks.at_end()
         catalog.finish(failure_of(error))
         raise
+    hooks.at_end()
     catalog.finish(None)
 
 
@@ -77,18 +84,23 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     store = SnapshotStore(orders.store)
     program = assemble(orders, graph, spark, store)
     current = CurrentProgram(program)
-    queue = CommitQueue(catalog, current)
+    meter = hooks.meter or Meter()
+    queue = CommitQueue(catalog, current, meter=meter)
     changes: list[Change] = []
     transactions = TransactionOrders(catalog, queue, changes)
 
     def note(waiting: Sequence[Waiting]) -> None:
+        meter.blocked({item.sink: item.since for item in waiting})
         transactions.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
 
     for name, sink in program.participants.sinks.items():
         until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, note)
     catalog.heartbeat(DriverStatus(phase="recovering"))
     recovery = Recovery(program, catalog, store, queue, time.sleep, note)
-    position = recovery.run()
+    with meter.step("R"):
+        position = recovery.run()
+    meter.blocked({})
+    meter.sized(lambda: size_of(position))
     continuing = going_on(program, position.snapshot)
     if continuing is not program:
         program = continuing
@@ -106,12 +118,13 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         position=position,
         bases=bases,
         changes=changes,
+        meter=meter,
     )
 
     def on_spark(configuration: Configuration) -> RangeWriter:
         return SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2))
 
-    compaction = Compaction(store, position, bases, current, Background("epochal-compaction"), on_spark)
+    compaction = Compaction(store, position, bases, current, Background("epochal-compaction"), on_spark, meter=meter)
     retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
 
     def other_version(order: VersionOrder) -> Program:
@@ -155,6 +168,12 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
             "message": order.message,
         }
     )
+
+
+def size_of(position: Position) -> tuple[int, int]:
+    """Rows and bytes of the files that the state consists of."""
+    chains = list(position.chains.values())
+    return sum(rows_of(chain) for chain in chains), bytes_of_bases(chains) + bytes_of_deltas(chains)
 
 
 def _first_changes(position: Position, begun: Change | None) -> list[Change]:

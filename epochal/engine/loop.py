@@ -65,6 +65,8 @@ class EpochLoop:
                 case Step.WAIT_FOR_COMMITS:
                     self.commits.wait(lambda: self.commits.queue.has_room, POLL_SECONDS)
                 case Step.PAUSE:
+                    if self.commits.queue.empty:
+                        self.coordinator.meter.idle()
                     self.sleep(decision.seconds)
                 case Step.OPEN:
                     self._run_epoch(decision, slices)
@@ -171,6 +173,8 @@ class EpochLoop:
             self.transactions.heartbeat(self._status())
 
     def _status(self) -> DriverStatus:
+        blocked = list(self.commits.queue.waiting.values())
+        self.coordinator.meter.blocked({item.sink: item.since for item in blocked})
         epoch = self.coordinator.position.head.epoch if self.coordinator.position.head else None
-        waiting = "; ".join(str(item) for item in self.commits.queue.waiting.values())
+        waiting = "; ".join(map(str, blocked))
         return DriverStatus(phase="waiting" if waiting else "running", detail=waiting or None, epoch=epoch)

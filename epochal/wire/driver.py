@@ -12,6 +12,7 @@ call                                  body                       answer
 ``POST heartbeat``                    :class:`DriverStatus`      200 :class:`Directives`
 ``GET  directives?after=&seconds=``   none                       200 :class:`NewestDirective`
 ``POST directives/{d}``               :class:`CompleteDirective` 204
+``POST report``                       :class:`DriverReport`      204
 ``POST finish``                       :class:`FinishAttempt`     204
 ====================================  =========================  ==================================================
 
@@ -21,8 +22,9 @@ Every call may be repeated: a repeated write that had landed answers as the firs
 Drivers outlive a control plane, and may be of another version than the next one. So they ignore unknown fields of an
 answer, and answer a directive that they do not know with a failure. Requests with unknown fields are refused: what a
 later driver says that an earlier control plane need not know goes into headers, or into calls of its own, whose 404
-(``no-such-path``) it takes for an answer. Every call says the driver's version, and its :data:`PROTOCOL`; one that is
-further than one from the control plane's is told to stop at an epoch boundary, and started again.
+(``no-such-path``) it takes for an answer. Of a report, on which nothing depends, what is known is taken. Every call
+says the driver's version, and its :data:`PROTOCOL`; one that is further than one from the control plane's is told to
+stop at an epoch boundary, and started again.
 """
 
 from __future__ import annotations

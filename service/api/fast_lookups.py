@@ -7,14 +7,17 @@ a query string, an error of any kind) goes on to the ordinary route, which says 
 from __future__ import annotations
 
 import itertools
+import logging
 import secrets
 import time
+from contextlib import nullcontext
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.errors import EpochalError
+from epochal.logs import about
 from epochal.service.api.lookup_bodies import point_body, point_headers
-from epochal.service.api.transport import REQUEST_ID, Observe
+from epochal.service.api.transport import REQUEST_ID, SAFE_REQUEST_ID, Observe
 from epochal.service.queries.state.lookups import PointAnswer, etag
 from epochal.service.queries.state.window_lookups import window_format
 from epochal.service.runtime.authenticator import Authenticator
@@ -23,6 +26,7 @@ from epochal.service.runtime.replicas.serving import ServedReplicas
 
 ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
 _REQUEST_ID = REQUEST_ID.encode()
+_access = logging.getLogger("uvicorn.access")
 _BEGINNING = b"/v1/applications/"
 _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
 
@@ -57,9 +61,11 @@ class FastLookups:
             return
         headers, body = answer
         headers.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        with about(request=headers[-2][1].decode()) if _access.isEnabledFor(logging.INFO) else nullcontext():
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-        self._observe("GET", ROUTE, 200, time.perf_counter() - began)
+        application = scope["path"].split("/", 4)[3]
+        self._observe("GET", ROUTE, 200, time.perf_counter() - began, application)
 
     async def _answer(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], bytes] | None:
         segments = scope["raw_path"].split(b"/", _SEGMENTS - 1)
@@ -68,11 +74,13 @@ class FastLookups:
         followed = self._replicas.table(segments[3].decode("latin-1"), segments[5].decode("latin-1"))
         if followed is None:
             return None
-        authorization = None
+        authorization = request = None
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value.decode("latin-1")
-            elif name == b"if-none-match" or name == b"x-request-id":
+            elif name == _REQUEST_ID:
+                request = value if SAFE_REQUEST_ID.fullmatch(value.decode("latin-1")) else None
+            elif name == b"if-none-match":
                 return None
         try:
             await self._authenticator.user(authorization)
@@ -82,7 +90,7 @@ class FastLookups:
         if found is None:
             return None
         headers = point_headers(found)
-        headers.append((_REQUEST_ID, b"%s%08x" % (self._requests, next(self._numbers))))
+        headers.append((_REQUEST_ID, request or b"%s%08x" % (self._requests, next(self._numbers))))
         return headers, point_body(followed.table.id, found, "read_committed")
 
 

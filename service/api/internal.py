@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse
 
 from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
+from epochal.contracts.measurements import DriverReport
 from epochal.errors import ArtifactError, EnvironmentProblem, NotFound, SnapshotError
 from epochal.service.api.access import for_drivers, public
 from epochal.service.api.answers import answers
@@ -153,6 +154,13 @@ async def listen_for_directives(
     """Answered as soon as there is a directive that is newer than ``after``, or when the time is over. The directive
     itself comes with the next heartbeat, for which this is the moment."""
     return NewestDirective(newest=await call.drivers.directive(execution, after, seconds))
+
+
+@router.post("/report", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+async def report(body: DriverReport, call: Guarded) -> None:
+    """What the attempt has measured, for metrics. Sent now and then; it may be lost."""
+    await call.run(call.catalog.report, body)
 
 
 @router.post("/directives/{directive}", status_code=status.HTTP_204_NO_CONTENT)

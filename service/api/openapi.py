@@ -23,11 +23,20 @@ _IDEMPOTENCY_KEY = {
     "description": "Repeating a call with its key answers as the first call did, for a day, and does nothing.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
+_REQUEST_ID = {
+    "name": "X-Request-Id",
+    "in": "header",
+    "required": False,
+    "description": "The request's id in logs and audit, where it is 1 to 64 letters, digits, dots, dashes and "
+    "underscores; else the control plane makes one.",
+    "schema": {"type": "string"},
+}
+_ANSWERED_ID = {"description": "The request's id, as logs and problems have it.", "schema": {"type": "string"}}
 _DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of epochs.
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
-`X-Request-Id`, under which the control plane's log has it. Scopes: read < operate < admin; submitting code needs
-operate, and is code execution.
+`X-Request-Id`, the caller's own where it sent one, under which the control plane's log has it. Scopes: read < operate <
+admin; submitting code needs operate, and is code execution.
 """
 
 
@@ -50,6 +59,7 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     components.setdefault("schemas", {}).update(problem.pop("$defs", {}))
     components["schemas"]["Problem"] = problem
+    components.setdefault("headers", {})["RequestId"] = _ANSWERED_ID
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "See /v1/tokens."}}
     for route in iter_route_contexts(app.routes):
         for method in route.methods or ():
@@ -66,5 +76,8 @@ def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
     if access is not None and access is not Access.PUBLIC:
         operation["security"] = [{"token": []}]
         operation["x-scope"] = access.value
+    operation.setdefault("parameters", []).append(_REQUEST_ID)
+    for response in operation["responses"].values():
+        response.setdefault("headers", {})["X-Request-Id"] = {"$ref": "#/components/headers/RequestId"}
     if changes_something(endpoint) and method != "GET":
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)

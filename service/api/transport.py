@@ -13,19 +13,23 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from epochal.logs import about
 from epochal.service.api.problem_answer import problem_answer
 from epochal.wire.problems import PREFIX, Problem
 
 logger = logging.getLogger("epochal.requests")
 
 REQUEST_ID = "x-request-id"
-_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "(none)"
 _KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
 """The path of a look-up, and what is before its key."""
 
-Observe = Callable[[str, str, int, float], None]
-"""Method, path template, status, seconds."""
+Observe = Callable[[str, str, int, float, str | None], None]
+"""Method, path template, status, seconds; the application whose state was looked up, where that has succeeded."""
+LOOKUPS = frozenset(
+    f"/v1/applications/{{name}}/state/{{table}}/{rest}" for rest in ("keys/{key:path}", "keys", "lookup")
+)
 
 
 class Transport:
@@ -44,6 +48,10 @@ class Transport:
         request = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request
         answer = _Answer(send, request)
+        with about(request=request):
+            await self._answered(scope, receive, answer, headers, request)
+
+    async def _answered(self, scope: Scope, receive: Receive, answer: _Answer, headers: Headers, request: str) -> None:
         limit = self._limit_of(scope["path"])
         began = time.perf_counter()
         try:
@@ -62,7 +70,9 @@ class Transport:
             await self._refuse(_unforeseen(scope["path"], request), answer, scope, receive)
         finally:
             route = getattr(scope.get("route"), "path", _UNMATCHED)
-            self._observe(scope["method"], route, answer.status, time.perf_counter() - began)
+            found = route in LOOKUPS and answer.status in (200, 304)
+            application = scope["path_params"]["name"] if found else None
+            self._observe(scope["method"], route, answer.status, time.perf_counter() - began, application)
 
     @staticmethod
     async def _refuse(problem: Problem, answer: _Answer, scope: Scope, receive: Receive) -> None:
@@ -147,7 +157,7 @@ class _Answer:
 
 def _request_id(headers: Headers) -> str:
     proposed = headers.get(REQUEST_ID, "")
-    return proposed if _SAFE_ID.fullmatch(proposed) else secrets.token_hex(8)
+    return proposed if SAFE_REQUEST_ID.fullmatch(proposed) else secrets.token_hex(8)
 
 
 def _no_name(path: str, request: str) -> Problem:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, func, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced, InvalidInput
-from epochal.service.catalog.models import Branch, Epoch, Execution, LeftOut
+from epochal.service.catalog.models import Aborted, Branch, Epoch, Execution, LeftOut
 from epochal.service.catalog.records import (
     LEFT_OUT,
     columns_of,
@@ -28,6 +28,7 @@ from epochal.service.catalog.records import (
 )
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import enqueue
+from epochal.service.domain.causes import cause_of
 from epochal.wire.webhooks import WebhookKind
 
 
@@ -178,7 +179,13 @@ class BranchWriter:
             if parent is None or parent.state != State.COMMITTED:
                 raise Conflict(f"Epoch {self._key(epoch)} cannot be committed before its parent {_parent(row)}.")
         self._move(epoch, State.PREPARED, {"state": State.COMMITTED.value, "committed_at": now()})
-        self._count(Branch.committed_epochs)
+        self._count(
+            committed_epochs=1,
+            rows_in=row.rows_in or 0,
+            rows_out=row.rows_out or 0,
+            state_rows=row.state_rows or 0,
+            state_bytes=row.state_bytes or 0,
+        )
         self._add_left_out(row)
         self._tell("epoch.committed", epoch)
 
@@ -187,7 +194,8 @@ class BranchWriter:
         row = self._expect(epoch, Event.ABORT)
         if row.state == State.STARTED:
             self._move(epoch, State.STARTED, {"state": State.ABORTED.value, "failure": json_of(failure)})
-            self._count(Branch.aborted_epochs)
+            self._count(aborted_epochs=1)
+            self._count_aborted(cause_of(failure.type))
             self._tell("epoch.aborted", epoch)
 
     def _tell(self, kind: WebhookKind, epoch: int) -> None:
@@ -220,9 +228,16 @@ class BranchWriter:
         if changed(self._session, found.values(values)) == 0:
             raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
 
-    def _count(self, column: InstrumentedAttribute[int]) -> None:
-        one_more = update(Branch).where(Branch.id == self._branch).values({column: column + 1})
-        self._session.execute(one_more.execution_options(synchronize_session=False))
+    def _count(self, **more: int) -> None:
+        counted = {name: getattr(Branch, name) + number for name, number in more.items()}
+        raised = update(Branch).where(Branch.id == self._branch).values(counted)
+        self._session.execute(raised.execution_options(synchronize_session=False))
+
+    def _count_aborted(self, cause: str) -> None:
+        mine = Aborted.branch == self._branch, Aborted.cause == cause
+        more = update(Aborted).where(*mine).values(total=Aborted.total + 1)
+        if changed(self._session, more.execution_options(synchronize_session=False)) == 0:
+            self._session.add(Aborted(branch=self._branch, cause=cause, total=1))
 
     def _add_left_out(self, row: Epoch) -> None:
         for kind, column in LEFT_OUT.items():

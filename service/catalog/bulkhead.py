@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
@@ -27,7 +28,9 @@ class Bulkhead:
 
     async def run(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """``function(*arguments)``, in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *arguments))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, partial(copy_context().run, function, *arguments)
+        )
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

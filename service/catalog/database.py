@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import QueuePool
 
 from epochal.errors import (
     CatalogUnavailable,
@@ -65,6 +66,7 @@ class Database:
         self.url = url
         self._keeps_events = keeps_events
         self._listeners: list[Callable[[Sequence[ControlEvent]], None]] = []
+        self._connections = connections
         self._engine = make_engine(url, connections)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         self._turns = turns_of(Path(file)) if file else None
@@ -85,6 +87,15 @@ class Database:
     def place(self) -> str:
         """Its URL for people, without a password."""
         return self._engine.url._replace(password=None).render_as_string()
+
+    @property
+    def connections_in_use(self) -> int:
+        pool = self._engine.pool
+        return pool.checkedout() if isinstance(pool, QueuePool) else 0
+
+    @property
+    def connections_limit(self) -> int:
+        return self._connections
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -213,6 +213,8 @@ def begin_attempt(session: Session, execution: Execution, token_sha256: str | No
     if session.scalar(running):
         raise Conflict(f"Execution {execution.id} has an attempt that is running; end it first.")
     branch.last_attempt += 1
+    branch.attempts += 1
+    branch.restarts += execution.attempt > 0
     execution.attempt = branch.last_attempt
     execution.state = "starting"
     attempt = Attempt(

@@ -22,12 +22,14 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.measurements import DriverReport
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, Fenced, NotFound
 from epochal.service.catalog import models, outcomes, writes
 from epochal.service.catalog.announcements import announce_epoch, announce_execution
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.driver_reports import keep_report
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
@@ -124,6 +126,10 @@ class SqlCatalog(Catalog):
         with self._writing(writes.HEARTBEAT) as session:
             self._writer(session).own()
             outcomes.driver_replaced(session, self._row(session), version)
+
+    def report(self, report: DriverReport) -> None:
+        with self._database.writing() as session:
+            keep_report(session, self._execution, self._attempt, report)
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         with self._writing(writes.COMPLETE_DIRECTIVE) as session:

@@ -66,6 +66,15 @@ class Claimed:
     until: datetime
 
 
+@dataclass(frozen=True)
+class WebhookFigures:
+    """Of all webhooks: how many are in which state, what waits for them, and what was given up."""
+
+    states: Mapping[str, int]
+    waiting: int
+    dropped: int
+
+
 class WebhookRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -92,6 +101,18 @@ class WebhookRepository:
     def waiting(self, ids: Sequence[str]) -> Mapping[str, int]:
         query = select(WebhookDelivery.webhook, func.count()).where(WebhookDelivery.webhook.in_(ids))
         return {row[0]: row[1] for row in self._session.execute(query.group_by(WebhookDelivery.webhook))}
+
+    def figures(self) -> WebhookFigures:
+        """For metrics. What waits is bounded, see :meth:`bound`."""
+        states = {"active": 0, "failing": 0, "disabled": 0}
+        dropped = 0
+        for disabled_at, failures, given_up in self._session.execute(
+            select(Webhook.disabled_at, Webhook.failures, Webhook.dropped)
+        ):
+            states["disabled" if disabled_at is not None else "failing" if failures else "active"] += 1
+            dropped += given_up
+        waiting = self._session.scalar(select(func.count()).select_from(WebhookDelivery)) or 0
+        return WebhookFigures(states, waiting, dropped)
 
     def delete(self, id: str) -> None:
         """With what waits for it. Raises ``NotFound``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -117,3 +118,13 @@ class BuildAnswer(BaseModel):
     snapshot: ManifestReference | None = None
     shown: dict[str, int | None] | None = None
     error: BuildError | None = None
+
+
+@dataclass(frozen=True)
+class Builds:
+    """Builds of pipelines: how many run and wait, and how many of each there may be."""
+
+    running: int
+    waiting: int
+    running_limit: int
+    waiting_limit: int

@@ -49,3 +49,11 @@ class ReadFrom:
     def _moments(self) -> list[str]:
         options = {"epoch": self.epoch, "savepoint": self.savepoint, "tag": self.tag, "at": self.at}
         return [name for name, value in options.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class ReplicaLag:
+    """By how many epochs, and for how many seconds, replicas are behind an application's latest committed epoch."""
+
+    epochs: int
+    seconds: float

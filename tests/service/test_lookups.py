@@ -52,6 +52,11 @@ def test_the_short_way_and_the_ordinary_route_answer_alike(plane: Plane, driver:
         for name in ("content-type", "etag", "epochal-epoch", "cache-control", "content-length"):
             assert short.headers[name] == ordinary.headers[name]
         assert short.headers["x-request-id"] and ordinary.headers["x-request-id"]
+    for proposed, kept in (("mine-1", True), ("not mine", False)):
+        answer = plane.client.get(KEYS + "JFK,LAX", headers={"X-Request-Id": proposed})
+        assert (answer.headers["x-request-id"] == proposed) == kept
+    text = plane.client.get("/metrics").text
+    assert 'epochal_lookup_seconds_count{application="flights"}' in text
 
 
 def test_without_a_good_token_nothing_is_answered(plane: Plane, driver: StateDriver) -> None:

@@ -29,7 +29,7 @@ def artifacts(name: str, coordinates: Sequence[str]) -> Path:
     ``ServerUnavailable`` with the reason where Maven, Java or the network is missing.
     """
     digest = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
-    place = _cache() / f"{name}-{digest}"
+    place = cache() / f"{name}-{digest}"
     if not place.is_dir():
         _require_tools()
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def _require_tools() -> None:
         raise ServerUnavailable("mvn is not on the PATH: install Maven, which fetches the server's jars.")
 
 
-def _cache() -> Path:
+def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "epochal" / "servers"
 
 

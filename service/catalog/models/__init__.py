@@ -8,12 +8,14 @@ also across executions, because sinks fence by them.
 from __future__ import annotations
 
 from epochal.service.catalog.models.applications import (
+    Aborted,
     Application,
     Artifact,
     Attempt,
     Branch,
     Execution,
     LeftOut,
+    Report,
     Version,
 )
 from epochal.service.catalog.models.base import Base, Json, JsonList
@@ -38,6 +40,7 @@ from epochal.service.catalog.models.control_plane import (
 from epochal.service.catalog.models.snapshots import Epoch, Savepoint, SnapshotMessage, SnapshotPin, SnapshotTag
 
 __all__ = [
+    "Aborted",
     "Application",
     "Artifact",
     "Attempt",
@@ -57,6 +60,7 @@ __all__ = [
     "LoggedEvent",
     "NodeRow",
     "Operation",
+    "Report",
     "RevokedToken",
     "Savepoint",
     "SnapshotMessage",

@@ -82,7 +82,9 @@ class Branch(Base):
     ``attempt`` is the latest that has begun, or was given up; it fences all before it. While ``owned``, its driver may
     write; afterwards nobody may, until a later attempt begins. ``last_attempt`` is the last number given out.
 
-    ``committed_epochs`` and ``aborted_epochs`` count this branch's own; who changes an epoch's state counts it.
+    ``committed_epochs`` and ``aborted_epochs`` count this branch's own; who changes an epoch's state counts it. So are
+    ``rows_in``, ``rows_out``, ``state_rows`` and ``state_bytes`` the sums of its committed epochs that ran here.
+    ``attempts`` counts all of its executions, ``restarts`` those that followed another one of their execution.
     """
 
     __tablename__ = "branches"
@@ -99,6 +101,12 @@ class Branch(Base):
     last_attempt: Mapped[int] = mapped_column(Integer)
     committed_epochs: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     aborted_epochs: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    rows_in: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    rows_out: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    state_rows: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    state_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    attempts: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    restarts: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     message: Mapped[str | None] = mapped_column(Text)
     origin: Mapped[Json | None]
     created_at: Mapped[datetime]
@@ -125,6 +133,30 @@ class LeftOut(Base):
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
     place: Mapped[str] = mapped_column(String(200), primary_key=True)
     total: Mapped[int] = mapped_column(BigInteger)
+
+
+class Aborted(Base):
+    """How many epochs of a branch were aborted for a cause (``domain/causes.py``). Who aborts an epoch counts it."""
+
+    __tablename__ = "aborted"
+
+    branch: Mapped[str] = mapped_column(ForeignKey("branches.id"), primary_key=True)
+    cause: Mapped[str] = mapped_column(String(32), primary_key=True)
+    total: Mapped[int] = mapped_column(BigInteger)
+
+
+class Report(Base):
+    """What the drivers of an application have measured: the ``latest`` report, of one attempt, and the totals of those
+    ``before``. No foreign key: it may be lost, and holds up nobody."""
+
+    __tablename__ = "driver_reports"
+
+    application: Mapped[str] = mapped_column(String(32), primary_key=True)
+    execution: Mapped[str] = mapped_column(String(32))
+    attempt: Mapped[int]
+    before: Mapped[Json]
+    latest: Mapped[Json]
+    reported_at: Mapped[datetime]
 
 
 class Execution(Base):

@@ -41,6 +41,7 @@ class Operation(Base):
         CheckConstraint("state IN ('running', 'succeeded', 'failed', 'cancelled')", name="state"),
         CheckConstraint("(claim_holder IS NULL) = (claim_until IS NULL)", name="claim"),
         Index("ix_operations_created_at", "created_at", "id"),
+        Index("ix_operations_finished_at", "finished_at"),
     )
 
 

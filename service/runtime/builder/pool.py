@@ -14,7 +14,7 @@ from epochal.contracts.parameters import Parameters
 from epochal.engine.trial import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
-from epochal.service.domain.building import RekeyOf, ShownOf, TrialOf
+from epochal.service.domain.building import Builds, RekeyOf, ShownOf, TrialOf
 from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.wire.configuration import ApplicationConfiguration
 
@@ -37,6 +37,13 @@ class BoundedBuilder:
         self._last_seconds = 5.0
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(running)
+
+    @property
+    def builds(self) -> Builds:
+        """What is built now, and what waits for it."""
+        inside = self._inside
+        running = min(inside, self._running)
+        return Builds(running, inside - running, self._running, self._waiting)
 
     def open(self) -> None:
         self._builder.open()

@@ -15,6 +15,7 @@ from epochal import faults
 from epochal.driver.orders import DriverOrders
 from epochal.engine import class_archive
 from epochal.errors import EnvironmentProblem
+from epochal.logs import FORMAT_VARIABLE
 from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.folders import take_folder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
@@ -24,7 +25,7 @@ from epochal.service.runtime.launchers.processes import LocalProcess, session_le
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 
-_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER)
+_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER, FORMAT_VARIABLE)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
 

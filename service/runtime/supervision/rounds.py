@@ -10,6 +10,7 @@ from pathlib import Path
 from epochal.contracts.catalog import Failure
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound, OutcomeUnknown
+from epochal.logs import about
 from epochal.service.domain.nodes import driver_urls
 from epochal.service.domain.ports import (
     AttemptTicket,
@@ -90,8 +91,10 @@ class Rounds:
         for execution in supervised.executions:
             if not self._still_leads(leading):
                 return False
+            latest = execution.attempts[-1].number if execution.attempts else None
             try:
-                again |= self._look(execution, supervised.at, listening_since, leading)
+                with about(application=execution.application, execution=execution.id, attempt=latest):
+                    again |= self._look(execution, supervised.at, listening_since, leading)
             except (CatalogUnavailable, OutcomeUnknown, Conflict, NotFound) as error:
                 # Somebody else changed it, or nobody can be asked: the next round sees what is there then.
                 log.info("execution %s: %s", execution.id, error)
@@ -124,7 +127,8 @@ class Rounds:
                 self._give_up(execution, attempt, loss, kill)
                 return True
             case EndExecution(failed, failure):
-                log.info("execution %s of %s: no further attempt", execution.id, execution.application)
+                why = {"decision": "end", "reason": failure.message if failure else "it has stopped"}
+                log.info("execution %s of %s: no further attempt", execution.id, execution.application, extra=why)
                 self._executions.execution_ended(execution.id, "failed" if failed else "stopped", failure)
                 return False
 
@@ -166,10 +170,13 @@ class Rounds:
         try:
             reference = self._launcher.launch(self._orders(plan, ticket))
         except EpochalError as error:
-            log.error("execution %s attempt %d cannot be launched: %s", execution.id, ticket.attempt, error)
+            why = {"decision": "fail", "attempt": ticket.attempt, "reason": error.message}
+            log.error("execution %s attempt %d cannot be launched: %s", execution.id, ticket.attempt, error, extra=why)
             self._executions.attempt_ended(execution.id, ticket.attempt, "failed", failures.of_error(error))
             return True
-        log.info("execution %s of %s: attempt %d is %s", execution.id, plan.application, ticket.attempt, reference)
+        words = "execution %s of %s: attempt %d is %s"
+        what = {"decision": "launch", "attempt": ticket.attempt, "driver": str(reference)}
+        log.info(words, execution.id, plan.application, ticket.attempt, reference, extra=what)
         # Where this does not land, the next round finds the driver by its name.
         self._executions.launched(execution.id, ticket.attempt, str(reference))
         return False
@@ -200,7 +207,8 @@ class Rounds:
         here = reference is not None and self._is_here(reference)
         exit_code = self._launcher.exit_code(reference) if reference is not None and here else None
         failure = self._failure(execution, attempt, loss, exit_code, reference)
-        log.warning("execution %s attempt %d is given up: %s", execution.id, attempt.number, loss.value)
+        why = {"decision": "give-up", "attempt": attempt.number, "reason": loss.value}
+        log.warning("execution %s attempt %d is given up: %s", execution.id, attempt.number, loss.value, extra=why)
         if loss in (Loss.NOT_HEARD, Loss.NEVER_HEARD):
             self._executions.attempt_not_heard(execution.id, attempt.number, execution.heartbeat_at, failure)
         else:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tests.service.cli.conftest import CommandLine
 
 
-@pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
-def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: signal.Signals) -> None:
+@pytest.mark.parametrize(("wanted", "format"), [(signal.SIGINT, "text"), (signal.SIGTERM, "json")])
+def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: signal.Signals, format: str) -> None:
     process = subprocess.Popen(
-        [COMMAND, "up", "--port", "0", "--json"],
+        [COMMAND, "up", "--port", "0", "--json", "--log-format", format],
         env=alone.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -46,6 +46,10 @@ def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: si
         assert process.returncode == 0, words
         assert rest == ""
         assert "Traceback" not in words
+        if format == "json":
+            records = [json.loads(line) for line in words.splitlines() if line.startswith("{")]
+            listed = next(record for record in records if record.get("path", "").startswith("/v1/applications"))
+            assert listed["logger"] == "uvicorn.access" and listed["status"] == 200 and len(listed["request"]) == 16
     finally:
         if process.poll() is None:
             process.kill()

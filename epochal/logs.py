@@ -1,0 +1,105 @@
+"""How log records are written: as text for people, or as JSON, one object in a line, for what collects logs.
+
+What a record is about (application, execution, attempt, epoch, request) is known where work begins, not where something
+is said of it: :func:`about` notes it for all that is logged within a block, in this thread or task.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, Literal, TextIO
+
+from epochal.errors import OptionError
+
+LogFormat = Literal["text", "json"]
+FORMAT_VARIABLE: Final = "EPOCHAL_LOG_FORMAT"
+TEXT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+FIELDS: Final = (
+    "application",
+    "execution",
+    "attempt",
+    "epoch",
+    "request",
+    "operation",
+    "decision",
+    "reason",
+    "driver",
+    "client",
+    "method",
+    "path",
+    "status",
+)
+"""What a record may say beside its message: by :func:`about`, or by ``extra`` of one call."""
+
+_ACCESS = "uvicorn.access"
+_about: ContextVar[Mapping[str, Any]] = ContextVar("epochal_logs_about", default=MappingProxyType({}))
+
+
+def log_format(environment: Mapping[str, str] = os.environ) -> LogFormat:
+    """As ``EPOCHAL_LOG_FORMAT`` says; text where it is not set. Raises ``OptionError``."""
+    found = environment.get(FORMAT_VARIABLE) or "text"
+    if found not in ("text", "json"):
+        raise OptionError(f"{FORMAT_VARIABLE} is {found!r}; it can be 'text' or 'json'.")
+    return "json" if found == "json" else "text"
+
+
+def configure(format: LogFormat, level: int, stream: TextIO = sys.stderr, **always: Any) -> None:
+    """The root logger writes in this format, and nowhere else. ``always``: fields of every record as JSON."""
+    formatter = logging.Formatter(TEXT) if format == "text" else JsonFormatter(always)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+@contextmanager
+def about(**fields: Any) -> Iterator[None]:
+    """Records of this block have these fields, beside those of the blocks around it."""
+    token = _about.set({**_about.get(), **fields})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+class JsonFormatter(logging.Formatter):
+    """``time`` (UTC, milliseconds), ``level``, ``logger``, ``message``, ``exception`` (a traceback); :data:`FIELDS`."""
+
+    def __init__(self, always: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self._always = {name: value for name, value in (always or {}).items() if value is not None}
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._always,
+            **{name: value for name, value in _about.get().items() if value is not None},
+        }
+        said = vars(record)
+        entry |= {name: said[name] for name in FIELDS if said.get(name) is not None}
+        if record.name == _ACCESS:
+            entry |= _access(record.args)
+        if record.exc_info is not None and record.exc_info[0] is not None:
+            entry["exception"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        return json.dumps(entry, ensure_ascii=False, default=str, separators=(",", ":"))
+
+
+def _access(args: object) -> dict[str, Any]:
+    """The parts of uvicorn's line on a request."""
+    if not isinstance(args, tuple) or len(args) != 5:
+        return {}
+    client, method, path, _, status = args
+    return {"client": client, "method": method, "path": path, "status": status}

@@ -1,0 +1,145 @@
+"""What metrics say of each application: read from its branches' sums and from indexes, never from its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.configuration import Configuration
+from epochal.contracts.identity import EpochKey
+from epochal.engine.epoch import State
+from epochal.service.catalog.models import Aborted, Application, Branch, Epoch, Execution, Version
+from epochal.service.domain.causes import OTHER
+
+SUMS = (
+    "committed_epochs",
+    "aborted_epochs",
+    "rows_in",
+    "rows_out",
+    "state_rows",
+    "state_bytes",
+    "attempts",
+    "restarts",
+)
+_INTERVAL = Configuration.model_fields["epoch_interval_seconds"].default
+
+
+@dataclass(frozen=True)
+class Running:
+    """An application that is to run. ``committed_at``: of its latest epoch that is committed."""
+
+    application: str
+    since: datetime
+    heartbeat_at: datetime | None
+    committed_at: datetime | None
+    uncommitted: int
+    epoch_interval_seconds: float
+
+
+class ApplicationFigures:
+    """Of applications that are not deleted, by their names."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def states(self) -> Mapping[str, str]:
+        state = func.coalesce(Execution.state, "created")
+        query = select(Application.name, state).outerjoin(Execution, Execution.id == Application.execution)
+        found = self._session.execute(query.where(Application.deleted_at.is_(None)))
+        return {row[0]: row[1] for row in found}
+
+    def sums(self) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """What only rises, of all branches that the application ever had."""
+        query = (
+            select(Application.name, *(func.sum(getattr(Branch, name)) for name in SUMS))
+            .join(Branch, Branch.application == Application.id)
+            .where(Application.deleted_at.is_(None))
+            .group_by(Application.name)
+        )
+        for name, *sums in self._session.execute(query):
+            yield name, dict(zip(SUMS, map(int, sums), strict=True))
+
+    def aborted(self) -> Mapping[str, Mapping[str, int]]:
+        """By cause, where there were any."""
+        query = (
+            select(Application.name, Aborted.cause, func.sum(Aborted.total))
+            .join(Branch, Branch.id == Aborted.branch)
+            .join(Application, Application.id == Branch.application)
+            .where(Application.deleted_at.is_(None))
+            .group_by(Application.name, Aborted.cause)
+        )
+        found: dict[str, dict[str, int]] = {}
+        for name, cause, total in self._session.execute(query):
+            found.setdefault(name, {})[cause] = int(total)
+        return found
+
+    def running(self) -> Sequence[Running]:
+        query = (
+            select(
+                Application.name,
+                Execution.started_at,
+                Execution.heartbeat_at,
+                _latest_commit(),
+                _uncommitted(),
+                Version.configuration,
+            )
+            .join(Execution, Execution.id == Application.execution)
+            .join(Branch, Branch.id == Application.branch)
+            .join(Version, (Version.application == Application.id) & (Version.number == Execution.version))
+            .where(Application.deleted_at.is_(None), Execution.ended_at.is_(None))
+        )
+        return [
+            Running(
+                name, since, heard, committed, uncommitted, float(settings.get("epoch_interval_seconds", _INTERVAL))
+            )
+            for name, since, heard, committed, uncommitted, settings in self._session.execute(query)
+        ]
+
+    def committed_heads(self) -> Mapping[str, EpochKey]:
+        """The latest committed epoch of its own branch, of applications that have one."""
+        latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
+        query = (
+            select(Application.name, Branch.id, latest.correlate(Branch).scalar_subquery())
+            .join(Branch, Branch.id == Application.branch)
+            .where(Application.deleted_at.is_(None))
+        )
+        return {name: EpochKey(branch, epoch) for name, branch, epoch in self._session.execute(query) if epoch}
+
+    def committed_after(self, branch: str, epoch: int) -> datetime | None:
+        """When the first committed epoch of the branch after this one was committed."""
+        later = select(Epoch.committed_at).where(
+            Epoch.branch == branch, Epoch.state == State.COMMITTED.value, Epoch.epoch > epoch
+        )
+        return self._session.scalar(later.order_by(Epoch.epoch).limit(1))
+
+    def interrupted(self) -> Mapping[str, int]:
+        """Epochs that are decided and not committed, of applications that do not run and have any."""
+        query = (
+            select(Application.name, _uncommitted())
+            .outerjoin(Execution, Execution.id == Application.execution)
+            .join(Branch, Branch.id == Application.branch)
+            .where(Application.deleted_at.is_(None), Execution.ended_at.is_not(None))
+        )
+        return {name: count for name, count in self._session.execute(query) if count}
+
+
+def _latest_commit() -> ColumnElement[datetime | None]:
+    """Of the branch's own; one that has committed none yet has not committed since it was made."""
+    committed = select(Epoch.committed_at).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
+    return committed.order_by(Epoch.epoch.desc()).limit(1).correlate(Branch).scalar_subquery()
+
+
+def _uncommitted() -> ColumnElement[int]:
+    prepared = select(func.count()).where(Epoch.branch == Branch.id, Epoch.state == State.PREPARED.value)
+    return prepared.correlate(Branch).scalar_subquery()
+
+
+def by_cause(causes: Mapping[str, int], total: int) -> Mapping[str, int]:
+    """With ``other`` for what was aborted before causes were counted."""
+    counted = dict(causes)
+    counted[OTHER] = counted.get(OTHER, 0) + max(0, total - sum(causes.values()))
+    return counted

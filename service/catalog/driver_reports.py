@@ -1,0 +1,79 @@
+"""What drivers have measured: the latest report of each application, and the sums of its attempts that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.measurements import DriverReport, Moment, Totals
+from epochal.errors import Fenced, NotFound
+from epochal.service.catalog.models import Application, Execution, Report
+from epochal.service.catalog.types import now
+
+SHOWN_AFTER_THE_END = timedelta(minutes=5)
+"""So long after an execution its last report is still shown, so that whoever asks now and then sees it."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``runs``: what the report says of the moment is still so."""
+
+    application: str
+    runs: bool
+    totals: Totals
+    moment: Moment
+
+
+def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> None:
+    """Raises ``Fenced`` when another attempt has taken over."""
+    running = session.get(Execution, execution)
+    application = None if running is None else session.get(Application, running.application)
+    if running is None or application is None:
+        raise NotFound(f"There is no execution {execution!r}.")
+    if application.execution != execution or running.attempt != attempt:
+        raise Fenced(f"Attempt {attempt} of execution {execution} is not the latest any more.")
+    kept = session.get(Report, application.id, with_for_update=True)
+    if kept is None:
+        kept = Report(application=application.id, before=Totals().model_dump(mode="json"))
+        session.add(kept)
+    else:
+        last = DriverReport.model_validate(kept.latest)
+        if (kept.execution, kept.attempt) != (execution, attempt):
+            kept.before = (Totals.model_validate(kept.before) + last.totals).model_dump(mode="json")
+        elif last.number >= report.number:
+            return  # it was overtaken by a later one
+        if kept.execution == execution:
+            report = report.model_copy(update={"moment": _still_known(last.moment, report.moment)})
+    kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json")
+    kept.reported_at = now()
+
+
+def measured(session: Session, moment: datetime) -> Iterator[Measured]:
+    """Of applications that run, or ended a short time before ``moment``."""
+    query = (
+        select(Application.name, Execution.ended_at, Report)
+        .join(Execution, Execution.id == Application.execution)
+        .join(Report, Report.application == Application.id)
+        .where(Application.deleted_at.is_(None))
+        .where(Execution.ended_at.is_(None) | (Execution.ended_at > moment - SHOWN_AFTER_THE_END))
+    )
+    for name, ended_at, row in session.execute(query):
+        latest = DriverReport.model_validate(row.latest)
+        totals = Totals.model_validate(row.before) + latest.totals
+        yield Measured(name, ended_at is None, totals, latest.moment)
+
+
+def _still_known(before: Moment, moment: Moment) -> Moment:
+    """A new attempt reads on where the one before was, and cannot say yet until when that had read all."""
+    sources = {
+        name: source.model_copy(update={"read_until": before.sources[name].read_until})
+        if source.read_until is None and name in before.sources
+        else source
+        for name, source in moment.sources.items()
+    }
+    idle_at = moment.idle_at or before.idle_at
+    return moment.model_copy(update={"sources": sources, "idle_at": idle_at})

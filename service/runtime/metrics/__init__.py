@@ -1,0 +1,68 @@
+"""Prometheus metrics: what this process has seen, and what the catalog says, read when somebody asks.
+
+What the catalog says is the same at every control plane: see ``docs/observability.md``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from epochal.service.catalog.database import Database
+from epochal.service.runtime.metrics.catalog import CatalogCollector
+from epochal.service.runtime.metrics.lookups import LookupLatencies
+from epochal.service.runtime.metrics.node import Node, NodeCollector
+
+__all__ = ["Metrics", "Node"]
+
+SHARED_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""prometheus_client's, which looks at it when it is imported."""
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """One registry per app, so that several apps can live in one process.
+
+    ``database``: the catalog, of a control plane, which says what it holds; ``node``: the parts of this process.
+    """
+
+    def __init__(self, database: Database | None = None, node: Node = Node()) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Histogram(
+            "epochal_request_seconds",
+            "Duration of HTTP requests, by path template",
+            ["method", "path", "status"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._children: dict[tuple[str, str, int], Histogram] = {}
+        catalog = None if database is None else CatalogCollector(database)
+        self._lookups = LookupLatencies(self._registry if _shared() else None)
+        self._node = NodeCollector(node, catalog, self._lookups)
+        self._registry.register(self._node)
+        if catalog is not None:
+            self._registry.register(catalog)
+
+    def observe(self, method: str, path: str, status: int, seconds: float, application: str | None = None) -> None:
+        """A request was answered; ``application``: it was a look-up in this one's state, which has succeeded."""
+        child = self._children.get((method, path, status))
+        if child is None:
+            child = self._children[method, path, status] = self._requests.labels(method, path, str(status))
+        child.observe(seconds)
+        if application is not None:
+            self._lookups.observe(application, seconds)
+
+    def render(self) -> bytes:
+        """In Prometheus' text format. Of the processes that share ``PROMETHEUS_MULTIPROC_DIR``, all together."""
+        if not _shared():
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        together.register(self._node)
+        return generate_latest(together)
+
+
+def _shared() -> bool:
+    return SHARED_VARIABLE in os.environ

@@ -1,0 +1,56 @@
+"""Latency of look-ups, by application. Thousands are answered in a second, so each may cost next to nothing here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
+
+BOUNDS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+NAME, TEXT = "epochal_lookup_seconds", "Duration of look-ups that were answered, by application"
+_NAMES = [*map(floatToGoString, BOUNDS_SECONDS), "+Inf"]
+
+
+class LookupLatencies:
+    """Written by the event loop alone; read by any thread.
+
+    ``shared``: the registry of a process that is one of several, which keep their counts together. prometheus_client
+    counts there, and the series of an application that is deleted stays until they are started again.
+    """
+
+    def __init__(self, shared: CollectorRegistry | None = None) -> None:
+        self._shared = None
+        if shared is not None:
+            self._shared = Histogram(NAME, TEXT, ["application"], buckets=BOUNDS_SECONDS, registry=shared)
+        self._counts: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] = {}
+
+    def observe(self, application: str, seconds: float) -> None:
+        if self._shared is not None:
+            self._shared.labels(application).observe(seconds)
+            return
+        counts = self._counts.get(application)
+        if counts is None:
+            counts = self._counts[application] = [0] * (len(BOUNDS_SECONDS) + 1)
+            self._seconds[application] = 0.0
+        counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self._seconds[application] += seconds
+
+    def keep(self, applications: Collection[str]) -> None:
+        """Others were deleted."""
+        for name in self._counts.keys() - set(applications):
+            del self._counts[name], self._seconds[name]
+
+    def collect(self) -> Iterable[Metric]:
+        if self._shared is not None:
+            return
+        family = HistogramMetricFamily(NAME, TEXT, labels=["application"])
+        for name, counts in list(self._counts.items()):
+            buckets = list(zip(_NAMES, map(float, accumulate(counts)), strict=True))
+            family.add_metric([name], buckets, self._seconds.get(name, 0.0))
+        yield family

@@ -1,0 +1,94 @@
+"""What this process alone knows: whether it leads, its pools, its replicas. Each control plane says its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+import epochal
+from epochal.service.catalog.database import Database
+from epochal.service.domain.building import Builds
+from epochal.service.domain.reading import ReplicaLag
+from epochal.service.runtime.metrics.catalog import CatalogCollector
+from epochal.service.runtime.metrics.families import gauge
+from epochal.service.runtime.metrics.lookups import LookupLatencies
+
+
+@dataclass(frozen=True)
+class Node:
+    """How to ask the parts of this process. ``None``: there is no such part.
+
+    ``term``: of the lease, while this process leads. ``pools``: connections to the catalog, by what they are for.
+    """
+
+    term: Callable[[], int | None] | None = None
+    builds: Callable[[], Builds] | None = None
+    replicas: Callable[[], Mapping[str, ReplicaLag]] | None = None
+    pools: Mapping[str, Database] | None = None
+
+
+class NodeCollector(Collector):
+    def __init__(self, node: Node, catalog: CatalogCollector | None, lookups: LookupLatencies) -> None:
+        self._node = node
+        self._catalog = catalog
+        self._lookups = lookups
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        yield gauge("epochal_build_info", "1, with the version", ["version"], [([epochal.__version__], 1)])
+        yield from self._leader()
+        yield from self._builds()
+        yield from self._pools()
+        yield from self._replicas()
+        known = None if self._catalog is None else self._catalog.applications()
+        if known is not None:
+            self._lookups.keep(known)
+        yield from self._lookups.collect()
+
+    def _leader(self) -> Iterable[Metric]:
+        if self._node.term is None:
+            return
+        term = self._node.term()
+        yield gauge("epochal_leader", "1 while this control plane leads, else 0", [], [([], term is not None)])
+        leads: list[tuple[list[str], float]] = [] if term is None else [([], float(term))]
+        yield gauge("epochal_leader_term", "Term of the lease, of the control plane that leads", [], leads)
+
+    def _builds(self) -> Iterable[Metric]:
+        if self._node.builds is None:
+            return
+        builds = self._node.builds()
+        now = [(["running"], builds.running), (["waiting"], builds.waiting)]
+        limits = [(["running"], builds.running_limit), (["waiting"], builds.waiting_limit)]
+        yield gauge("epochal_builds", "Builds of pipelines now", ["state"], now)
+        yield gauge("epochal_builds_limit", "Builds of pipelines at most", ["state"], limits)
+
+    def _pools(self) -> Iterable[Metric]:
+        pools = self._node.pools or {}
+        now = [([name], database.connections_in_use) for name, database in pools.items()]
+        limits = [([name], database.connections_limit) for name, database in pools.items()]
+        yield gauge("epochal_catalog_connections", "Connections to the catalog that are in use", ["pool"], now)
+        yield gauge("epochal_catalog_connections_limit", "Connections to the catalog at most", ["pool"], limits)
+
+    def _replicas(self) -> Iterable[Metric]:
+        if self._node.replicas is None:
+            return
+        lags = self._node.replicas()
+        epochs = [([name], lag.epochs) for name, lag in lags.items()]
+        seconds = [([name], lag.seconds) for name, lag in lags.items()]
+        yield gauge(
+            "epochal_replica_lag_epochs",
+            "Epochs by which look-ups are behind what is committed",
+            ["application"],
+            epochs,
+        )
+        yield gauge(
+            "epochal_replica_lag_seconds",
+            "Since when look-ups have been behind what is committed; 0 when they are not",
+            ["application"],
+            seconds,
+        )

@@ -1,0 +1,121 @@
+"""What drivers have measured, of applications that run or have ended a moment ago."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from prometheus_client.core import Metric
+
+from epochal.contracts.measurements import SourceReport
+from epochal.service.catalog.driver_reports import Measured
+from epochal.service.runtime.metrics.families import counter, gauge, histogram
+
+_APPLICATION: Final = ["application"]
+_SINK: Final = ["application", "sink"]
+_SOURCE: Final = ["application", "source"]
+
+
+def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
+    yield histogram(
+        "epochal_epoch_seconds",
+        "From the opening of an epoch until it is committed",
+        _APPLICATION,
+        (([item.application], item.totals.epochs) for item in reports),
+    )
+    yield histogram(
+        "epochal_epoch_step_seconds",
+        "Duration of the steps of epochs: E1 to E7; R, recovery, once in an attempt",
+        ["application", "step"],
+        (([item.application, step], durations) for item in reports for step, durations in item.totals.steps.items()),
+    )
+    yield histogram(
+        "epochal_sink_commit_seconds",
+        "From the decision of an epoch until a sink has committed it",
+        _SINK,
+        (([item.application, sink], durations) for item in reports for sink, durations in item.totals.sinks.items()),
+    )
+    yield histogram(
+        "epochal_compaction_seconds",
+        "Duration of compactions",
+        _APPLICATION,
+        (([item.application], item.totals.compactions) for item in reports),
+    )
+    yield counter(
+        "epochal_failed_compactions",
+        "Compactions that failed",
+        _APPLICATION,
+        (([item.application], item.totals.failed_compactions) for item in reports),
+    )
+    yield from _of_the_moment([item for item in reports if item.runs], moment)
+
+
+def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
+    yield gauge(
+        "epochal_idle_timestamp_seconds",
+        "When the driver last had nothing to do: no input, and all that had come was committed",
+        _APPLICATION,
+        (([item.application], item.moment.idle_at.timestamp()) for item in reports if item.moment.idle_at is not None),
+    )
+    yield gauge(
+        "epochal_sink_blocked_seconds",
+        "For how long a sink has not taken a decided epoch; 0 for those that do",
+        _SINK,
+        (
+            ([item.application, sink], _since(item.moment.blocked_sinks.get(sink), moment))
+            for item in reports
+            for sink in dict.fromkeys([*item.totals.sinks, *item.moment.blocked_sinks])
+        ),
+    )
+    rows = [(item.application, item.moment.state_rows) for item in reports]
+    size = [(item.application, item.moment.state_bytes) for item in reports]
+    yield gauge(
+        "epochal_state_rows",
+        "Rows in the files that the state consists of: at most so many rows of state are there",
+        _APPLICATION,
+        (([name], count) for name, count in rows if count is not None),
+    )
+    yield gauge(
+        "epochal_state_bytes",
+        "Bytes of the files that the state consists of: bases, and deltas since",
+        _APPLICATION,
+        (([name], count) for name, count in size if count is not None),
+    )
+    sources = [(item.application, *known) for item in reports for known in item.moment.sources.items()]
+    yield from _of_sources(sources, moment)
+
+
+def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: datetime) -> Iterator[Metric]:
+    yield gauge(
+        "epochal_source_lag_records",
+        "Records that are there and in no decided epoch, of sources that can count them",
+        _SOURCE,
+        (([name, source], found.records) for name, source, found in sources if found.records is not None),
+    )
+    yield gauge(
+        "epochal_source_lag_files",
+        "Files that are there and in no decided epoch, of sources of files",
+        _SOURCE,
+        (([name, source], found.files) for name, source, found in sources if found.files is not None),
+    )
+    yield gauge(
+        "epochal_source_lag_seconds",
+        "How long ago what is read was all that there was; 0 when nothing is left, missing while it is not known",
+        _SOURCE,
+        (
+            ([name, source], _since(found.read_until, moment) if found.is_behind else 0)
+            for name, source, found in sources
+            if found.read_until is not None
+        ),
+    )
+    yield gauge(
+        "epochal_source_reachable",
+        "0 while a source's place does not answer",
+        _SOURCE,
+        (([name, source], found.reachable) for name, source, found in sources),
+    )
+
+
+def _since(at: datetime | None, moment: datetime) -> float:
+    return 0.0 if at is None else max(0.0, (moment - at).total_seconds())

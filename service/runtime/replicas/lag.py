@@ -1,0 +1,56 @@
+"""How far replicas are behind what is committed: by the catalog, so that replicas that stand still do not hide it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import EpochalError
+from epochal.service.catalog.application_figures import ApplicationFigures
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.types import now
+from epochal.service.domain.reading import ReplicaLag
+from epochal.service.runtime.replicas.serving import ServedReplicas
+
+KEPT_SECONDS = 5.0
+
+
+class ReplicaLags:
+    """Looked at every few seconds at most, however many ask."""
+
+    def __init__(self, database: Database, replicas: ServedReplicas) -> None:
+        self._database = database
+        self._replicas = replicas
+        self._looked_at = float("-inf")
+        self._lags: Mapping[str, ReplicaLag] = {}
+
+    def __call__(self) -> Mapping[str, ReplicaLag]:
+        """By application, of those that have committed something. Empty while the catalog does not answer."""
+        if time.monotonic() - self._looked_at > KEPT_SECONDS:
+            try:
+                self._lags = self._look()
+            except EpochalError:
+                self._lags = {}
+            self._looked_at = time.monotonic()
+        return self._lags
+
+    def _look(self) -> Mapping[str, ReplicaLag]:
+        found = {}
+        with self._database.reading() as session:
+            figures, moment = ApplicationFigures(session), now()
+            # The catalog first: replicas that have moved on since are not behind it.
+            for name, head in figures.committed_heads().items():
+                at = self._at(name)
+                if at is not None and at.branch == head.branch and at.epoch >= head.epoch:
+                    found[name] = ReplicaLag(0, 0.0)
+                    continue
+                before = 0 if at is None else at.epoch
+                since = figures.committed_after(head.branch, before)
+                seconds = 0.0 if since is None else (moment - since).total_seconds()
+                found[name] = ReplicaLag(max(0, head.epoch - before), max(0.0, seconds))
+        return found
+
+    def _at(self, application: str) -> EpochKey | None:
+        followed = self._replicas.application(application)
+        return None if followed is None else followed.at

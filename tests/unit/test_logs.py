@@ -1,0 +1,77 @@
+"""Log records as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from epochal import logs
+from epochal.errors import OptionError
+from epochal.logs import JsonFormatter, about, log_format
+
+
+class Written:
+    def __init__(self, **always: Any) -> None:
+        self._stream = io.StringIO()
+        self.handler = logging.StreamHandler(self._stream)
+        self.handler.setFormatter(JsonFormatter(always))
+        self.log = logging.getLogger("epochal.tests.logs")
+        self.log.propagate = False
+        self.log.setLevel(logging.INFO)
+        self.log.addHandler(self.handler)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    written = Written(application="flights", attempt=3, execution=None)
+    yield written
+    written.log.removeHandler(written.handler)
+
+
+def test_a_record_is_one_line_with_what_it_is_about(written: Written) -> None:
+    with about(epoch=7, request="r-1"):
+        with about(epoch=8):
+            written.log.warning("two\nlines of %s", "Zürich", extra={"decision": "launch", "unheard_of": 1})
+        written.log.info("within")
+    written.log.info("after")
+    first, second, third = written.lines
+    assert first["message"] == "two\nlines of Zürich" and first["level"] == "warning"
+    assert first["logger"] == "epochal.tests.logs" and first["time"].endswith("Z") and len(first["time"]) == 24
+    assert (first["epoch"], first["request"], first["decision"]) == (8, "r-1", "launch")
+    assert (first["application"], first["attempt"]) == ("flights", 3)
+    assert "execution" not in first and "unheard_of" not in first
+    assert second["epoch"] == 7 and "epoch" not in third and "decision" not in second
+
+
+def test_a_traceback_stays_in_its_line(written: Written) -> None:
+    try:
+        raise ValueError("of no use")
+    except ValueError:
+        written.log.exception("it failed")
+    (line,) = written.lines
+    assert line["exception"].endswith("ValueError: of no use") and "Traceback" in line["exception"]
+    assert line["message"] == "it failed"
+
+
+def test_a_line_on_a_request_has_its_parts() -> None:
+    arguments = ("127.0.0.1:4711", "GET", "/v1/tokens?limit=1", "1.1", 200)
+    record = logging.LogRecord("uvicorn.access", logging.INFO, "", 1, '%s - "%s %s HTTP/%s" %d', arguments, None)
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["method"], line["path"], line["status"]) == ("GET", "/v1/tokens?limit=1", 200)
+    assert line["client"] == "127.0.0.1:4711"
+
+
+def test_the_format_is_one_of_two() -> None:
+    assert log_format({}) == log_format({logs.FORMAT_VARIABLE: ""}) == "text"
+    assert log_format({logs.FORMAT_VARIABLE: "json"}) == "json"
+    with pytest.raises(OptionError, match="EPOCHAL_LOG_FORMAT is 'xml'"):
+        log_format({logs.FORMAT_VARIABLE: "xml"})

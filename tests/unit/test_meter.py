@@ -1,0 +1,165 @@
+"""What an attempt measures of itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from epochal.connectors.numbered import NumberedSource
+from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Totals
+from epochal.contracts.source import Backlog, SliceLimits
+from epochal.engine import meter as meters
+from epochal.engine.meter import Meter
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Numbers(NumberedSource):
+    without_limit = 10
+    endless = "no end"
+    kind = "numbers"
+
+    def rows(self, spark: Any, start: int, end: int) -> Any: ...
+
+    def schema(self, spark: Any) -> Any: ...
+
+
+class Place:
+    """A source that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.left: Backlog = Backlog(records=0)
+
+    def backlog(self) -> Backlog:
+        return self.left
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> Any:
+    class Moments(datetime):
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return cls.at
+
+    monkeypatch.setattr(meters, "datetime", Moments)
+    return Moments
+
+
+def test_a_step_that_fails_is_not_counted() -> None:
+    clock = Clock()
+    meter = Meter(clock)
+    with meter.step("E1", before=1.0):
+        clock.now += 2
+    with pytest.raises(ValueError, match="no"), meter.step("E2"):
+        raise ValueError("no")
+    assert meter.report().totals.steps == {"E1": durations(3.0)}
+
+
+def test_attempts_add_up() -> None:
+    meter = Meter()
+    meter.committed("out", 0.02)
+    meter.compacted(7.0)
+    meter.compacted(None)
+    meter.published(700.0)
+    first = meter.report().totals
+    meter.took("E4", 0.3)
+    both = first + meter.report().totals
+    assert both.sinks == {"out": durations(0.02, 0.02)} and both.steps == {"E4": durations(0.3)}
+    assert both.compactions == durations(7.0, 7.0) and both.failed_compactions == 2
+    assert both.epochs == durations(700.0, 700.0) and both.epochs.counts[-1] == 2
+
+
+def test_a_report_of_a_later_version_is_read() -> None:
+    text = Meter().report().model_dump_json().replace('"number":1', '"number":1,"novelty":{"of":2}')
+    assert DriverReport.model_validate_json(text).number == 1
+    with pytest.raises(ValueError, match="15 counts"):
+        Durations(counts=(1, 2))
+    assert Totals() + Totals() == Totals()
+
+
+def test_lag_in_time_is_since_when_all_was_read(moments: Any) -> None:
+    meter, place = Meter(), Place()
+    start = moments.at
+
+    def looked(seconds: int, left: int) -> None:
+        moments.at, place.left = start + timedelta(seconds=seconds), Backlog(records=left)
+        meter.looked({"in": place})  # type: ignore[dict-item]
+
+    def took(left: int) -> None:
+        place.left = Backlog(records=left)
+        meter.accepted("in", place)  # type: ignore[arg-type]
+
+    def read_until() -> float | None:
+        (source,) = meter.report().moment.sources.values()
+        return None if source.read_until is None else (source.read_until - start).total_seconds()
+
+    looked(0, 100)
+    assert read_until() is None  # how long the first hundred have waited, nobody knows
+    looked(10, 150)
+    took(60)  # ninety
+    assert read_until() is None
+    took(40)
+    assert read_until() == 0  # what was there at first has been read, what came by 10 s has not
+    looked(20, 40)
+    took(0)
+    assert read_until() == 20  # nothing more had come by then
+    looked(30, 0)
+    assert read_until() == 30
+    looked(40, 5)
+    assert read_until() == 30 and meter.report().moment.sources["in"].is_behind
+
+
+def test_a_backlog_that_never_shrinks_is_remembered_in_bounded_space(moments: Any) -> None:
+    meter, place = Meter(), Place()
+    start = moments.at
+    for second in range(5000):
+        moments.at, place.left = start + timedelta(seconds=second), Backlog(files=second + 1)
+        meter.looked({"in": place})  # type: ignore[dict-item]
+    assert len(meter._readings["in"].marks) <= 513
+    place.left = Backlog(files=2500)  # as many were taken
+    meter.accepted("in", place)  # type: ignore[arg-type]
+    known = meter.report().moment.sources["in"].read_until
+    assert known is not None and start + timedelta(seconds=2300) <= known <= start + timedelta(seconds=2500)
+
+
+def test_nothing_is_idle_whose_source_does_not_answer(moments: Any) -> None:
+    meter, place = Meter(), Place()
+    place.left = Backlog(records=0, reachable=False)
+    meter.looked({"in": place})  # type: ignore[dict-item]
+    meter.idle()
+    assert meter.report().moment.idle_at is None and not meter.report().moment.sources["in"].reachable
+    place.left = Backlog(records=0)
+    meter.looked({"in": place})  # type: ignore[dict-item]
+    meter.idle()
+    assert meter.report().moment.idle_at == moments.at
+
+
+def test_numbered_sources_say_what_is_due() -> None:
+    clock = Clock()
+    rated = Numbers(rate=10.0, clock=clock)
+    assert rated.backlog() == Backlog()
+    rated.plan(SliceLimits(max_records=None))
+    clock.now += 5
+    slice = rated.plan(SliceLimits(max_records=20))
+    assert slice is not None and rated.backlog() == Backlog(records=50)
+    rated.accept(slice)
+    clock.now += 5
+    assert rated.backlog() == Backlog(records=30)  # as plan saw it
+    assert Numbers(bound=7).backlog() == Backlog(records=7) and Numbers().backlog() == Backlog()
+
+
+def durations(*seconds: float) -> Durations:
+    counts = [0] * (len(BOUNDS_SECONDS) + 1)
+    for one in seconds:
+        counts[sum(bound < one for bound in BOUNDS_SECONDS)] += 1
+    return Durations(counts=tuple(counts), seconds=sum(seconds))
