@@ -196,7 +196,7 @@ def _end(made: Installation) -> None:
 
 
 def driver_processes(folder: Path) -> list[int]:
-    """Ids of drivers of this installation that run."""
+    """Ids of drivers that run, and have their work below ``folder``."""
     found = []
     for process, arguments, _ in _processes():
         with suppress(OSError):
