@@ -47,6 +47,7 @@ MEASURES = (
     "store_size",
     "backup",
     "past",
+    "long_history",
     "dbms",
     "kafka",
     "hdfs",

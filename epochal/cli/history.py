@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import typer
@@ -18,6 +19,7 @@ from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
 from epochal.client import Epoch
 from epochal.contracts.conditions import Trigger
+from epochal.wire.epochs import FoldedRange
 
 app = typer.Typer()
 
@@ -43,8 +45,20 @@ def epochs(
 ) -> None:
     """List an application's epochs, newest first: counts, times, and why one was aborted."""
     with connected(url, as_json) as session:
-        records = session.client.application(name).epochs.list(limit, state)
+        epochs = session.client.application(name).epochs
+        records = epochs.list(limit, state)
         session.output.result(records, epoch_table(records))
+        if any(newer.epoch - older.epoch > 1 for newer, older in pairwise(records)):
+            for folded in epochs.folded():
+                if records[-1].epoch < folded.first < records[0].epoch:
+                    session.output.note(_folded_line(folded))
+
+
+def _folded_line(folded: FoldedRange) -> str:
+    return (
+        f"Epochs {folded.first:,} to {folded.last:,} were committed until {folded.committed_until:%Y-%m-%d %H:%M} UTC. "
+        f"They are kept as sums: {folded.rows_in:,} rows in, {folded.rows_out:,} rows out."
+    )
 
 
 class LineageFormat(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from epochal.client.models import DiffRow, Epoch, Execution, Lineage, Operation,
 from epochal.client.paths import path
 from epochal.client.transport import PAGE, Transport
 from epochal.wire.bodies import read
+from epochal.wire.epochs import FoldedRange
 
 # Where the epochs between two snapshots have expired, whole states are compared.
 DIFF_SECONDS = 300.0
@@ -23,8 +25,13 @@ class Epochs:
         self._path = path("applications", application, "epochs")
 
     def list(self, limit: int | None = 50, state: str | None = None) -> list[Epoch]:
-        """Newest first; only those in ``state`` (started, prepared, committed, aborted) if given."""
+        """Newest first; only those in ``state`` (started, prepared, committed, aborted) if given. Committed epochs that
+        are long past are in no list but :meth:`folded`."""
         return self._transport.pages(self._path, Epoch, limit, {"state": state})
+
+    def folded(self) -> builtins.list[FoldedRange]:
+        """Ranges of epochs that were committed, and of which the catalog keeps nothing else; newest first."""
+        return self._transport.pages(self._path, FoldedRange, None, {"state": "committed"}, member="folded")
 
     def get(self, epoch: int) -> Epoch:
         return read(Epoch, self._transport.get(f"{self._path}/{epoch:d}"))

@@ -92,14 +92,15 @@ class Transport:
         limit: int | None,
         query: Query | None = None,
         timeout_seconds: float | None = None,
+        member: str = "items",
     ) -> list[Model]:
-        """The items of a paged list, at most ``limit`` of them, or all."""
+        """The items of a paged list, at most ``limit`` of them, or all; ``member``: what the pages have beside them."""
         items: list[Model] = []
         cursor: str | None = None
         while limit is None or len(items) < limit:
             size = PAGE if limit is None else min(PAGE, limit - len(items))
             answer = self.get(path, {**(query or {}), "limit": size, "cursor": cursor}, timeout_seconds)
-            items.extend(read(model, item) for item in answer["items"])
+            items.extend(read(model, item) for item in answer.get(member, ()))
             cursor = answer.get("next_cursor")
             if cursor is None:
                 break

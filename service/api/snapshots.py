@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from epochal.contracts.catalog import EpochRecord
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, SNAPSHOT, answers
 from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
-from epochal.wire.bodies import Page
+from epochal.wire.epochs import EpochPage
 from epochal.wire.scopes import Scope
 from epochal.wire.snapshots import SnapshotAnswer
 
@@ -17,8 +16,8 @@ router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"
 
 @router.get("")
 @requires(Scope.READ)
-def list_snapshots(name: str, page: Paging, node: Node) -> Page[EpochRecord]:
-    """Prepared and committed epochs of the lineage, newest first."""
+def list_snapshots(name: str, page: Paging, node: Node) -> EpochPage:
+    """Prepared and committed epochs of the lineage, newest first; ranges of those that were folded, in `folded`."""
     return node.manifests.page(name, page)
 
 

@@ -14,6 +14,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation
 from epochal.service.catalog.retention import held, horizon_of
 from epochal.service.catalog.store_files import StoreFiles
@@ -162,6 +163,8 @@ class RetentionRepository:
                 found[branch].decided.add(epoch)
             if state != State.COMMITTED and rows[branch].application not in deleted:
                 found[branch].open.add(epoch)
+        for folded in FoldingRepository(self._session).ranges(found):
+            found[folded.branch].decided.update(range(folded.first, folded.last + 1))
         return found
 
     def _in_use(self) -> Iterable[str]:

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, SnapshotExpired
+from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.models import Epoch
 
 
@@ -15,6 +16,8 @@ def hold(session: Session, key: EpochKey) -> Epoch:
     Raises ``SnapshotExpired`` when it was collected meanwhile, ``NotFound``.
     """
     row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
+    if row is None:
+        FoldingRepository(session).check_not_folded(key)
     if row is None or row.manifest_path is None:
         raise NotFound(f"There is no snapshot {key}.")
     check_not_collected(row)
@@ -24,7 +27,9 @@ def hold(session: Session, key: EpochKey) -> Epoch:
 def stand_on(session: Session, key: EpochKey) -> None:
     """As :func:`hold`, for a new branch; also of a snapshot that the catalog has no row of (yet)."""
     row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
-    if row is not None:
+    if row is None:
+        FoldingRepository(session).check_not_folded(key)
+    else:
         check_not_collected(row)
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
+from operator import attrgetter
 from typing import cast
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import Change, EpochState
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
+from epochal.service.catalog.folding import FoldingRepository, folded_between
 from epochal.service.catalog.models import (
     Application,
     Artifact,
     Branch,
     Epoch,
     Execution,
+    FoldedEpochs,
     Operation,
     Savepoint,
     SnapshotMessage,
@@ -27,9 +31,8 @@ from epochal.service.catalog.models import (
     SnapshotTag,
     Version,
 )
-from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import changes_of, key_of
-from epochal.service.domain.pages import PageRequest, Part
+from epochal.service.domain.pages import PageRequest, Part, cut
 from epochal.service.domain.ports import Making
 from epochal.service.domain.runs import Noted, Run, RunSummary
 
@@ -100,18 +103,28 @@ class LineageRepository:
 
     def page(self, branches: Iterable[str], page: PageRequest) -> Part:
         """Snapshots of these branches, newest first."""
-        query = select(Epoch).where(Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
-        return paginate(self._session, query, page, [Epoch.prepared_at, Epoch.branch, Epoch.epoch], descending=True)
+        rows: list[Epoch] = []
+        order = attrgetter("prepared_at", "branch", "epoch")
+        for branch in branches:
+            # Of each as many as could be on the page: by an index, however many there are.
+            query = select(Epoch).where(
+                Epoch.branch == branch, Epoch.prepared_at.is_not(None), Epoch.state.in_(_STATES)
+            )
+            if (after := page.after(datetime, str, int)) is not None:
+                query = query.where(_is_before(branch, *after))
+            if len(rows) > page.limit:
+                query = query.where(Epoch.prepared_at >= rows[-1].prepared_at)
+            query = query.order_by(Epoch.prepared_at.desc(), Epoch.epoch.desc()).limit(page.limit + 1)
+            rows = sorted([*rows, *self._session.scalars(query)], key=order, reverse=True)[: page.limit + 1]
+        return cut(rows, page, order)
 
     def noted(self, branches: Mapping[str, Branch]) -> Sequence[Noted]:
         """The snapshots of which there is more to say than that they are epochs, and the ends of each branch."""
         of_tree = (Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
-        remarkable = or_(Epoch.changes.is_not(None), Epoch.state != "committed")
-        keys = self._keys(select(Epoch.branch, Epoch.epoch).where(*of_tree, remarkable))
-        ends = select(Epoch.branch, func.min(Epoch.epoch), func.max(Epoch.epoch)).where(*of_tree).group_by(Epoch.branch)
-        for branch, first, last in self._session.execute(ends):
-            keys |= {(branch, first), (branch, last)}
-        keys |= self._first_of_versions(of_tree)
+        keys = self._keys(select(Epoch.branch, Epoch.epoch).where(*of_tree, Epoch.changes.is_not(None)))
+        prepared = Epoch.branch.in_(branches), Epoch.state == State.PREPARED.value
+        keys |= self._keys(select(Epoch.branch, Epoch.epoch).where(*prepared))
+        keys |= self._ends(branches) | self._first_of_versions(branches)
         for annotated in (Savepoint, SnapshotTag, SnapshotPin, SnapshotMessage):
             keys |= self._keys(select(annotated.branch, annotated.epoch).where(annotated.branch.in_(branches)))
         parents = (key_of(branch.parent_branch, branch.parent_epoch) for branch in branches.values())
@@ -120,13 +133,25 @@ class LineageRepository:
         return self._with_times(keys)
 
     def summary(self, run: Run) -> RunSummary | None:
-        """What there is between two noted snapshots; ``None`` when there is nothing."""
+        """What there is between two noted snapshots; ``None`` when there is nothing. Folded epochs count where a row
+        of the run follows them."""
         counted = (Epoch.rows_in, Epoch.rows_out, Epoch.state_rows, Epoch.state_bytes)
         query = select(
             func.count(), func.min(Epoch.epoch), func.max(Epoch.epoch), *(func.sum(column) for column in counted)
         ).where(*self._inside(run))
         number, first, last, *sums = self._session.execute(query).one()
-        return None if not number else RunSummary(number, first, last, *(int(value or 0) for value in sums))
+        if not number:
+            return None
+        folded, ranges = folded_between(self._session, run.before.branch, run.after, last)
+        for range in ranges:
+            first = min(first, range.first)
+            sums = [(value or 0) + getattr(range, column.key) for value, column in zip(sums, counted, strict=True)]
+        return RunSummary(number + folded, first, last, *(int(value or 0) for value in sums))
+
+    def folded_before(self, branches: Iterable[str]) -> Mapping[EpochKey, FoldedEpochs]:
+        """Ranges of epochs that were folded, by the snapshot that follows."""
+        ranges = FoldingRepository(self._session).ranges(branches)
+        return {EpochKey(range.branch, range.last + 1): range for range in ranges}
 
     def epochs_of(self, run: Run) -> Sequence[Epoch]:
         """Newest first."""
@@ -191,17 +216,70 @@ class LineageRepository:
                     parameters=version.parameters,
                     changes=changes_of(row),
                 )
+        return found | self._makings_of_folded(set(keys) - found.keys())
+
+    def _makings_of_folded(self, keys: Collection[EpochKey]) -> dict[EpochKey, Making]:
+        """All but the time is one for a range."""
+        if not keys:
+            return {}
+        query = (
+            select(FoldedEpochs, Application.name, Version, Artifact.filename)
+            .join(Execution, Execution.id == FoldedEpochs.execution)
+            .join(Application, Application.id == Execution.application)
+            .join(
+                Version,
+                (Version.application == Execution.application)
+                & (Version.number == func.coalesce(FoldedEpochs.version, Execution.version)),
+            )
+            .join(Artifact, Artifact.sha256 == Version.artifact)
+            .where(FoldedEpochs.branch.in_({key.branch for key in keys}))
+        )
+        found: dict[EpochKey, Making] = {}
+        for range, application, version, filename in self._session.execute(query):
+            making = Making(
+                application=application,
+                state="committed",
+                committed_at=None,
+                version=version.number,
+                artifact=version.artifact,
+                filename=filename,
+                parameters=version.parameters,
+                changes=(),
+            )
+            inside = (key for key in keys if key.branch == range.branch and range.first <= key.epoch <= range.last)
+            found.update(dict.fromkeys(inside, making))
         return found
 
-    def _first_of_versions(self, of_tree: tuple[ColumnElement[bool], ...]) -> set[tuple[str, int]]:
-        version = func.coalesce(Epoch.version, Execution.version)
-        query = (
+    def _ends(self, branches: Collection[str]) -> set[tuple[str, int]]:
+        """The first and the last snapshot of each; each found by an index."""
+        ends = [
+            select(bound(Epoch.epoch))
+            .where(Epoch.branch == Branch.id, Epoch.state == state)
+            .correlate(Branch)
+            .scalar_subquery()
+            for state in _STATES
+            for bound in (func.min, func.max)
+        ]
+        query = select(Branch.id, *ends).where(Branch.id.in_(branches))
+        return {(row[0], epoch) for row in self._session.execute(query) for epoch in row[1:] if epoch is not None}
+
+    def _first_of_versions(self, branches: Collection[str]) -> set[tuple[str, int]]:
+        first = (
+            select(func.min(Epoch.epoch))
+            .where(Epoch.branch == Branch.id, Epoch.version == Version.number)
+            .correlate(Branch, Version)
+            .scalar_subquery()
+        )
+        query = select(Branch.id, first).join(Version, Version.application == Branch.application)
+        found = self._session.execute(query.where(Branch.id.in_(branches)))
+        # A version is not said of epochs that were prepared before the catalog kept it.
+        unsaid = (
             select(Epoch.branch, func.min(Epoch.epoch))
             .join(Execution, Execution.id == Epoch.execution)
-            .where(*of_tree)
-            .group_by(Epoch.branch, version)
+            .where(Epoch.branch.in_(branches), Epoch.version.is_(None), Epoch.prepared_at.is_not(None))
+            .group_by(Epoch.branch, Execution.version)
         )
-        return self._keys(query)
+        return {(branch, epoch) for branch, epoch in found if epoch is not None} | self._keys(unsaid)
 
     def _keys(self, query: Select[str, int]) -> set[tuple[str, int]]:
         return {(branch, epoch) for branch, epoch in self._session.execute(query)}
@@ -220,6 +298,15 @@ class LineageRepository:
     def _inside(run: Run) -> tuple[ColumnElement[bool], ...]:
         between = (Epoch.epoch > run.after, Epoch.epoch < run.before.epoch)
         return (Epoch.branch == run.before.branch, *between, Epoch.state.in_(_STATES))
+
+
+def _is_before(branch: str, prepared_at: datetime, of: str, epoch: int) -> ColumnElement[bool]:
+    """Of rows of ``branch``: whether they come after this place, where the newest come first."""
+    if branch > of:
+        return Epoch.prepared_at < prepared_at
+    if branch < of:
+        return Epoch.prepared_at <= prepared_at
+    return or_(Epoch.prepared_at < prepared_at, and_(Epoch.prepared_at == prepared_at, Epoch.epoch < epoch))
 
 
 def _batches(keys: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:

@@ -16,6 +16,7 @@ from epochal.errors import Conflict, SnapshotExpired
 from epochal.faults import declare
 from epochal.service.catalog.branch_writer import following_epoch
 from epochal.service.catalog.executions import BranchOrigin, add_branch
+from epochal.service.catalog.folding import folded_between
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.lineage import segments
 from epochal.service.catalog.models import Application, Branch, Epoch, Operation
@@ -55,9 +56,10 @@ class RollbackRepository:
         summary = select(func.count(), func.min(Epoch.epoch), func.max(Epoch.epoch))
         counts = [self._session.execute(_in(stretch, summary)).one() for stretch in stretches]
         numbers = [number for _, first, last in counts for number in (first, last) if number is not None]
-        return LeftBehind(
-            sum(count for count, _, _ in counts), min(numbers, default=None), max(numbers, default=None), stretches
-        )
+        folded = [folded_between(self._session, stretch.branch, stretch.after, stretch.until) for stretch in stretches]
+        numbers += [number for _, ranges in folded for range in ranges for number in (range.first, range.last)]
+        epochs = sum(count for count, _, _ in counts) + sum(count for count, _ in folded)
+        return LeftBehind(epochs, min(numbers, default=None), max(numbers, default=None), stretches)
 
     def is_from_before_a_restore(self, branch: Branch) -> bool:
         """Whether sinks may show more of it than the catalog knows."""

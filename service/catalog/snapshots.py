@@ -13,9 +13,10 @@ from epochal.declarations.names import alternatives
 from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
 from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.holding import check_not_collected
 from epochal.service.catalog.lineage import SNAPSHOTS, Segment, committed_head, segment_of, segments
-from epochal.service.catalog.models import Application, Branch, Epoch, Savepoint, SnapshotTag
+from epochal.service.catalog.models import Application, Branch, Epoch, FoldedEpochs, Savepoint, SnapshotTag
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.retention import horizon_of, is_held
 from epochal.service.catalog.savepoints import SavepointRepository
@@ -118,6 +119,7 @@ class SnapshotRepository:
             row = self._session.get(Epoch, (segment.branch.id, epoch))
         row = row or self._left_behind(application, epoch)
         if row is None:
+            self._check_not_folded(application, epoch)
             raise NotFound(f"Application {application.name!r} has no epoch {epoch}{self._latest(application)}.")
         return row
 
@@ -141,9 +143,11 @@ class SnapshotRepository:
         for segment in segments(self._session, self._session.get_one(Branch, snapshot.branch)):
             last = snapshot.epoch if segment.branch.id == snapshot.branch else segment.last
             row = self._session.get(Epoch, (segment.branch.id, epoch))
-            if row is not None and (last is None or epoch <= last) and epoch < snapshot.epoch:
-                self.readable(application, row)
-                return EpochKey(row.branch, row.epoch)
+            if (last is None or epoch <= last) and epoch < snapshot.epoch:
+                if row is not None:
+                    self.readable(application, row)
+                    return EpochKey(row.branch, row.epoch)
+                FoldingRepository(self._session).check_not_folded(EpochKey(segment.branch.id, epoch))
         raise InvalidInput(
             f"Epoch {epoch} is no ancestor of epoch {snapshot.epoch} of application {application.name!r}."
         )
@@ -162,6 +166,12 @@ class SnapshotRepository:
         """No two branches of an application use the same number, so it says which branch is meant."""
         branches = select(Branch.id).where(Branch.application == application.id)
         return self._session.scalars(select(Epoch).where(Epoch.branch.in_(branches), Epoch.epoch == epoch)).first()
+
+    def _check_not_folded(self, application: Application, epoch: int) -> None:
+        branches = {segment.branch.id for segment in segments(self._session, self._branch(application))}
+        branches |= set(self._session.scalars(select(Branch.id).where(Branch.application == application.id)))
+        for branch in branches:
+            FoldingRepository(self._session).check_not_folded(EpochKey(branch, epoch))
 
     def _tagged(self, application: Application, name: str) -> Epoch:
         tag = self._session.get(SnapshotTag, (application.id, name))
@@ -204,6 +214,18 @@ class SnapshotRepository:
             if len(rows) > page.limit:
                 break
         return cut(rows, page, lambda row: [row.epoch])
+
+    def folded(self, application: Application, part: Part, page: PageRequest) -> list[FoldedEpochs]:
+        """Ranges of folded epochs that belong between the rows of this page, or after its last one; newest first."""
+        after = page.after(int)
+        oldest = part.rows[-1].epoch if part.next_cursor is not None else -1
+        found: list[FoldedEpochs] = []
+        for segment in segments(self._session, self._branch(application)):
+            for range in FoldingRepository(self._session).ranges([segment.branch.id]):
+                of_lineage = segment.last is None or range.last <= segment.last
+                if of_lineage and range.last > oldest and (after is None or range.last < after[0]):
+                    found.append(range)
+        return found
 
     def prepared(self, application: Application) -> Sequence[Epoch]:
         """Of the current branch, prepared and not committed, oldest first."""

@@ -16,11 +16,13 @@ from pathlib import PurePosixPath
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import SnapshotError
+from epochal.errors import Conflict, SnapshotError
 from epochal.faults import declare
 from epochal.service.catalog.collections import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.types import now
+from epochal.service.domain.settings import Kept
 from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Doomed, StoreFacts, plan
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore, StoredFile
@@ -32,6 +34,10 @@ G2_PLANNED = declare("G2.planned", "expired snapshots are known, none is marked"
 G3_MARKED = declare("G3.marked", "expired snapshots are marked as collected, all files are there")
 G4_DELETED = declare("G4.file-deleted", "one file is deleted, others are not")
 G5_EMPTIED = declare("G5.emptied", "all files are deleted, the operation still runs")
+G6_FOLDED = declare("G6.folded", "some past epochs are a range, in a transaction that is committed")
+
+FOLDED_AT_ONCE = 2_000
+"""Rows of one transaction: drivers write between two of them."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,16 @@ class _Needs:
 class Collection:
     """Safe to use from one thread; several processes may collect at once."""
 
-    def __init__(self, database: Database, store: SnapshotStore, clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        database: Database,
+        store: SnapshotStore,
+        clock: Callable[[], datetime] = now,
+        kept_epochs: int = Kept().epochs,
+    ) -> None:
+        """``kept_epochs``: so many of each branch's newest epochs are never folded into ranges."""
         self._database = database
+        self._kept_epochs = kept_epochs
         self._store = store
         self._clock = clock
         self._references = References(store)
@@ -93,9 +107,32 @@ class Collection:
         planned = self._planned(files, known, needs, lately, marked, moment, request)
         deleted = self._delete(planned.files, progress)
         G5_EMPTIED.hit()
+        self._fold(needs, moment - request.grace, progress)
         self._references.forget_unused()
         log.info("collected: %d snapshots, %d files, %d bytes", len(marked), deleted.files, deleted.bytes)
         return planned, deleted
+
+    def _fold(self, needs: _Needs, collected_before: datetime, progress: Callable[[str], None]) -> None:
+        """Of epochs that are past the catalog keeps ranges; those of branches that cannot be judged stay."""
+        with self._database.reading() as session:
+            branches = FoldingRepository(session).branches()
+        for branch in branches:
+            if branch in needs.unknown:
+                continue
+            with self._database.reading() as session:
+                stretches = FoldingRepository(session).foldable(
+                    branch, self._kept_epochs, collected_before, needs.paths.__contains__
+                )
+            for stretch in stretches:
+                for part in stretch.parts(FOLDED_AT_ONCE):
+                    try:
+                        with self._database.writing() as session:
+                            FoldingRepository(session).fold(part)
+                    except Conflict as error:
+                        log.info("folded by the next collection: %s", error)
+                        break
+                    G6_FOLDED.hit()
+                    progress(f"epochs up to {part.last} of {branch} are folded")
 
     def _known(self, moment: datetime, request: CollectionRequest) -> KnownSnapshots:
         with self._database.reading() as session:

@@ -61,7 +61,7 @@ class CollectionService:
 
     def plan(self, request: Collect) -> CollectionPlanAnswer:
         """What a collection would do now. Changes nothing."""
-        return plan_answer(Collection(self._database, self._store).plan(self._request(request)))
+        return plan_answer(self._collection().plan(self._request(request)))
 
     def collect(self, request: Collect, by: str) -> OperationAnswer:
         """Raises ``Conflict`` while the store is being worked on."""
@@ -89,13 +89,16 @@ class CollectionService:
         claim.progress("deleting artifacts that were never used")
         self._artifacts.delete_unused()
         self._files.sweep()
-        plan, deleted = Collection(self._database, self._store).run(self._request(request), claim.progress)
+        plan, deleted = self._collection().run(self._request(request), claim.progress)
         return collection_answer(plan, deleted)
 
     def _verify(self, claim: Claim, request: Verify) -> VerificationAnswer:
         roots = self._roots(request.application)
         verification = Verification(self._store, roots, quick=request.quick, progress=claim.progress)
         return verification_answer(verification.run(repair=request.repair))
+
+    def _collection(self) -> Collection:
+        return Collection(self._database, self._store, kept_epochs=self._settings.kept.epochs)
 
     def _roots(self, application: str | None) -> list[ManifestReference]:
         with self._database.reading() as session:

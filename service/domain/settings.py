@@ -76,6 +76,8 @@ class Kept(BaseModel):
     events_days: float = Field(default=7.0, gt=0)
     """None that is older, but for the last."""
     audit_days: float = Field(default=365.0, gt=0)
+    epochs: int = Field(default=10_000, ge=1)
+    """So many of each branch's epochs one by one; older ones that were collected are folded into ranges."""
 
 
 class Settings(BaseModel):

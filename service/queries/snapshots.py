@@ -19,7 +19,7 @@ from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import ApplicationHead, Making
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.annotations import Annotations
-from epochal.wire.bodies import Page
+from epochal.wire.epochs import EpochPage, FoldedRange
 from epochal.wire.snapshots import SnapshotAnswer
 
 
@@ -77,11 +77,19 @@ class SnapshotService:
         self._directory = directory
         self._store = store
 
-    def page(self, application: str, page: PageRequest) -> Page[EpochRecord]:
+    def page(self, application: str, page: PageRequest) -> EpochPage:
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
-            part = SnapshotRepository(session).page(row, page, SNAPSHOTS)
-            return Page(items=[epoch_record(item) for item in part.rows], next_cursor=part.next_cursor)
+            repository = SnapshotRepository(session)
+            part = repository.page(row, page, SNAPSHOTS)
+            return EpochPage(
+                items=[epoch_record(item) for item in part.rows],
+                next_cursor=part.next_cursor,
+                folded=[
+                    FoldedRange.model_validate(range, from_attributes=True)
+                    for range in repository.folded(row, part, page)
+                ],
+            )
 
     def get(self, application: str, name: str) -> SnapshotAnswer:
         """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""

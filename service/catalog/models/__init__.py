@@ -37,7 +37,14 @@ from epochal.service.catalog.models.control_plane import (
     Webhook,
     WebhookDelivery,
 )
-from epochal.service.catalog.models.snapshots import Epoch, Savepoint, SnapshotMessage, SnapshotPin, SnapshotTag
+from epochal.service.catalog.models.snapshots import (
+    Epoch,
+    FoldedEpochs,
+    Savepoint,
+    SnapshotMessage,
+    SnapshotPin,
+    SnapshotTag,
+)
 
 __all__ = [
     "Aborted",
@@ -51,6 +58,7 @@ __all__ = [
     "Epoch",
     "EventStream",
     "Execution",
+    "FoldedEpochs",
     "IdempotencyKey",
     "Installation",
     "Json",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from epochal.service.catalog.models.base import Base, Json, JsonList
@@ -56,7 +56,36 @@ class Epoch(Base):
         ),
         CheckConstraint("(parent_branch IS NULL) = (parent_epoch IS NULL)", name="parent"),
         Index("ix_epochs_branch_state", "branch", "state", "epoch"),
+        Index("ix_epochs_branch_prepared_at", "branch", "prepared_at", "epoch"),
+        Index("ix_epochs_branch_version", "branch", "version", "epoch"),
+        Index(
+            "ix_epochs_with_changes",
+            "branch",
+            "epoch",
+            sqlite_where=text("changes IS NOT NULL"),
+            postgresql_where=text("changes IS NOT NULL"),
+        ),
     )
+
+
+class FoldedEpochs(Base):
+    """Epochs ``first`` to ``last`` of a branch, without a gap: all committed by ``execution`` with ``version``, and
+    collected since. Their rows were removed; those right before and after stay. The counts are sums."""
+
+    __tablename__ = "folded_epochs"
+
+    branch: Mapped[str] = mapped_column(ForeignKey("branches.id"), primary_key=True)
+    first: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    last: Mapped[int] = mapped_column(BigInteger)
+    execution: Mapped[str] = mapped_column(ForeignKey("executions.id"))
+    version: Mapped[int | None]
+    rows_in: Mapped[int] = mapped_column(BigInteger)
+    rows_out: Mapped[int] = mapped_column(BigInteger)
+    state_rows: Mapped[int] = mapped_column(BigInteger)
+    state_bytes: Mapped[int] = mapped_column(BigInteger)
+    committed_from: Mapped[datetime]
+    committed_until: Mapped[datetime]
+    collected_at: Mapped[datetime]
 
 
 class Savepoint(Base):

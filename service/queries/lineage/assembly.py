@@ -12,7 +12,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
 from epochal.service.catalog.database import Session
 from epochal.service.catalog.lineage import LineageRepository
-from epochal.service.catalog.models import Branch, Epoch, Version
+from epochal.service.catalog.models import Branch, Epoch, FoldedEpochs, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.domain.ports import Making
 from epochal.service.domain.runs import RunSummary
@@ -27,11 +27,13 @@ _NOTHING_SAID = Annotations()
 
 @dataclass(frozen=True)
 class Entry:
-    """A snapshot, or a run of plain ones from ``oldest`` to ``newest``."""
+    """A snapshot, or a run of plain ones from ``oldest`` to ``newest``. ``folded``: those that its oldest one follows,
+    and of which the catalog has nothing else."""
 
     newest: Epoch
     oldest: Epoch | None = None
     summary: RunSummary | None = None
+    folded: FoldedEpochs | None = None
 
     @property
     def key(self) -> EpochKey:
@@ -39,8 +41,20 @@ class Entry:
 
     @property
     def parent(self) -> EpochKey | None:
+        if self.folded is not None:
+            return EpochKey(self.newest.branch, self.folded.first - 1)
         first = self.oldest or self.newest
         return key_of(first.parent_branch, first.parent_epoch)
+
+    @property
+    def first(self) -> int:
+        return (self.oldest or self.newest).epoch if self.folded is None else self.folded.first
+
+    @property
+    def epochs(self) -> int:
+        if self.summary is not None:
+            return self.summary.epochs
+        return 1 if self.folded is None else self.newest.epoch - self.folded.first + 1
 
     @property
     def manifests(self) -> tuple[ManifestReference, ...]:
@@ -75,8 +89,8 @@ class Assembly:
         return LineageNode(
             branch=row.branch,
             epoch=row.epoch,
-            first=row.epoch if entry.oldest is None else entry.oldest.epoch,
-            epochs=1 if entry.summary is None else entry.summary.epochs,
+            first=entry.first,
+            epochs=entry.epochs,
             application=making.application,
             state=cast(EpochState, row.state),
             version=making.version,
@@ -144,10 +158,6 @@ def _labelled(making: Making, by: str | None, at: datetime | None, message: str 
 
 
 def _counts(entry: Entry) -> EpochCounts:
-    of = entry.summary or entry.newest
-    return EpochCounts(
-        rows_in=of.rows_in or 0,
-        rows_out=of.rows_out or 0,
-        state_rows=of.state_rows or 0,
-        state_bytes=of.state_bytes or 0,
-    )
+    parts = [entry.newest, entry.folded] if entry.summary is None else [entry.summary]
+    names = ("rows_in", "rows_out", "state_rows", "state_bytes")
+    return EpochCounts(**{name: sum(getattr(part, name) or 0 for part in parts if part is not None) for name in names})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,7 +10,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
-from epochal.service.catalog.models import Application
+from epochal.service.catalog.models import Application, FoldedEpochs
 from epochal.service.catalog.records import head_of
 from epochal.service.domain.pages import PageRequest, encode
 from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, items_of, place_of
@@ -44,7 +45,8 @@ def _whole(session: Session, application: Application, page: PageRequest) -> tup
     repository = LineageRepository(session)
     branches = repository.tree(application)
     part = repository.page(branches, page)
-    entries = [Entry(row) for row in part.rows]
+    folded = repository.folded_before(branches)
+    entries = [Entry(row, folded=folded.get(EpochKey(row.branch, row.epoch))) for row in part.rows]
     return _answer(session, application, Assembly(session, branches, entries), part.next_cursor), entries
 
 
@@ -58,16 +60,17 @@ def _folded(session: Session, application: Application, page: PageRequest) -> tu
     shown, more = items[: page.limit], len(items) > page.limit
     entries: list[Entry] = []
     rows = repository.rows([item.key for item in shown if isinstance(item, Noted)])
+    folded = repository.folded_before(branches)
     for item in shown:
         if isinstance(item, Noted):
-            entries.append(Entry(rows[item.key]))
+            entries.append(Entry(rows[item.key], folded=folded.get(item.key)))
         else:
-            entries += _of_run(repository, item)
+            entries += _of_run(repository, item, folded)
     following = encode(*place_of(shown[-1])) if more else None
     return _answer(session, application, Assembly(session, branches, entries), following), entries
 
 
-def _of_run(repository: LineageRepository, run: Run) -> list[Entry]:
+def _of_run(repository: LineageRepository, run: Run, folded: Mapping[EpochKey, FoldedEpochs]) -> list[Entry]:
     """One entry; a short run is not worth folding."""
     summary = repository.summary(run)
     if summary is None:
@@ -75,9 +78,10 @@ def _of_run(repository: LineageRepository, run: Run) -> list[Entry]:
     if summary.epochs < SHORTEST_RUN:
         return [Entry(row) for row in repository.epochs_of(run)]
     branch = run.before.branch
-    ends = EpochKey(branch, summary.first), EpochKey(branch, summary.last)
-    rows = repository.rows(ends)
-    return [Entry(rows[ends[1]], rows[ends[0]], summary)]
+    first, last = EpochKey(branch, summary.first), EpochKey(branch, summary.last)
+    rows = repository.rows([first, last])
+    oldest = next((range for range in folded.values() if (range.branch, range.first) == (branch, first.epoch)), None)
+    return [Entry(rows[last], rows.get(first), summary, oldest)]
 
 
 def _answer(session: Session, application: Application, assembly: Assembly, following: str | None) -> LineageAnswer:

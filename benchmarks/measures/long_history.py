@@ -1,0 +1,152 @@
+"""A catalog of 100,000 epochs: how soon its control plane is ready, and what pages of lists and of the lineage take.
+
+Measured with a row for each epoch, as after 100,000 epochs that are all retained, and again when they were folded. The
+rows are written straight to the catalog (SQLite); the control plane is a process of its own, asked over HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+from sqlalchemy import insert, update
+
+from benchmarks.result import Result, at_most, number
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.folding import FoldingRepository
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution
+from epochal.service.catalog.outcomes import execution_over
+from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.domain.settings import Kept
+from epochal.testing.servers.control_plane import ControlPlane, control_plane
+
+EPOCHS, ABORTED_EVERY, VERSIONS = 100_000, 500, 5
+TIMES = 7
+NAME = "flights"
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+PAGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "list of epochs, newest": ("epochs", {"limit": 50}),
+    "list of epochs, in the middle": ("epochs", {"limit": 50, "cursor": EPOCHS // 2}),
+    "list of epochs, aborted ones": ("epochs", {"limit": 50, "state": "aborted"}),
+    "list of snapshots, largest page": ("snapshots", {"limit": 500}),
+    "lineage, folded": ("lineage", {"limit": 100, "fold": True}),
+    "lineage, each epoch": ("lineage", {"limit": 100}),
+}
+
+
+def run(folder: Path) -> list[Result]:
+    with control_plane(folder) as plane:
+        plane.process.stop()
+        start = time.monotonic()
+        plane.restart()
+        empty = number("start, empty", time.monotonic() - start, "s", "what the others are compared with")
+        plane.process.stop()
+        url = f"sqlite:///{plane.home / 'catalog.sqlite'}"
+        _write_history(url)
+        results = [empty, *_measured(plane, "a row each")]
+        plane.process.stop()
+        seconds = _fold(url)
+        results.append(number("folding", seconds, "s", f"{EPOCHS:,} epochs into ranges"))
+        results += _measured(plane, "folded")
+    return results
+
+
+def _measured(plane: ControlPlane, how: str) -> list[Result]:
+    start = time.monotonic()
+    plane.restart()
+    results = [at_most(f"start, {how}", time.monotonic() - start, 3, "s", f"{EPOCHS:,} epochs, from the command on")]
+    with _client(plane) as client:
+        for name, (path, query) in PAGES.items():
+            milliseconds = median(_milliseconds(client, path, _encoded(query)) for _ in range(TIMES))
+            results.append(at_most(f"{name}, {how}", milliseconds, 100, "ms", digits=1))
+    return results
+
+
+def _milliseconds(client: httpx.Client, path: str, query: dict[str, Any]) -> float:
+    start = time.monotonic()
+    client.get(f"/v1/applications/{NAME}/{path}", params=query).raise_for_status()
+    return (time.monotonic() - start) * 1e3
+
+
+def _encoded(query: dict[str, Any]) -> dict[str, Any]:
+    from epochal.service.domain.pages import encode
+
+    return query | {"cursor": encode(query["cursor"])} if "cursor" in query else query
+
+
+@contextmanager
+def _client(plane: ControlPlane) -> Iterator[httpx.Client]:
+    token = (plane.home / "admin.token").read_text().strip()
+    with httpx.Client(base_url=plane.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:
+        yield client
+
+
+def _write_history(url: str) -> None:
+    catalog = standalone_catalog(url, NAME, "a" * 64)
+    branch = catalog.begin_attempt().branch
+    database = Database(url, keeps_events=False)
+    with database.writing() as session:
+        execution = session.get_one(Execution, catalog.execution)
+        rows = []
+        parent = None
+        for epoch in range(1, EPOCHS + 1):
+            committed = epoch % ABORTED_EVERY != 0
+            at = BEGAN + timedelta(seconds=epoch)
+            rows.append(
+                {
+                    "branch": branch,
+                    "epoch": epoch,
+                    "execution": execution.id,
+                    "attempt": 1,
+                    "state": "committed" if committed else "aborted",
+                    "parent_branch": None if parent is None else branch,
+                    "parent_epoch": parent,
+                    "manifest_path": f"{branch}/manifests/{epoch}-1.json" if committed else None,
+                    "manifest_sha256": "a" * 64 if committed else None,
+                    "rows_in": 1000,
+                    "rows_out": 10,
+                    "state_rows": 10,
+                    "state_bytes": 1000,
+                    "version": 1,
+                    "changes": [{"kind": "parameters", "detail": {}}] if epoch % (EPOCHS // VERSIONS) == 1 else None,
+                    "opened_for": ["input"],
+                    "started_at": at,
+                    "prepared_at": at if committed else None,
+                    "committed_at": at if committed else None,
+                    "collected_at": at if committed and epoch < EPOCHS - 1000 else None,
+                }
+            )
+            parent = epoch if committed else parent
+        for start in range(0, EPOCHS, 10_000):
+            session.execute(insert(Epoch), rows[start : start + 10_000])
+        head = {"head_branch": branch, "head_epoch": parent}
+        aborted = EPOCHS // ABORTED_EVERY
+        counted = {"committed_epochs": EPOCHS - aborted, "aborted_epochs": aborted}
+        session.execute(update(Branch).where(Branch.id == branch).values(**head, **counted))
+        session.get_one(Application, execution.application).updated_at = BEGAN
+        execution_over(session, execution, "stopped", None)
+    database.close()
+
+
+def _fold(url: str) -> float:
+    start = time.monotonic()
+    database = Database(url)
+    with database.reading() as session:
+        repository = FoldingRepository(session)
+        stretches = [
+            part
+            for branch in repository.branches()
+            for stretch in repository.foldable(branch, Kept().epochs, datetime.now(UTC), lambda path: False)
+            for part in stretch.parts(2_000)
+        ]
+    for stretch in stretches:
+        with database.writing() as session:
+            FoldingRepository(session).fold(stretch)
+    database.close()
+    return time.monotonic() - start

@@ -1,0 +1,139 @@
+"""Epochs that are past become ranges: what refers to one keeps its row, and every answer says what is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.client import Client
+from epochal.contracts.catalog import EpochCounts
+from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotExpired
+from epochal.service.catalog import folding
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.folding import FoldingRepository
+from epochal.service.catalog.lineage import LineageRepository
+from epochal.service.catalog.rollbacks import RollbackRepository
+from epochal.service.catalog.types import now
+from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.domain.settings import Settings
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+FLIGHTS = "/v1/applications/flights"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def settings(request: pytest.FixtureRequest, settings: Settings) -> Settings:
+    if request.param == "sqlite":
+        return settings
+    return settings.model_copy(update={"database": request.getfixturevalue("postgresql_catalog_url")})
+
+
+@pytest.fixture(autouse=True)
+def short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "SHORTEST", 3)
+
+
+def epochs(plane: Plane, driver: Driver, count: int) -> None:
+    """As ``Driver.epochs``, with the sources' checkpoints, so that nothing before is needed."""
+    store = SnapshotStore(plane.settings.store_url)
+    for _ in range(count):
+        number, parent = driver._next, driver.head_key
+        driver.catalog.open_epoch(number, parent)
+        plain = store.read_manifest(driver.manifest(number))
+        manifest = Manifest.model_validate({**plain.model_dump(), "source_checkpoints": {"in": {}}})
+        driver.head, driver._next = store.write_manifest(manifest), number + 1
+        driver.catalog.prepare_epoch(number, parent, driver.head, EpochCounts(rows_in=number))
+        driver.catalog.commit_epoch(number)
+
+
+def collect(plane: Plane, hours: int) -> None:
+    store = SnapshotStore(plane.settings.store_url)
+    collection = Collection(plane.control.database, store, lambda: now() + timedelta(hours=hours), kept_epochs=4)
+    collection.run(CollectionRequest(timedelta(0)))
+
+
+def numbers(page: Mapping[str, Any]) -> list[int]:
+    return [item["epoch"] for item in page["items"]]
+
+
+def ranges(page: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return [(item["first"], item["last"]) for item in page["folded"]]
+
+
+def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
+    plane.application(configuration={"retained_epochs": 2})
+    driver = plane.driver()
+    driver.running()
+    epochs(plane, driver, 10)
+    plane.post(f"{FLIGHTS}/snapshots/10/tags", 201, name="ten")
+    epochs(plane, driver, 10)
+    plane.post(f"{FLIGHTS}/snapshots/20/message", 201, message="odd")
+    epochs(plane, driver, 10)
+    collect(plane, 1)
+    assert ranges(plane.get(f"{FLIGHTS}/epochs")) == []  # what was collected just now may still be being read
+    collect(plane, 2)
+
+    page = plane.get(f"{FLIGHTS}/epochs", limit=100)
+    assert numbers(page) == [30, 29, 28, 27, 26, 21, 20, 19, 11, 10, 9, 2, 1]
+    assert ranges(page) == [(22, 25), (12, 18), (3, 8)]
+    assert [item["rows_in"] for item in page["folded"]] == [22 + 23 + 24 + 25, sum(range(12, 19)), sum(range(3, 9))]
+    assert ranges(plane.get(f"{FLIGHTS}/epochs", state="aborted")) == []
+    paged: list[tuple[int, int]] = []
+    listed: list[int] = []
+    cursor: dict[str, str] = {}
+    while True:
+        part = plane.get(f"{FLIGHTS}/snapshots", limit=3, **cursor)
+        listed, paged = listed + numbers(part), paged + ranges(part)
+        if part["next_cursor"] is None:
+            break
+        cursor = {"cursor": part["next_cursor"]}
+    assert (listed, paged) == (numbers(page), ranges(page))
+    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    with client:
+        assert [(one.first, one.last) for one in client.application("flights").epochs.folded()] == ranges(page)
+
+    for path in ("epochs/5", "snapshots/5"):
+        gone = plane.client.get(f"{FLIGHTS}/{path}")
+        assert (gone.status_code, gone.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
+        assert "of epochs 3 to 8" in gone.json()["detail"]
+    fork = {"name": "copy", "shadow": True, "epoch": 5}
+    assert plane.client.post(f"{FLIGHTS}/fork", json=fork).status_code == 410
+    assert plane.client.get(f"{FLIGHTS}/epochs/31").status_code == 404
+    assert plane.get(f"{FLIGHTS}/epochs/10")["epoch"] == 10
+
+    for fold in (False, True):
+        lineage = plane.get(f"{FLIGHTS}/lineage", fold=fold, limit=100)
+        assert sum(node["epochs"] for node in lineage["nodes"]) == 30
+        assert sum(node["counts"]["rows_in"] for node in lineage["nodes"]) == sum(range(1, 31))
+        newest_first = [(node["first"], node["epoch"]) for node in lineage["nodes"]]
+        assert [last for _, last in newest_first[1:]] == [first - 1 for first, _ in newest_first[:-1]]
+        assert [(edge["from"]["epoch"], edge["to"]["epoch"]) for edge in lineage["edges"]] == [
+            (first - 1, last) for first, last in newest_first[:-1]
+        ]
+
+    epochs(plane, driver, 10)
+    collect(plane, 3)
+    collect(plane, 4)
+    assert ranges(plane.get(f"{FLIGHTS}/epochs")) == [(22, 35), (12, 18), (3, 8)]
+    driver.stop() if plane.post(f"{FLIGHTS}/stop") else None
+    plane.post(f"{FLIGHTS}/start")
+    assert plane.driver().point.next_epoch == 41
+
+    database = plane.control.database
+    with database.reading() as session:
+        row = ApplicationRepository(session).named("flights")
+        branch = ApplicationRepository(session).branch(row)
+        left = RollbackRepository(session).left_behind(branch, EpochKey(branch.id, 1))
+        assert (left.epochs, left.first, left.last) == (39, 2, 40)
+        makings = LineageRepository(session).makings([EpochKey(branch.id, number) for number in (5, 40)])
+        assert {making.version for making in makings.values()} == {1}
+        with pytest.raises(SnapshotExpired):
+            FoldingRepository(session).check_not_folded(EpochKey(branch.id, 24))
