@@ -39,8 +39,10 @@ class ForeignManifest(InvalidInput):
 
 
 def changed(session: Session, statement: Any) -> int:
-    """Execute an UPDATE or DELETE; the number of rows that it found."""
-    return cast("CursorResult[Any]", session.execute(statement)).rowcount
+    """Execute an UPDATE or DELETE; the number of rows that it found. Objects that the session holds stay as they were:
+    read them again."""
+    unsynchronised = statement.execution_options(synchronize_session=False)
+    return cast("CursorResult[Any]", session.execute(unsynchronised)).rowcount
 
 
 class BranchWriter:

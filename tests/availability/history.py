@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.availability.driver import TOTALS
@@ -73,6 +74,7 @@ class History:
             "internal slow": lambda: self._proxy("internal", "delay"),
             "disk full": self._disk_full,
             "driver killed": self._driver_killed,
+            "machine lost": self._machine_lost,
         }
 
     def live(self) -> Report:
@@ -207,17 +209,30 @@ class History:
         node.empty_disk()
 
     def _driver_killed(self) -> None:
-        """The one fault after which a driver is to be restarted: once."""
-        name = self.chance.choice(self.names)
-        started = self._journal(name).of("started")
-        process = started[-1]["process"]
-        if process in driver_processes(self.made.folder):
-            self.killed_drivers[name] += 1
-            os.kill(process, signal.SIGKILL)
-            self._wait(
-                f"the driver of {name} is not replaced",
-                lambda: len(self._journal(name).of("started")) > len(started),
-            )
+        self._kill_drivers(self.chance.sample(self.names, 1), self.made.folder)
+
+    def _machine_lost(self) -> None:
+        """A control plane with its drivers: they are started anew by another one, or by the same when it is back."""
+        node = self._node()
+        node.kill()
+        self._kill_drivers(self.names, node.home)
+        node.start()
+        self.made.wait_until_ready([node])
+
+    def _kill_drivers(self, names: Sequence[str], below: Path) -> None:
+        """After that they are to be replaced, once, and after nothing else: those of ``names`` that work there."""
+        running, before = driver_processes(below), dict[str, int]()
+        for name in names:
+            started = self._journal(name).of("started")
+            if started[-1]["process"] in running:
+                before[name] = started[-1]["attempt"]
+                self.killed_drivers[name] += 1
+                os.kill(started[-1]["process"], signal.SIGKILL)
+        for name, attempt in before.items():
+            self._wait(f"the driver of {name} is not replaced", partial(self._is_replaced, name, attempt))
+
+    def _is_replaced(self, name: str, attempt: int) -> bool:
+        return any(line["attempt"] > attempt for line in self._journal(name).of("begun"))
 
     # What there is.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -137,7 +138,8 @@ def installation(folder: Path, nodes: int, template: str | None = None) -> Itera
 
 def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) -> Node:
     home, port, internal_port = made.folder / f"node-{number}", free_port(), free_port()
-    database, internal = TcpProxy(made.postgresql.port), TcpProxy(internal_port)
+    address = _address()
+    database, internal = TcpProxy(made.postgresql.port), TcpProxy(internal_port, address or LOOPBACK)
     stack.callback(database.close)
     stack.callback(internal.close)
     url = make_url(made.catalog).set(host=LOOPBACK, port=database.port)
@@ -152,7 +154,8 @@ def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) 
         environment={
             **kept,
             "EPOCHAL_HOME": str(home),
-            HOST: home.name,
+            # A loopback address is for drivers of the same machine alone.
+            HOST: "everywhere" if address is None else home.name,
             "EPOCHAL_DATABASE_URL": url.render_as_string(hide_password=False),
             "EPOCHAL_DRIVER_USER": str(os.geteuid()),
         },
@@ -160,7 +163,7 @@ def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) 
             "up",
             *("--port", str(port)),
             *("--internal-port", str(internal_port)),
-            *("--internal-url", f"http://{LOOPBACK}:{internal.port}"),
+            *("--internal-url", f"http://{address or LOOPBACK}:{internal.port}"),
             *("--store", str(made.store)),
             *("--collect-every", "0"),
         ],
@@ -185,6 +188,15 @@ def _disk(folder: Path) -> Iterator[bool]:
             subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
 
 
+def _address() -> str | None:
+    """Of this machine, by which it reaches itself and others could; ``None``: it has none but loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        found = str(probe.getsockname()[0])
+        return None if found.startswith("127.") else found
+    return None
+
+
 def _end(made: Installation) -> None:
     """Control planes first, then every driver that a journal names and that still is one."""
     for node in made.nodes:
@@ -196,7 +208,7 @@ def _end(made: Installation) -> None:
 
 
 def driver_processes(folder: Path) -> list[int]:
-    """Ids of drivers of this installation that run."""
+    """Ids of drivers that run, and have their work below ``folder``."""
     found = []
     for process, arguments, _ in _processes():
         with suppress(OSError):

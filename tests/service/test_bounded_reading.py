@@ -139,7 +139,7 @@ def driver(history: History) -> None:
     """One epoch's calls."""
     catalog = SqlCatalog(history.database, history.driver.execution, 1)
     parent, number = EpochKey(history.branch, history.last - 1), history.last + 1
-    manifest = ManifestReference(branch=history.branch, epoch=number, path="m.json", sha256="b" * 64)
+    manifest = ManifestReference(branch=history.branch, epoch=number, path=f"{history.branch}/m.json", sha256="b" * 64)
     with history.database.writing() as session:
         session.get_one(Branch, history.branch).head_epoch = parent.epoch
     catalog.begin_attempt()

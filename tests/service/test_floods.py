@@ -134,7 +134,7 @@ def test_drivers_are_heard_while_all_common_threads_are_taken(
         assert builder.go.wait(60)
         raise AssertionError("nobody waits for this answer")
 
-    monkeypatch.setattr(plane.control.registered, "page", page)
+    monkeypatch.setattr(plane.control.registered, "applications", page)
     with ThreadPoolExecutor(THREADS) as pool:
         readers = [pool.submit(plane.client.get, "/v1/applications") for _ in range(THREADS)]
         eventually(lambda: len(held) == THREADS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ import pytest
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EnvironmentProblem, FileCorrupt, FileMissing, StorageFull
 from epochal.service.domain.ports import ApplicationHead
+from epochal.service.runtime.replicas import changes as changes_module
 from epochal.service.runtime.replicas import claim as claim_module
 from epochal.service.runtime.replicas import replica as replica_module
 from epochal.service.runtime.replicas.applying import catch_up
@@ -207,6 +211,51 @@ def test_who_follows_goes_on_where_another_was_killed(line: Line, folder: Path) 
             assert worker.ask()[5] == "True"
         (folder / INDEX).rename(folder / "aside")
         assert worker.ask()[5] == "False", "the index was replaced, and this process has to begin anew"
+
+
+def test_no_reader_answers_from_an_older_epoch_than_another_one_has(
+    line: Line, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one process brings, grows and rebuilds; the value of the key is the number of the epoch that wrote it."""
+    monkeypatch.setattr(replica_module, "LEAST_MAP_BYTES", 128 << 10)
+    monkeypatch.setattr(changes_module, "LONGEST_WALK", 3)
+    heads, chance, over = Heads(flights=line), random.Random(7), threading.Event()
+
+    def apply(replicas: Replicas) -> None:
+        for _ in range(30):
+            if over.is_set():
+                return
+            for _ in range(chance.choice([1, 1, 2, 5])):
+                number = line.head.epoch + 1
+                more = [(f"R{number}-{row}", "X" * 50, row, 0.0) for row in range(chance.choice([0, 100]))]
+                line.epoch([("JFK", "LAX", number, 0.0), *more])
+            replicas._round(heads.heads())
+        over.set()
+
+    with applier(folder, heads, line.store) as replicas:
+        replicas._round(heads.heads())
+        thread = threading.Thread(target=apply, args=[replicas])
+        with ExitStack() as stack, Worker(folder, line.store) as one, Worker(folder, line.store) as other:
+            one.ask(), other.ask()
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(over.set)
+            last, generations, answers = 1, set(), 0
+            while not over.is_set():
+                for worker in (one, other):
+                    at, found, value, generation, problem, _ = worker.ask()
+                    assert (problem, found) == ("None", f"main/{value}")
+                    assert max(last, int(at)) <= int(value), "the index says no more than what the replica has"
+                    last, answers = int(value), answers + 1
+                    generations.add(generation)
+            thread.join()
+            assert one.ask()[2] == other.ask()[2] == str(line.head.epoch)
+        assert answers > 20 and len(generations) > 3
+        seen = replicas.application("flights")
+        assert seen is not None and held(seen.tables["delays"].replica)[1] == line.expected[line.head.key]
+        gc.collect()
+        mapped = {part for part in Path("/proc/self/maps").read_text().split() if part.endswith("data.mdb")}
+        assert {Path(part).parent.name for part in mapped if str(folder) in part} <= {INDEX, generation}
 
 
 def test_readers_that_were_killed_hold_no_pages(line: Line, tmp_path: Path) -> None:

@@ -40,11 +40,12 @@ class Trouble:
 
 
 class TcpProxy:
-    """Listens on ``port``, from its making to :meth:`close`, and passes all on to ``target_port`` of loopback."""
+    """Listens on ``port`` of ``host``, from its making to :meth:`close`, and passes all on to ``target_port`` of
+    loopback."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, host: str = LOOPBACK) -> None:
         self._target_port = target_port
-        self._listener = socket.create_server((LOOPBACK, 0))
+        self._listener = socket.create_server((host, 0))
         self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._links: set[_Link] = set()

@@ -176,6 +176,10 @@ class PostgresqlHints:
 
     def _listen(self, notifications: Notifications, heard: Heard) -> None:
         sent_at, checked_at = 0.0, time.monotonic()
+        # Not select(), which knows the first 1,024 descriptors of a process only.
+        ready = select.poll()
+        ready.register(notifications.fileno(), select.POLLIN)
+        ready.register(self._woken.fileno(), select.POLLIN)
         while not self._closed:
             moment = time.monotonic()
             with self._lock:
@@ -192,6 +196,6 @@ class PostgresqlHints:
                 sender, _, text = payload.partition(" ")
                 if sender != self._me:
                     heard(frozenset(text.split(",")))
-            select.select([notifications.fileno(), self._woken.fileno()], [], [], COALESCED_SECONDS if waits else 1.0)
+            ready.poll(1000 * (COALESCED_SECONDS if waits else 1.0))
             with suppress(BlockingIOError):
                 self._woken.recv(_DATAGRAM_BYTES)
