@@ -21,6 +21,7 @@ from epochal.service.runtime.kept_process import KeptProcess, stop_all
 from epochal.service.runtime.metrics import SHARED_VARIABLE
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.replicas.claim import claim
+from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.store_claim import check_store
 from epochal.service.runtime.undumpable import close_process
 from epochal.snapshots.store import SnapshotStore
@@ -39,7 +40,7 @@ def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings
     for end in (signal.SIGINT, signal.SIGTERM):
         signal.signal(end, lambda *_: over.set())
     close_process()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    configure_logs()
     check_binding(settings)
     _check_places(settings)
     with listen(settings.host, settings.port) as probe:
