@@ -36,6 +36,9 @@ _BUSY_SECONDS = 15.0
 CONNECTIONS = 50
 """At most so many at a time, unless the maker of a :class:`Database` says otherwise."""
 _KEPT_CONNECTIONS = 10
+STOPPED_MILLISECONDS = 5_000
+"""Between two statements of a write transaction on PostgreSQL, which ends the connection then. What a control plane
+that was stopped had locked (the lease, a branch) would otherwise be locked until it goes on, for all others."""
 _INSUFFICIENT_PRIVILEGE = "42501"
 _PATIENCE = {
     "connect_timeout": 5,
@@ -67,7 +70,7 @@ class Database:
         self._keeps_events = keeps_events
         self._listeners: list[Callable[[Sequence[ControlEvent]], None]] = []
         self._connections = connections
-        self._engine = make_engine(url, connections)
+        self._engine = make_engine(url, connections, urgent)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         self._turns = turns_of(Path(file)) if file else None
         self._urgent = urgent
@@ -165,6 +168,8 @@ class Database:
                 driver.execute("PRAGMA foreign_keys=OFF")
             try:
                 with Session(connection) as session:
+                    if not sqlite:  # a migration may move files between two statements
+                        session.connection().exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
                     yield session
                     session.flush()
                     if sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
@@ -190,14 +195,14 @@ def sqlite_file(url: str) -> Path | None:
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
-def make_engine(url: str, connections: int = CONNECTIONS) -> Engine:
+def make_engine(url: str, connections: int = CONNECTIONS, urgent: bool = False) -> Engine:
     """An engine with the settings above. Raises ``OptionError`` for a URL that cannot be used."""
     kept = min(connections, _KEPT_CONNECTIONS)
     pool = {"pool_size": kept, "max_overflow": connections - kept}
     parsed = _parsed(url)
     match parsed.get_backend_name():
         case "postgresql":
-            return _postgresql(parsed, pool)
+            return _postgresql(parsed, pool, urgent)
         case "sqlite":
             return _sqlite(parsed, pool)
         case other:
@@ -212,15 +217,31 @@ def _parsed(url: str) -> URL:
         raise OptionError(message) from None
 
 
-def _postgresql(url: URL, pool: Mapping[str, Any]) -> Engine:
+def _postgresql(url: URL, pool: Mapping[str, Any], urgent: bool) -> Engine:
     patience = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
-        return create_engine(
+        engine = create_engine(
             url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=patience, **pool
         )
     except ModuleNotFoundError:
         message = "PostgreSQL's driver is not installed; install it with pip install 'epochal[postgresql]'."
         raise OptionError(message) from None
+    if urgent:
+        event.listen(engine, "connect", _bound_each)  # its transactions are short: one statement less in each
+    else:
+        event.listen(engine, "begin", _bound_writing)
+    return engine
+
+
+def _bound_each(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {STOPPED_MILLISECONDS}")
+    connection.commit()
+
+
+def _bound_writing(connection: Connection) -> None:
+    if connection.get_execution_options().get("epochal_writing", False):
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {STOPPED_MILLISECONDS}")
 
 
 def _sqlite(url: URL, pool: Mapping[str, Any]) -> Engine:

@@ -143,6 +143,31 @@ def test_the_lease_of_a_process_of_this_machine_that_was_killed_is_not_waited_fo
     successor.close()
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("urgent", [True, False])
+def test_a_process_that_is_stopped_within_a_transaction_keeps_nobody_from_the_lease(
+    postgresql_catalog_url: str, urgent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends the connection that keeps the row locked and says nothing."""
+    monkeypatch.setattr("epochal.service.catalog.database.STOPPED_MILLISECONDS", 200)
+    database, others = Database(postgresql_catalog_url, urgent=urgent), Database(postgresql_catalog_url)
+    stopped, other = Leases(database, FIRST), Leases(others, SECOND)
+    stopped.acquire(LEADER, LONG)
+    let_expire(others)
+
+    def hold_it_locked() -> None:
+        with database.writing() as session:
+            session.get(models.Lease, LEADER, with_for_update=True)
+            assert term_of(other.acquire(LEADER, LONG)) == 2
+            session.get(models.Lease, LEADER, populate_existing=True)
+
+    with pytest.raises(CatalogUnavailable):
+        hold_it_locked()
+    assert stopped.renew(LEADER, 1, LONG) is None
+    database.close()
+    others.close()
+
+
 @dataclass
 class Hands:
     """A clock that a test moves, and a catalog that it takes away."""
