@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.errors import Fenced
+from epochal.errors import Fenced, SinkAhead
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
 APPLICATION, BRANCH, OWNER = "application", "main", "out"
@@ -162,6 +162,33 @@ class SinkBackendContract:
         assert same(harness.visible(), rows(1, 1, 2))
         backend.commit(epoch(2), [second])
         assert same(harness.visible(), rows(1, 1, 2))
+
+    def test_what_is_shown_is_said_or_not_known_and_asking_changes_nothing(
+        self, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
+        """As a control plane asks, after its catalog was restored from a backup."""
+        asked = harness.make()
+        assert asked.shown(epoch(0)) in (0, None)
+        for number in (1, 2):
+            backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
+            assert asked.shown(epoch(1)) in (number, None)
+        pre_commit(backend, epoch(3), rows(3))
+        assert asked.shown(epoch(1)) in (2, None)
+        backend.commit(epoch(3), [pre_commit(backend, epoch(3), rows(3))])  # nobody was fenced
+        harness.end(asked)
+
+    def test_a_sink_that_is_ahead_refuses(self, harness: SinkHarness, backend: SinkBackend) -> None:
+        """The catalog was put back, and a later attempt begins where the sink has been before."""
+        for number in (1, 2):
+            backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
+        restored = harness.make()
+        if restored.shown(epoch(1)) is None:
+            return
+        restored.check(SCHEMA)
+        with pytest.raises(SinkAhead, match="epochal rollback application --epoch 1"):
+            restored.recover(epoch(1, attempt=1_000_002))
+        assert same(harness.visible(), rows(1, 2))
+        harness.end(restored)
 
     def test_numbers_may_have_gaps(self, harness: SinkHarness, backend: SinkBackend) -> None:
         backend.commit(epoch(2, parent=0), [pre_commit(backend, epoch(2, parent=0), rows(2))])

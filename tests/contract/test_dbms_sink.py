@@ -244,7 +244,7 @@ class TestTheFence:
         backend = begun(new_database(url))
         for number in (1, 2):
             backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
-        with pytest.raises(SinkError, match="stands at epoch 2, but the application's state is at epoch 1"):
+        with pytest.raises(SinkError, match="already holds epoch 2, but the application's state is at epoch 1"):
             backend.recover(at(1, attempt=2))
 
     def test_a_fence_that_was_put_back_is_seen(self, url: str, new_database: NewDatabase) -> None:

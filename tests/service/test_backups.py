@@ -20,6 +20,7 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import CatalogVersion, Conflict, Fenced, FileCorrupt, NotFound, SinkAhead, Unauthenticated
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.incarnations import LEAP
+from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.models import Branch, Execution, Operation
 from epochal.service.catalog.types import database_now, now
 from epochal.service.commands.restore import Restore, RestoreReport
@@ -373,3 +374,17 @@ def test_drivers_of_the_lost_time_are_fenced_by_sinks(settings: Settings, tmp_pa
         following = EpochScope("flights", EpochKey(late.branch, 3), late.attempt, late.key)
         with pytest.raises(Fenced):
             zombie.commit(following, ())
+
+
+def test_what_is_dumped_is_of_one_moment_on_postgresql_too(postgresql_catalog_url: str) -> None:
+    reader, writer = Database(postgresql_catalog_url), Database(postgresql_catalog_url)
+    with reader.reading_one_moment() as session:
+        assert InstallationRepository(session).find() is None
+        with writer.writing() as other:
+            InstallationRepository(other).ensure()
+        session.expire_all()
+        assert InstallationRepository(session).find() is None
+    with reader.reading() as session:
+        assert InstallationRepository(session).find() is not None
+    reader.close()
+    writer.close()
