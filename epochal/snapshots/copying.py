@@ -13,7 +13,7 @@ from typing import TypeVar
 from epochal.errors import FileMissing
 from epochal.faults import FaultPoint
 from epochal.snapshots.backup_format import BackupFile
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.store import SnapshotStore, Write
 
 THREADS = 4
 """Of them some wait for disks or networks while others make checksums."""
@@ -63,20 +63,8 @@ def copy_all(
     target raises, and what ``progress`` does, which is called often.
     """
 
-    def copy(file: ToCopy) -> _One:
-        try:
-            data = source.read(file.path)
-        except FileMissing as error:
-            return _One(None, None if file.may_vanish else error.message)
-        sha256 = hashlib.sha256(data).hexdigest()
-        if file.sha256 is not None and file.sha256 != sha256:
-            return _One(None, f"{source.location(file.path)} does not have the checksum recorded for it.")
-        target.write(file.path, data)
-        return _One(BackupFile(file.path, len(data), sha256))
-
     done: list[BackupFile] = []
     problems: list[str] = []
-    copied = copied_bytes = 0
     missing: list[ToCopy] = []
     for file in files:
         there = known.get(file.path)
@@ -84,16 +72,35 @@ def copy_all(
             done.append(there)
         else:
             missing.append(file)
-    for one in in_parallel(missing, copy):
-        if one.problem is not None:
-            problems.append(one.problem)
-        if one.file is not None:
-            done.append(one.file)
-            copied += 1
-            copied_bytes += one.file.bytes
-            point.hit()
-        progress(f"{copied} of {len(missing)} files copied, {copied_bytes / 1e6:.0f} MB")
-    return Copied(tuple(sorted(done)), tuple(problems), copied, copied_bytes)
+    kept = len(done)
+
+    def copy_missing(write: Write) -> None:
+        copied_bytes = 0
+        for one in in_parallel(missing, lambda file: _copied(source, file, write)):
+            if one.problem is not None:
+                problems.append(one.problem)
+            if one.file is not None:
+                done.append(one.file)
+                copied_bytes += one.file.bytes
+                point.hit()
+            progress(f"{len(done) - kept} of {len(missing)} files copied, {copied_bytes / 1e6:.0f} MB")
+
+    if missing:
+        target.write_some(copy_missing)
+    copied = done[kept:]
+    return Copied(tuple(sorted(done)), tuple(problems), len(copied), sum(file.bytes for file in copied))
+
+
+def _copied(source: SnapshotStore, file: ToCopy, write: Write) -> _One:
+    try:
+        data = source.read(file.path)
+    except FileMissing as error:
+        return _One(None, None if file.may_vanish else error.message)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if file.sha256 is not None and file.sha256 != sha256:
+        return _One(None, f"{source.location(file.path)} does not have the checksum recorded for it.")
+    write(file.path, data)
+    return _One(BackupFile(file.path, len(data), sha256))
 
 
 def check_all(

@@ -19,18 +19,24 @@ from epochal.snapshots.layout import TEMPORARY
 
 def write_durably(path: Path, data: memoryview) -> None:
     """After this returns the file is there, whole, also after a power cut; before, it is not there at all."""
+    write_whole(path, data, durable=True)
+    sync_folder(path.parent)
+
+
+def write_whole(path: Path, data: memoryview, durable: bool = False) -> None:
+    """After this returns the file is there, whole, as long as the machine runs; before, it is not there at all."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}{TEMPORARY}")
     try:
         with _created(temporary) as descriptor:
             while data:
                 data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         os.rename(temporary, path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
-    sync_folder(path.parent)
 
 
 def read_ranges(path: Path, ranges: Sequence[tuple[int, int]]) -> list[bytes]:

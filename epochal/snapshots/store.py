@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
-from epochal.snapshots.local_files import held_in_place, read_ranges, write_durably
+from epochal.snapshots.local_files import held_in_place, read_ranges, write_durably, write_whole
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.remote_files import Data, RemoteFiles
 
@@ -28,6 +28,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
 _HASHED_BESIDE_BYTES = 1 << 20
 """Of a file this large the checksum is made while it is written: the processor need not wait for the disk."""
+Write = Callable[[str, Data], None]
 _manifests: OrderedDict[str, Manifest] = OrderedDict()
 _manifests_lock = Lock()
 
@@ -79,6 +80,21 @@ class SnapshotStore:
                     write_durably(held, memoryview(data).cast("B"))
             else:
                 self._remote().write(path, data)
+
+    def write_some(self, files: Callable[[Write], None]) -> None:
+        """For very many files: ``files`` writes them, from several threads if it likes, each atomically; they are
+        durable when this returns."""
+        if self._root is None:
+            files(self.write)
+            return
+        root = self._root
+
+        def write(path: str, data: Data) -> None:
+            with storage_errors(self.location(path)), held_in_place(root, root / path, make=True) as held:
+                write_whole(held, memoryview(data).cast("B"))
+
+        files(write)
+        os.sync()  # once for all, instead of twice for each
 
     def write_file(self, path: str, data: Data, rows: int) -> FileReference:
         """Write a file that a manifest will name."""

@@ -18,6 +18,7 @@ from epochal.service.catalog import dumps
 from epochal.service.catalog.collections import RetentionRepository
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch
+from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 from epochal.snapshots.backup_format import BackedUpApplication, ColumnKind
 
@@ -39,6 +40,8 @@ class BackedUp:
     kept: Mapping[EpochKey, ManifestReference]
     prepared: Sequence[EpochKey]
     artifacts: Sequence[BackedUpArtifact]
+    logs: Sequence[str]
+    """Paths of drivers' logs that lie in the store."""
     elsewhere: Sequence[str]
     """Artifacts that an earlier version has put into some data folder, by their sha256."""
     applications: tuple[BackedUpApplication, ...]
@@ -74,6 +77,7 @@ class BackupRepository:
             kept=RetentionRepository(self._session).known(now()).kept,
             prepared=[EpochKey(branch, epoch) for branch, epoch in self._session.execute(prepared)],
             artifacts=[BackedUpArtifact(row.path, row.sha256, row.bytes) for row in artifacts if row.path is not None],
+            logs=StoreFiles(self._session).named("log"),
             elsewhere=[row.sha256 for row in artifacts if row.path is None and row.bytes > 0],
             applications=tuple(
                 BackedUpApplication(name=name, branch=branch, epoch=epoch)

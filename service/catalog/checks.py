@@ -7,12 +7,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, select, text
 
 from epochal.errors import CatalogVersion, EnvironmentProblem, EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import is_behind, newest_revision, refuse_newer
-from epochal.service.catalog.models import Base
+from epochal.service.catalog.models import Base, Lease
+from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
 
@@ -38,6 +39,22 @@ def catalog_findings(database: Database, clock: Callable[[], datetime] = now) ->
     except EpochalError as error:
         remedy = "Check the URL, and whether the database runs and takes connections from here."
         return [failed("catalog", f"{error.message.rstrip('.')}.", remedy)]
+
+
+def node_findings(database: Database) -> list[Finding]:
+    """Who works on a catalog that has this version's tables."""
+    with database.reading() as session:
+        nodes = NodeRepository(session).living()
+        leases = [lease for lease in session.scalars(select(Lease)) if lease.expires_at > database_now(session)]
+    if not nodes:
+        return [ok("nodes", "No node is running.")]
+    shown = [f"{node.role} node {node.public_url} on {node.host} ({node.version})" for node in nodes]
+    holders = [f"{lease.name}: {lease.host}, term {lease.term}" for lease in leases]
+    found = [ok("nodes", f"{len(nodes)} running: {'; '.join(shown)}.")]
+    if any(node.role == "control" for node in nodes) and not leases:
+        remedy = "A moment after a start, or while one takes over, that is so; if it stays, look at the nodes' logs."
+        return [*found, warning("leases", "Control planes are running, and none has the lead.", remedy)]
+    return [*found, ok("leases", f"{'; '.join(holders) or 'None is held'}.")]
 
 
 def check_usable(database: Database) -> list[Finding]:

@@ -57,6 +57,15 @@ class StoreFiles:
         query = select(StoreFile.path).where(StoreFile.kind == kind, StoreFile.owner == owner)
         return self._session.scalars(query).all()
 
+    def named(self, kind: Kind) -> Sequence[str]:
+        """The paths of those of a kind that are named and not expired."""
+        query = (
+            select(StoreFile.path)
+            .where(StoreFile.kind == kind, StoreFile.bytes.is_not(None))
+            .where(StoreFile.expires_at.is_(None) | (StoreFile.expires_at > database_now(self._session)))
+        )
+        return self._session.scalars(query.order_by(StoreFile.path)).all()
+
     def give_up(self, path: str) -> None:
         """Have it deleted."""
         self._give_up(StoreFile.path == path)

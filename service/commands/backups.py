@@ -7,7 +7,7 @@ write-ahead logs, which go when their epoch is committed: then sinks have it, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import epochal
 from epochal.contracts.identity import EpochKey
@@ -29,7 +29,7 @@ from epochal.snapshots.backup_format import (
     check_apart,
     problems_of,
 )
-from epochal.snapshots.copying import Copied, ToCopy, copy_all
+from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.backups import Backup, BackupAnswer
@@ -105,10 +105,12 @@ class BackupService:
     def _copied(self, backups: Backups, claim: Claim, described: BackedUp) -> Copied:
         claim.progress("looking which files are needed")
         needed, problems = self._needed(claim, described)
-        logs = [ToCopy(path, may_vanish=True) for path in self._logs(described.prepared)]
+        logs = [ToCopy(path, may_vanish=True) for path in (*self._logs(described.prepared), *described.logs)]
         code = [ToCopy(file.path, file.sha256, file.bytes) for file in described.artifacts]
         files = [*(ToCopy(file.path, file.sha256, file.bytes) for file in needed.values()), *code, *logs]
-        copied = copy_all(self._store, backups.files, files, _known(backups, files), claim.progress, B2_COPIED)
+        copied = copy_all(
+            self._store, backups.files, files, _known(backups, files, claim.progress), claim.progress, B2_COPIED
+        )
         elsewhere = [
             f"The code {sha256} is not in the store, but in the data folder of some control plane: start that one once."
             for sha256 in described.elsewhere
@@ -147,15 +149,16 @@ class BackupService:
         Backups(request.to).discard(claim.id)
 
 
-def _known(backups: Backups, files: Sequence[ToCopy]) -> dict[str, BackupFile]:
-    """What is there: by the newest backup's list; and what one that was cut short has copied, each file whole."""
+def _known(backups: Backups, files: Sequence[ToCopy], progress: Callable[[str], None]) -> dict[str, BackupFile]:
+    """What is there: by the newest backup's list; and what one that was cut short has copied, if it is right."""
     sizes = {entry.path: entry.bytes for entry in backups.files.entries()}
     ids = backups.ids()
     listed = backups.listed(backups.index(ids[-1])) if ids else []
     known = {file.path: file for file in listed if sizes.get(file.path) == file.bytes}
-    for file in files:
-        if file.path in known or file.sha256 is None or file.bytes is None:
-            continue
-        if sizes.get(file.path) == file.bytes:
-            known[file.path] = BackupFile(file.path, file.bytes, file.sha256)
-    return known
+    unlisted = [
+        BackupFile(file.path, file.bytes, file.sha256)
+        for file in files
+        if file.path not in known and file.sha256 and file.bytes is not None and sizes.get(file.path) == file.bytes
+    ]
+    wrong = {file.path for file, _ in check_all(backups.files, sizes, unlisted, False, progress)}
+    return known | {file.path: file for file in unlisted if file.path not in wrong}

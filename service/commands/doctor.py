@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from epochal.errors import EpochalError
-from epochal.service.catalog.checks import catalog_findings
+from epochal.service.catalog.checks import catalog_findings, node_findings
 from epochal.service.catalog.database import Database, sqlite_file
 from epochal.service.catalog.migration import is_current
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
@@ -89,7 +89,10 @@ def _catalog_and_store(settings: Settings) -> Iterator[Finding]:
         yield from found
         yield from _store(settings, store)
         if all(finding.verdict is not Verdict.FAILED for finding in found):
-            yield identity_finding(database if is_current(database) else None, store)
+            current = is_current(database)
+            yield identity_finding(database if current else None, store)
+            if current:
+                yield from node_findings(database)
     finally:
         database.close()
 

@@ -211,7 +211,10 @@ class Restore:
             incarnation = Incarnation(owner.incarnation, self._source, self._store.url, moment)
             repository = IncarnationRepository(session, incarnation)
             applications = []
-            for standing in repository.begin(token):
+            standings = repository.begin(token)
+            strange = tuple(unknown_branches(self._store, repository.branches(), self._store.list("")))
+            moved = {application for _, application in strange}
+            for standing in standings:
                 chain = newer_epochs(self._store, standing.branch, standing.head)
                 repository.go_on_to(standing.branch, chain)
                 head = chain[-1][0] if chain else standing.head
@@ -225,12 +228,11 @@ class Restore:
                         epoch=None if head is None else head.epoch,
                         newer=len(chain),
                         ran=standing.ran,
-                        started=self._start and standing.ran and not code,
+                        started=self._start and standing.ran and not code and standing.name not in moved,
                         unknown_code=tuple(code),
                     )
                 )
             repository.start([application.name for application in applications if application.started])
-            strange = tuple(unknown_branches(self._store, repository.branches(), self._store.list("")))
             A4_LOADED.hit()
             file.prepare(token)
         return RestoreReport(

@@ -91,16 +91,18 @@ def identity_finding(database: Database | None, store: SnapshotStore) -> Finding
 
 def check_writable(store: SnapshotStore) -> None:
     """What Epochal needs of a store, tried with one small file. Raises ``EnvironmentProblem``."""
-    path, data = f"epochal-probe-{uuid4().hex}", b"epochal store probe"
+    folder, data = f"epochal-probe-{uuid4().hex}", b"epochal store probe"
+    path = f"{folder}/probe"
     try:
         store.write(path, data)
         try:
             if store.read(path) != data or store.size(path) != len(data):
                 raise SnapshotError(f"{store.location(path)} does not hold what was written to it.")
-            if path not in store.list(""):
+            if path not in store.list(folder):
                 raise SnapshotError(f"{store.location(path)} is not listed after it was written.")
         finally:
             store.delete(path)
+            store.remove_empty_folder(folder)
     except (SnapshotError, StorageFull, OSError, ValueError, ImportError, NotImplementedError) as error:
         reason = error.message if isinstance(error, EpochalError) else f"{store.url} cannot be used: {error}."
         raise EnvironmentProblem(

@@ -52,6 +52,7 @@ def test_a_sound_installation_is_sound(plane: Plane) -> None:
     assert {"python", "java", "pyspark", "data directory", "data disk", "catalog", "store", "store identity"} <= {
         *findings
     }
+    assert "control node" in findings["nodes"].said
     assert findings["store identity"].said.startswith("The store belongs to this catalog")
 
 
