@@ -224,7 +224,7 @@ class Node:
         leases = Leases(self.database, holder, self._is_gone)
         leadership = self._leadership = LeaseLeadership(leases, clock=self.steady)
         settings = Settings(data=self.world.folder / f"data-{self.number}", store="memory://store")
-        ledger = NodeLedger(self, settings)
+        ledger = NodeLedger(self)
         launcher = NodeLauncher(self)
         uptime = lambda: self.world.now - self.host.started_at  # noqa: E731
         rounds = Rounds(settings, ledger, launcher, leadership, SUPERVISION, self.host.machine, uptime)
@@ -328,8 +328,8 @@ class Node:
 class NodeLedger(ExecutionLedger):
     """The real one, which tells the world what supervision has done."""
 
-    def __init__(self, node: Node, settings: Settings) -> None:
-        super().__init__(settings, node.database)
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.database)
         self._world = node.world
 
     def attempt_ended(self, execution: str, attempt: int, state: Any, failure: Failure | None) -> None:
