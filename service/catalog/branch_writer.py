@@ -83,10 +83,11 @@ class BranchWriter:
             if row.state == State.STARTED and row.attempt == self._attempt and _parent(row) == parent:
                 return
             raise Conflict(f"Epoch {self._key(epoch)} is {row.state} (attempt {row.attempt}); open a later one.")
-        head = head_of(self._row())
+        branch = self._row()
+        head = head_of(branch)
         if head != parent:
             raise Conflict(f"Epoch {self._key(epoch)} cannot be opened on {parent}: the branch's head is {head}.")
-        following = self.next_epoch()
+        following = following_epoch(self._session, branch)
         if epoch < following:
             raise Conflict(f"Epoch {self._key(epoch)} cannot be opened: numbers of a branch rise, next is {following}.")
         self._session.add(

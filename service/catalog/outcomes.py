@@ -41,14 +41,16 @@ _ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure")
 
 
 def driver_runs(session: Session, execution: Execution) -> None:
-    """The driver says that it runs: what waited for that has succeeded."""
-    application = session.get_one(Application, execution.application)
-    result = {"execution": execution.id, "attempt": execution.attempt}
+    """The driver says that it runs, with each of its heartbeats: what waited for that has succeeded."""
     waiting = [
         operation
         for operation in _running(session, execution)
         if operation.kind == "start" or operation.arguments.get("successor")
     ]
+    if not waiting:
+        return
+    application = session.get_one(Application, execution.application)
+    result = {"execution": execution.id, "attempt": execution.attempt}
     for operation in waiting:
         succeed(session, application, operation, _of_start(operation, result))
 
