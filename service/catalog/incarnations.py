@@ -92,8 +92,9 @@ class IncarnationRepository:
         self._end_operations()
         self._fence()
         StoreFiles(self._session).give_up_bundles()
-        # Numbers that the lost time may have given to events are not given again.
-        self._session.execute(update(EventStream).values(last=EventStream.last + LEAP))
+        # Numbers that the lost time may have given to events are not given again, and who has seen one is told so.
+        above = EventStream.last + LEAP
+        self._session.execute(update(EventStream).values(last=above, expired=above))
         # Whoever was delivering held them back from others; they are delivered again, under the same ids.
         self._session.execute(update(Webhook).values(next_at=moment))
         source = self._incarnation.source

@@ -17,8 +17,18 @@ from epochal.client import Client
 from epochal.connectors import dbms
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
-from epochal.errors import CatalogVersion, Conflict, Fenced, FileCorrupt, NotFound, SinkAhead, Unauthenticated
+from epochal.errors import (
+    CatalogVersion,
+    Conflict,
+    EventsExpired,
+    Fenced,
+    FileCorrupt,
+    NotFound,
+    SinkAhead,
+    Unauthenticated,
+)
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import EventRepository
 from epochal.service.catalog.incarnations import LEAP
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.models import Branch, Execution, Operation
@@ -200,6 +210,8 @@ def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_si
             Client(settings.url, old_token).applications.list()
         with plane.control.database.reading() as session:
             assert all(row.attempt > LEAP for row in session.scalars(select(Branch)))
+            with pytest.raises(EventsExpired):  # those of the lost time are not there
+                EventRepository(session).position("ahead", LEAP)
             executions = session.scalars(select(Execution)).all()
             assert {row.state for row in executions} == {"failed"}
             assert all(row.failure and row.failure["type"] == "restored" for row in executions)

@@ -1,0 +1,31 @@
+"""Wrong ways to keep events."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from tests.mutants.mutant import change, mutant
+
+TESTS = "tests/service/test_events.py"
+
+
+@mutant("events: out of order", TESTS)
+def _out_of_order() -> None:
+    from epochal.service.catalog import events
+
+    backwards = str(events._ASSIGN).replace("since, application, number", "since DESC, application, number DESC")
+    events._ASSIGN = text(backwards)
+
+
+@mutant("events: what has expired is a silent gap", TESTS)
+def _a_silent_gap() -> None:
+    from epochal.service.catalog.events import EventRepository
+
+    change(EventRepository, "_check", lambda check: lambda *_: None)
+
+
+@mutant("events: a journal is brought in beside what is there", TESTS)
+def _two_journals() -> None:
+    from epochal.service.catalog.events import EventRepository
+
+    change(EventRepository, "go_on_above", lambda _: lambda *_: None)
