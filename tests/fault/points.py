@@ -19,6 +19,7 @@ from epochal.faults import FaultPoint, declared
 AFTER_A_ROLLBACK = "tests/contract/test_sinks_after_rollback.py"
 RECONFIGURATION = "tests/reconfiguration/test_killed.py"
 MOVING = "tests/fault/test_going_back_and_moving.py"
+ARTIFACTS = "tests/service/test_artifacts.py"
 CONTROL_PLANE = "tests/fault/test_control_plane.py"
 
 ELSEWHERE: Mapping[str, str] = {
@@ -37,6 +38,10 @@ ELSEWHERE: Mapping[str, str] = {
     "R1.hdfs.moved-aside": AFTER_A_ROLLBACK,
     "R1.hdfs.moved-back": AFTER_A_ROLLBACK,
     "R1.postgresql.swept-branch": AFTER_A_ROLLBACK,
+    "file.intended": ARTIFACTS,
+    "file.written": ARTIFACTS,
+    "file.deleted": ARTIFACTS,
+    "artifact.given-up": ARTIFACTS,
 }
 """Point -> the test that kills or crashes there."""
 BY_PREFIX: Mapping[str, str] = {
