@@ -13,6 +13,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.faults import declare
 from epochal.service.catalog.bundles import ExportedRows
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.records import key_of
@@ -20,7 +21,6 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.bundles import folders
-from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import PartedFile, StoredFiles
 from epochal.snapshots import layout
@@ -42,10 +42,7 @@ KEPT = timedelta(days=7)
 
 
 class Exporting:
-    def __init__(
-        self, settings: Settings, database: Database, store: SnapshotStore, files: StoredFiles, code: ArtifactCache
-    ) -> None:
-        self._settings = settings
+    def __init__(self, database: Database, store: SnapshotStore, files: StoredFiles, code: ArtifactCache) -> None:
         self._database = database
         self._store = store
         self._files = files
@@ -57,7 +54,8 @@ class Exporting:
             row, name = OperationRepository(session).get(claim.id)
             assert name is not None  # an export is of an application
             asked_at, by = row.created_at, row.created_by
-            snapshots = SnapshotRepository(session)
+            snapshots, here = SnapshotRepository(session), InstallationRepository(session).find()
+            installation = "" if here is None else here.id
             snapshot = snapshots.reference(EpochKey(arguments.branch, arguments.epoch))
             since = key_of(arguments.since_branch, arguments.since_epoch)
             before = None if since is None else snapshots.reference(since)
@@ -67,7 +65,7 @@ class Exporting:
             rows = ExportedRows(session)
             epochs = [rows.epoch(reference.key) for reference in files.manifests]
             origin = BundleOrigin(
-                control_plane=folders.control_plane_id(self._settings),
+                control_plane=installation,
                 application=name,
                 branch=snapshot.branch,
                 epoch=snapshot.epoch,

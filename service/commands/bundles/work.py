@@ -42,7 +42,7 @@ class BundleWork:
         self._settings = settings
         self._database = database
         self._files = files
-        exporting = Exporting(settings, database, store, files, code)
+        exporting = Exporting(database, store, files, code)
         self._importing = Importing(settings, database, store, files, uploads)
         self._uploads = uploads
         self._lifecycle = lifecycle
