@@ -71,8 +71,8 @@ def asked_for(database: Database) -> str:
 def test_of_what_must_be_alone_all_control_planes_carry_out_one(database: Database) -> None:
     """An import leaves alone what it finds in the store: another one must not be about to take that back."""
     here, there = claims(database, "here"), claims(database, "there")
-    first = here.begin("import", "somebody", lambda session: (None, Named(name="first"))).operation.id
-    second = here.begin("import", "somebody", lambda session: (None, Named(name="second"))).operation.id
+    first = here.begin("import", "somebody", lambda session: (None, Named(name="first"))).id
+    second = here.begin("import", "somebody", lambda session: (None, Named(name="second"))).id
     held = here.claim(["export", "import"])
     assert held is not None and held.id == first
     assert there.claim(["export", "import"]) is None
