@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from epochal.contracts.catalog import Failure
 from epochal.driver.orders import ArtifactOrder, DriverOrders
@@ -144,7 +146,7 @@ class Running:
 @pytest.mark.slow
 @pytest.mark.long
 def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Path, tmp_path: Path) -> None:
-    with control_plane(tmp_path / "plane") as plane:
+    with control_plane(tmp_path / "plane", {"EPOCHAL_LOG_FORMAT": "json"}) as plane:
         token = (plane.home / "admin.token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=plane.url, headers=headers, trust_env=False, timeout=240) as client:
@@ -172,3 +174,29 @@ def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Pat
             assert client.get(f"/v1/operations/{stopping}").json()["state"] == "succeeded"
             application.state_is_what_was_read()
             assert application.get("/state/counts/keys/7", savepoint="end") == application.get("/state/counts/keys/7")
+            was_seen_from_outside(client.get("/metrics").text, application)
+            log = plane.run("logs", "counts", columns=10_000)
+            records = [json.loads(line) for line in log.stdout.splitlines() if line.startswith("{")]
+            assert {record["application"] for record in records} == {"counts"} and log.returncode == 0
+            assert any("E4 prepare" in record["message"] and record["epoch"] > 1 for record in records)
+        records = [json.loads(line) for line in plane.log.read_text().splitlines() if line.startswith("{")]
+        decided = [record for record in records if "decision" in record]
+        assert [record["decision"] for record in decided][:3] == ["launch", "give-up", "launch"]
+        assert {record["application"] for record in decided} == {"counts"}
+
+
+def was_seen_from_outside(text: str, application: Running) -> None:
+    """Also by the control plane that came in place of the one that was killed; its driver's last report has come."""
+    samples = {
+        (sample.name, sample.labels.get("step")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels.get("application") == "counts" and "le" not in sample.labels
+    }
+    committed = application.get("/epochs", limit=500, state="committed")["items"]
+    assert samples["epochal_committed_epochs_total", None] == len(committed)
+    assert samples["epochal_rows_in_total", None] == sum(item["rows_in"] for item in committed)
+    assert samples["epochal_attempts_total", None] == 2 and samples["epochal_restarts_total", None] == 1
+    assert samples["epochal_epoch_step_seconds_count", "R"] >= 1
+    assert 1 < samples["epochal_sink_commit_seconds_count", None] <= len(committed)
+    assert 1 < samples["epochal_epoch_step_seconds_count", "E2"] <= len(committed) + 2

@@ -90,7 +90,11 @@ def test_the_whole_way(plane: Plane) -> None:
     assert nodes == plane.get("/v1/applications/flights/lineage")["nodes"]
     assert [node["epoch"] for node in nodes] == [7, 6, 5, 4, 3, 2, 1]
     assert [item["name"] for item in plane.get("/v1/applications/flights/savepoints")["items"]] == ["end", "five"]
-    assert 'epochal_epochs{state="committed"} 7.0' in plane.client.get("/metrics").text
+    metrics = plane.client.get("/metrics").text
+    assert 'epochal_epochs{state="committed"} 7.0' in metrics
+    assert 'epochal_committed_epochs_total{application="flights"} 5.0' in metrics
+    assert 'epochal_committed_epochs_total{application="copy"} 2.0' in metrics
+    assert "epochal_catalog_synchronous_replication 0.0" in metrics
     plane.post("/v1/applications/flights/start", savepoint="five")
     assert plane.driver().point.branch == fork["parent"]["branch"]
 

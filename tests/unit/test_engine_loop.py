@@ -36,6 +36,8 @@ from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.simulated import SimulatedSource, SimulatedState, World
 from tests.programs import EmptyEpochs, program_of
 
+STEPS = ("E1", "E2", "E3", "E4", "E5", "E6", "E7")
+
 
 class Failing(EpochRunner):
     """Each epoch fails as a task's error does: with its text, in an exception of Spark's."""
@@ -192,6 +194,22 @@ def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interva
     finally:
         loop.commits.stop()
     assert opened == [(0.0, ("input",)), *((time, ("due",)) for time in times[1:])]
+
+
+def test_what_an_epoch_costs_is_measured_and_that_nothing_is_left_to_do(tmp_path: Path) -> None:
+    world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
+    participants = Participants({"in": Quiet(world, random.Random(1))}, {"alarm": SimulatedState(world)})
+    loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)
+    meter = loop.commits.queue.meter = loop.coordinator.meter
+    loop.stop_requested = lambda: meter.report().moment.idle_at is not None
+    loop.commits.start()
+    try:
+        loop.run()
+    finally:
+        loop.commits.stop()
+    totals = meter.report().totals
+    assert {step: durations.count for step, durations in totals.steps.items()} == dict.fromkeys(STEPS, 1)
+    assert totals.epochs.count == 1 and totals.epochs.seconds >= totals.steps["E2"].seconds
 
 
 @pytest.mark.parametrize(("commit", "room"), [("asynchronous", 2), ("synchronous", 1)])

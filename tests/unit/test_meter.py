@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from epochal.connectors.numbered import NumberedSource
 from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Totals
 from epochal.contracts.source import Backlog, SliceLimits
+from epochal.driver.measuring import Reports
 from epochal.engine import meter as meters
 from epochal.engine.meter import Meter
+from epochal.errors import NotFound
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.waiting import eventually
 
 
 class Clock:
@@ -142,6 +146,31 @@ def test_nothing_is_idle_whose_source_does_not_answer(moments: Any) -> None:
     meter.looked({"in": place})  # type: ignore[dict-item]
     meter.idle()
     assert meter.report().moment.idle_at == moments.at
+
+
+class Taking(MemoryCatalog):
+    """It takes reports, but for the first: who sends it does not mind."""
+
+    taken: ClassVar[list[DriverReport]] = []
+    asked = 0
+
+    def report(self, report: DriverReport) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise NotFound("There is nothing at this path.")
+        self.taken.append(report)
+
+
+def test_reports_go_on_when_one_is_refused_and_end_with_a_last_one() -> None:
+    catalog, meter = Taking(MemoryCatalogState(), 1), Meter()
+    reports = Reports(catalog, meter, interval_seconds=0.001)
+    reports.start()
+    eventually(lambda: len(catalog.taken) >= 2)
+    meter.took("E2", 4.0)
+    reports.stop()
+    assert catalog.taken[-1].totals.steps == {"E2": durations(4.0)}
+    numbers = [report.number for report in catalog.taken]
+    assert numbers == sorted(set(numbers)) and numbers[0] > 1
 
 
 def test_numbered_sources_say_what_is_due() -> None:
