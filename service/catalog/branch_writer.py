@@ -53,6 +53,8 @@ class BranchWriter:
         self._branch = branch
         self._execution = execution
         self._attempt = attempt
+        self.has_moved = False
+        """Whether an epoch got another state; not by a call that is repeated since its answer was lost."""
 
     def begin(self) -> None:
         """R1. Own the branch; fences every earlier attempt."""
@@ -102,6 +104,7 @@ class BranchWriter:
                 started_at=now(),
             )
         )
+        self.has_moved = True
 
     def prepare(
         self,
@@ -159,6 +162,7 @@ class BranchWriter:
                 f"Epoch {self._key(epoch)} cannot be prepared by attempt {self._attempt} on {parent}: "
                 f"it was opened by attempt {row.attempt} on {_parent(row)}."
             )
+        self.has_moved = True
 
     def _has_landed(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference) -> bool:
         """Whether this very prepare is being repeated: its answer was lost.
@@ -230,6 +234,7 @@ class BranchWriter:
         )
         if changed(self._session, found.values(values)) == 0:
             raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
+        self.has_moved = True
 
     def _count(self, **more: int) -> None:
         counted = {name: getattr(Branch, name) + number for name, number in more.items()}

@@ -183,7 +183,10 @@ class SqlCatalog(Catalog):
     @contextmanager
     def _transition(self, epoch: int, write: writes.Write) -> Iterator[BranchWriter]:
         with self._writing(write) as session:
-            yield self._writer(session)
+            writer = self._writer(session)
+            yield writer
+            if not writer.has_moved:
+                return
             session.flush()
             row = session.get_one(models.Epoch, (self._branch, epoch), populate_existing=True)
             announce_epoch(session, self._application, row)

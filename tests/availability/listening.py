@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ class Listener:
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"its events have the numbers {numbers}"
         if self.committed != sorted(committed):
-            yield f"its events say that epochs {self.committed} are committed, the catalog that {sorted(committed)} are"
+            missing, more = set(committed) - set(self.committed), Counter(self.committed) - Counter(committed)
+            yield f"events of committed epochs: {sorted(missing)} are missing, {sorted(more)} too many, or in disorder"
 
     def _run(self) -> None:
         timeout = httpx.Timeout(3.0)

@@ -57,7 +57,7 @@ def test_events_come_once_and_in_order() -> None:
     started, committed = Event(1, "epoch", {"epoch": 1, "state": "started"}), {"epoch": 1, "state": "committed"}
     listener.events = [started, Event(2, "epoch", committed)]
     assert list(listener.problems([1])) == []
-    assert any("the catalog that [1, 2]" in problem for problem in listener.problems([1, 2]))
+    assert any("[2] are missing" in problem for problem in listener.problems([1, 2]))
     for wrong in ([started, Event(3, "epoch", committed)], [started, started, Event(2, "epoch", committed)]):
         listener.events = wrong
         assert any("numbers" in problem for problem in listener.problems([1]))

@@ -75,6 +75,28 @@ def test_events_come_as_they_happen_and_again_after_a_reconnect(plane: Plane) ->
         assert take(lines, 3) == events[2:]
 
 
+def test_a_call_that_is_repeated_since_its_answer_was_lost_has_its_event_once(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    manifest, failure = driver.manifest(1), Failure(type="author-error", message="no")
+    for _ in range(2):
+        driver.catalog.open_epoch(1, None)
+    for _ in range(2):
+        driver.catalog.prepare_epoch(1, None, manifest, EpochCounts())
+    for _ in range(2):
+        driver.catalog.commit_epoch(1)
+    for _ in range(2):
+        driver.catalog.open_epoch(2, manifest.key)
+    for _ in range(2):
+        driver.catalog.abort_epoch(2, failure)
+    driver.running()
+    with plane.client.stream(
+        "GET", "/v1/applications/flights/events", params={"kind": "epoch"}, headers={"Last-Event-ID": "0"}
+    ) as answer:
+        events = take(answer.iter_lines(), 5)
+    assert [event.data["state"] for event in events] == ["started", "prepared", "committed", "started", "aborted"]
+
+
 def test_events_of_all_applications(plane: Plane) -> None:
     for name in ("flights", "other", "third"):
         plane.application(name)
