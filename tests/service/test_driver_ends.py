@@ -32,9 +32,8 @@ sys.exit(main.main())
     ids=["begin", "heartbeat"],
 )
 def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: Path) -> None:
-    artifact = tmp_path / "busy.py"
-    artifact.write_text("import time\ntime.sleep(1000)  # the epoch loop is busy, and does not look\n")
-    script = Script(replies)
+    artifact = b"import time\ntime.sleep(1000)  # the epoch loop is busy, and does not look\n"
+    script = Script(replies, artifact)
     with control_plane(script) as url:
         orders = {
             "control_planes": [url],
@@ -42,7 +41,7 @@ def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: P
             "execution": "e1",
             "attempt": 2,
             "application": "flights",
-            "artifact": {"path": str(artifact), "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest()},
+            "artifact": {"sha256": hashlib.sha256(artifact).hexdigest(), "filename": "busy.py"},
             "store": str(tmp_path / "store"),
             "work_directory": str(tmp_path / "work"),
         }

@@ -44,9 +44,13 @@ def problem(status: int, slug: str, detail: str = "said so") -> Reply:
 
 @dataclass
 class Script:
-    """What the control plane answers, call by call; the last reply is repeated. Remembers what it was asked."""
+    """What the control plane answers, call by call; the last reply is repeated. Remembers what it was asked.
+
+    ``artifact``: what any artifact holds, answered beside the script; ``None``: it is asked for in the script.
+    """
 
     replies: list[Reply]
+    artifact: bytes | None = None
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
     answered: threading.Event = field(default_factory=threading.Event)
@@ -59,6 +63,9 @@ def control_plane(script: Script, port: int = 0) -> Iterator[str]:
 
         def _answer(self) -> None:
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if script.artifact is not None and "/artifacts/" in self.path:
+                self._send(200, script.artifact)
+                return
             script.asked.append((self.command, self.path.removeprefix(PREFIX), json.loads(text) if text else None))
             script.tokens.add(self.headers.get("Authorization"))
             reply = script.replies.pop(0) if len(script.replies) > 1 else script.replies[0]
@@ -66,12 +73,14 @@ def control_plane(script: Script, port: int = 0) -> Iterator[str]:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            body = b"" if reply.body is None else json.dumps(reply.body).encode()
-            self.send_response(reply.status)
+            self._send(reply.status, b"" if reply.body is None else json.dumps(reply.body).encode())
+            script.answered.set()
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-            script.answered.set()
 
         do_GET = do_POST = _answer
 

@@ -41,7 +41,7 @@ def test_the_driver_is_told_all_that_it_needs(plane: Plane, driver: Driver) -> N
     assert directive.kind == "reconfigure"
     order = directive.arguments
     assert (order["version"], order["message"], order["configuration"]["parallelism"]) == (2, "more", 3)
-    assert order["location"].endswith(".py") and order["artifact"] == version["artifact"]
+    assert order["filename"].endswith(".py") and order["artifact"] == version["artifact"]
     assert plane.get("/v1/applications/flights")["version"] == 1
     assert operation(plane, version["operation"])["state"] == "running"
 
