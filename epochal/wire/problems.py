@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:epochal:problem:"
+BAD_REQUEST = "bad-request"
+"""The type of the problem of what was sent and is no request: no class of errors stands for it."""
 
 STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.EpochalError: 500,

@@ -15,7 +15,7 @@ from epochal import errors
 from epochal.service.api.access import access_of, changes_something
 from epochal.service.catalog.idempotency import IdempotencyKeyReused
 from epochal.service.domain.permissions import Access
-from epochal.wire.problems import MEDIA_TYPE, PREFIX, status_of
+from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, status_of
 
 Errors = tuple[type[errors.EpochalError], ...]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -50,12 +50,12 @@ _ATTRIBUTE = "__epochal_answers__"
 _INTERNAL = (500, "internal", "Something unforeseen; the control plane's log has it under the request's id.")
 _INVALID_REQUEST = (422, "invalid-request", "A parameter or a field of the body is not valid; `errors` names them.")
 _NO_SUCH_PATH = (404, "no-such-path", "A name in the path has a character that no name has.")
+_UNREADABLE = (HTTPStatus.BAD_REQUEST, BAD_REQUEST, "The request or its body cannot be decoded.")
 _BODY = (
-    (400, "bad-request", "The body cannot be decoded."),
     (400, "body-incomplete", "The connection ended within the body."),
     (413, "body-too-large", "The body is larger than what is taken here."),
 )
-WITHOUT_AN_ERROR = frozenset(slug for _, slug, _ in (_INTERNAL, _INVALID_REQUEST, _NO_SUCH_PATH, *_BODY))
+WITHOUT_AN_ERROR = frozenset(slug for _, slug, _ in (_INTERNAL, _UNREADABLE, _INVALID_REQUEST, _NO_SUCH_PATH, *_BODY))
 """Types of problems that no class of errors stands for: they end a request before, or in spite of, any endpoint."""
 
 
@@ -79,6 +79,7 @@ def problem_responses(endpoint: object, method: str, operation: Mapping[str, Any
 
 def _problems(endpoint: object, method: str, operation: Mapping[str, Any]) -> Iterable[tuple[int, str, str]]:
     yield _INTERNAL
+    yield _UNREADABLE
     for error in (*_of_shape(endpoint, method, operation), *getattr(endpoint, _ATTRIBUTE, ())):
         yield status_of(error()), error.slug, (error.__doc__ or "").strip()
     parameters = operation.get("parameters", ())

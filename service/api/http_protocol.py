@@ -6,8 +6,7 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from epochal.errors import InvalidInput
-from epochal.wire.problems import MEDIA_TYPE, PREFIX, Problem, title_of
+from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, Problem
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -16,9 +15,7 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         status = HTTPStatus.BAD_REQUEST
         detail = f"{msg} Send HTTP/1.1; percent-encode what is not printable in paths, queries and headers."
-        problem = Problem(
-            type=f"{PREFIX}{InvalidInput.slug}", title=title_of(InvalidInput), status=status.value, detail=detail
-        )
+        problem = Problem(type=f"{PREFIX}{BAD_REQUEST}", title=status.phrase, status=status.value, detail=detail)
         body = problem.model_dump_json(exclude_none=True).encode()
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
