@@ -7,11 +7,9 @@ builder, no replica: floods of anything else cost drivers nothing.
 from __future__ import annotations
 
 import gc
-import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import FrameType
 
 import uvicorn
 from fastapi import Depends, FastAPI
@@ -30,6 +28,7 @@ from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of
 from epochal.service.runtime.internal_server import InternalOrders
 from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
@@ -92,29 +91,10 @@ def main() -> None:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    server = _Server(config, keeper)
-    keeper.when_over(server.end)
+    server = KeptServer(config, keeper)
     gc.collect()
     gc.freeze()
     server.run(sockets=[socket.socket(fileno=orders.descriptor)])
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, keeper: Keeper) -> None:
-        super().__init__(config)
-        self._keeper = keeper
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._keeper.ready()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig != signal.SIGINT:
-            self.end()
-
-    def end(self) -> None:
-        self.should_exit = True
 
 
 if __name__ == "__main__":

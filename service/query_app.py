@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from threading import Thread
-from types import FrameType
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
@@ -45,6 +43,7 @@ from epochal.service.api.transport import Transport
 from epochal.service.api.versions import router as versions
 from epochal.service.query_composition import QueryOrders, compose_worker
 from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.replicas.shared import SharedReplicas
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
@@ -133,28 +132,9 @@ def main() -> None:
     config = uvicorn.Config(
         app, http=HttpProtocol, log_config=None, access_log=access_log, timeout_graceful_shutdown=GRACE_SECONDS
     )
-    server = _Server(config, keeper)
-    keeper.when_over(server.end)
+    server = KeptServer(config, keeper)
     Thread(target=_look_after, args=[replicas, server], name="index", daemon=True).start()
     server.run(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, keeper: Keeper) -> None:
-        super().__init__(config)
-        self._keeper = keeper
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._keeper.ready()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig != signal.SIGINT:
-            self.end()
-
-    def end(self) -> None:
-        self.should_exit = True
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -173,7 +153,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _look_after(replicas: SharedReplicas, server: _Server) -> None:
+def _look_after(replicas: SharedReplicas, server: KeptServer) -> None:
     """Replicas that were thrown away as a whole are not to be read any more: the next worker opens what is there."""
     while not server.should_exit:
         time.sleep(_LOOK_SECONDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -12,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from epochal.cli.failures import ExitCode
-from epochal.cli.options import DatabaseUrl, Json, Url, Wait, catalog_url
+from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, catalog_url
 from epochal.cli.output import Output
 from epochal.cli.session import connected
 from epochal.client.models import BackedUp
@@ -71,13 +70,9 @@ def verify(
 def restore(
     source: From,
     backup: Id = None,
-    home: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
-    ] = None,
+    home: Home = None,
     database_url: DatabaseUrl = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
-    ] = None,
+    store: Store = None,
     start: Annotated[
         bool, typer.Option("--start", help="Have applications that ran at the time of the backup run again.")
     ] = False,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -12,7 +10,7 @@ from rich.text import Text
 
 from epochal.cli.failures import ExitCode
 from epochal.cli.listing import Column, Listing
-from epochal.cli.options import DatabaseUrl, Json, catalog_url
+from epochal.cli.options import DatabaseUrl, Home, Json, Store, catalog_url
 from epochal.cli.output import Output
 from epochal.service.domain.checks import Finding, Verdict
 
@@ -23,13 +21,9 @@ _STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold
 
 @app.command()
 def doctor(
-    home: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
-    ] = None,
+    home: Home = None,
     database_url: DatabaseUrl = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
-    ] = None,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Check what a control plane with these settings needs, and say what to do. Changes nothing; fails (1) when it

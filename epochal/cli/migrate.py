@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 from rich.text import Text
 
 from epochal.cli.directories import writable
-from epochal.cli.options import DatabaseUrl, Json, catalog_url
+from epochal.cli.options import DatabaseUrl, Home, Json, catalog_url
 from epochal.cli.output import Output
 
 app = typer.Typer()
@@ -17,9 +14,7 @@ app = typer.Typer()
 
 @app.command()
 def migrate(
-    home: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
-    ] = None,
+    home: Home = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:

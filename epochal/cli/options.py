@@ -19,6 +19,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 Url = Annotated[
     str | None, typer.Option("--url", help="The control plane.  [default: EPOCHAL_URL or http://127.0.0.1:8765]")
 ]
+Home = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
+]
+Store = Annotated[str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(

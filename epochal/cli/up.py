@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +15,7 @@ from rich.text import Text
 from epochal.cli.companions import Companion, check_kinds, companions
 from epochal.cli.directories import writable
 from epochal.cli.listening import listen
-from epochal.cli.options import DatabaseUrl, Json, catalog_url
+from epochal.cli.options import DatabaseUrl, Home, Json, Store, catalog_url
 from epochal.cli.output import Output
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
@@ -57,13 +56,9 @@ def up(
         str | None,
         typer.Option(metavar="URL", help="How drivers reach it.  [default: --internal-host, --internal-port]"),
     ] = None,
-    home: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
-    ] = None,
+    home: Home = None,
     database_url: DatabaseUrl = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")
-    ] = None,
+    store: Store = None,
     driver_user: Annotated[
         str | None,
         typer.Option(

@@ -14,6 +14,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import is_behind, newest_revision, refuse_newer
 from epochal.service.catalog.models import Base, Lease
 from epochal.service.catalog.nodes import NodeRepository
+from epochal.service.catalog.replication import waits_for_standbys
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
 
@@ -180,7 +181,7 @@ def _durability(connection: Connection) -> Iterator[Finding]:
         yield warning(durability, said, "Set synchronous_commit = on for this role.")
     else:
         yield ok(durability, "What is committed is on the database's disk.")
-    if settings["synchronous_standby_names"] and settings["synchronous_commit"] not in ("off", "local"):
+    if waits_for_standbys(settings["synchronous_commit"], settings["synchronous_standby_names"]):
         yield ok(replication, f"Synchronous replication is on ({settings['synchronous_standby_names']}).")
         return
     yield warning(

@@ -16,4 +16,9 @@ def is_replicated_synchronously(session: Session) -> bool | None:
     commit, standbys = session.execute(
         text("SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names')")
     ).one()
+    return waits_for_standbys(commit, standbys)
+
+
+def waits_for_standbys(commit: str, standbys: str) -> bool:
+    """With these ``synchronous_commit`` and ``synchronous_standby_names`` of PostgreSQL."""
     return commit in _WAITING and bool(standbys.strip())
