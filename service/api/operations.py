@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from epochal.errors import NotFound
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
@@ -15,6 +17,7 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"])
 
 @router.get("")
 @requires(Scope.READ)
+@answers(NotFound)
 def list_operations(page: Paging, control: Control, application: str | None = None) -> Page[OperationAnswer]:
     """Newest first."""
     return control.operations.page(page, application)
