@@ -54,7 +54,7 @@ def test_what_is_no_http_request_is_a_problem(plane: Plane) -> None:
         head, _, body = b"".join(iter(lambda: connection.recv(4096), b"")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/problem+json" in head
-    assert Problem.model_validate_json(body).type == "urn:epochal:problem:invalid-input"
+    assert Problem.model_validate_json(body).type == "urn:epochal:problem:bad-request"
 
 
 @pytest.mark.parametrize(
