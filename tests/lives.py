@@ -31,6 +31,7 @@ from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
+from epochal.testing.cuts.recorder import Recorder
 from epochal.testing.local_attempt import LocalAttempt
 from epochal.testing.local_engine import local_program
 from epochal.testing.local_plans import local_pipeline
@@ -80,6 +81,8 @@ class Life:
     state_backend: str = "heap"
     clock: datetime = BEGIN
     parallelism: int = 2
+    recorder: Recorder | None = None
+    """Notes what tasks do."""
 
     def __post_init__(self) -> None:
         graph = self.pipeline.graph()
@@ -165,6 +168,8 @@ class Life:
             tables=self._local.tables,
         )
         program = local_program(orders, self._local, participants)
+        if self.recorder is not None:
+            program = self.recorder.recorded(program)
         self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
 
     def go_on_from(self, epoch: int, branch: str) -> None:

@@ -33,7 +33,7 @@ from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.pipeline_plan import plan_pipeline
-from epochal.engine.program import CurrentProgram
+from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
 from epochal.engine.session import create_session
@@ -109,7 +109,7 @@ class Harness:
             store=self._store.url,
             cache_directory=f"{self._folder.name}/cache",
         )
-        program = spark_program(orders, self._graph, self._plan, self._spark, self._store, self._sources, self._sinks)
+        program = self._program(orders)
         catalog, current = MemoryCatalog(self._catalog, attempt), CurrentProgram(program)
         self._commits = CommitQueue(catalog, current)
         recovery = Recovery(program, catalog, self._store, self._commits, _no_pause, lambda waiting: None)
@@ -120,6 +120,9 @@ class Harness:
         )
         compaction = Compaction(self._store, position, bases, current)
         self._commits.retain = Retention(self._store, current, compaction, self._coordinator.aborted)
+
+    def _program(self, orders: ExecutionOrders) -> Program:
+        return spark_program(orders, self._graph, self._plan, self._spark, self._store, self._sources, self._sinks)
 
     def epoch(self, *, at: datetime | None = None, **inputs: InputRows) -> dict[str, pa.Table]:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.

@@ -1,14 +1,15 @@
 """Epoch cuts: the four invariants of the thesis, definition 3.4.2, over a recorded trace.
 
 A trace is what happened, process by process, with the epoch marks among it, and which event produced which. The cut of
-an epoch is what its snapshot contains.
+an epoch is what its snapshot contains: of each process the events that its recorded state reflects.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 Event = Hashable
@@ -16,7 +17,10 @@ Event = Hashable
 
 @dataclass(frozen=True)
 class Mark:
-    """The epoch event of one process: what comes before it there belongs to the epoch, or to an earlier one."""
+    """The epoch event of one process, ``<ep_n>``: what comes before it there belongs to this epoch or an earlier one.
+
+    Definition 3.4.1 wants them in the order of their epochs at each process.
+    """
 
     process: str
     epoch: int
@@ -24,10 +28,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Trace:
-    """``processes``: each one's events and marks in local order. ``productions``: what each event brought about."""
+    """``processes``: each one's events and marks in local order. ``productions``: what each event brought about.
+
+    ``returned``: what it brought about through a channel that closes a loop. That is causality as any production is,
+    but it may belong to a later epoch: a loop has no end by itself (thesis, 3.4.4.4).
+    """
 
     processes: Mapping[str, Sequence[Event]]
     productions: Mapping[Event, Collection[Event]]
+    returned: Mapping[Event, Collection[Event]] = field(default_factory=dict)
 
     def marks(self, epoch: int) -> list[Mark]:
         marks = (event for events in self.processes.values() for event in events if isinstance(event, Mark))
@@ -45,14 +54,26 @@ class Trace:
                 backward[successor].add(event)
         return _reachable(events, backward)
 
-    @property
+    def across(self, cut: Collection[Event]) -> set[tuple[Event, Event]]:
+        """The productions that leave the cut: what was in transit when it was taken."""
+        inside = set(cut)
+        edges = (
+            (event, result)
+            for kind in (self.productions, self.returned)
+            for event in inside
+            for result in kind.get(event, ())
+        )
+        return {(event, result) for event, result in edges if result not in inside}
+
+    @cached_property
     def _successors(self) -> dict[Event, set[Event]]:
         forward: dict[Event, set[Event]] = defaultdict(set)
         for events in self.processes.values():
             for event, following in pairwise(events):
                 forward[event].add(following)
-        for event, produced in self.productions.items():
-            forward[event] |= set(produced)
+        for kind in (self.productions, self.returned):
+            for event, produced in kind.items():
+                forward[event] |= set(produced)
         return forward
 
 
@@ -68,8 +89,23 @@ def cut_violations(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str
     produced = {result for event in inside for result in trace.productions.get(event, ())}
     if wrong := produced - inside:
         found.append(f"(3) was produced by the cut of epoch {epoch} and is not in it: {_one(wrong)}")
+    return found + inconsistencies(trace, epoch, inside)
+
+
+def inconsistencies(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str]:
+    """Whether the cut is a consistent one at all (definition 3.2.3), which is invariant (4)."""
+    inside = set(cut)
     if wrong := _events(trace.before(inside)) - inside:
-        found.append(f"(4) precedes an event in the cut of epoch {epoch} and is not in it: {_one(wrong)}")
+        return [f"(4) precedes an event in the cut of epoch {epoch} and is not in it: {_one(wrong)}"]
+    return []
+
+
+def disorder(trace: Trace) -> list[str]:
+    """Where marks of one process are not in the order of their epochs (definition 3.4.1)."""
+    found = []
+    for process, events in trace.processes.items():
+        epochs = [event.epoch for event in events if isinstance(event, Mark)]
+        found += [f"{process}: mark {after} after {before}" for before, after in pairwise(epochs) if after <= before]
     return found
 
 
