@@ -178,11 +178,16 @@ def subprocess_builder(settings: Settings, user: ProcessUser | None) -> Subproce
 
 
 def threaded_supervisor(
-    settings: Settings, user: ProcessUser | None, executions: Executions, leadership: Leadership
+    settings: Settings,
+    user: ProcessUser | None,
+    executions: Executions,
+    leadership: Leadership,
+    hears: Callable[[], bool] = lambda: True,
 ) -> ThreadedSupervisor:
-    """Supervises from a thread, and launches drivers as the settings say, as ``user``."""
+    """Supervises from a thread, and launches drivers as the settings say, as ``user``. ``hears``: whether drivers can
+    be answered now."""
     make: Callable[[Path], Launcher] = find(LAUNCHERS, settings.launcher)
     launcher = make(settings.logs_directory)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
-    return ThreadedSupervisor(settings, executions, launcher, leadership)
+    return ThreadedSupervisor(settings, executions, launcher, leadership, hears=hears)

@@ -10,7 +10,7 @@ import threading
 
 from epochal.errors import EpochalError
 from epochal.service.query_composition import QueryOrders, compose_applier
-from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.kept_process import BEAT_SECONDS, Keeper
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
@@ -34,7 +34,8 @@ def main() -> None:
         return
     hints.open(replicas.heard)
     keeper.ready()
-    over.wait()
+    while not over.wait(BEAT_SECONDS):
+        keeper.beat()
     hints.close()
     replicas.close()
     database.close()

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.app import create_app
+from epochal.service.composition import threaded_supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.service_logs import configure_logs
@@ -29,7 +31,8 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
     Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
     """
     close_process()
-    app = create_app(settings, beside=[internal])
+    make_supervisor = partial(threaded_supervisor, hears=internal.answers)
+    app = create_app(settings, make_supervisor=make_supervisor, beside=[internal])
     failures = _remember_failures(app)
     config = uvicorn.Config(
         app,

@@ -1,14 +1,17 @@
-"""Processes of one node: whoever keeps them replaces those that die, and they end with whoever keeps them.
+"""Processes of one node: whoever keeps them replaces those that die or hang, and they end with whoever keeps them.
 
 A process is given its orders as one line of JSON on standard input, and ends when that ends: when it is asked to, and
-also when its keeper was killed. On standard output it says, in one line, that it is ready or why it cannot be.
+also when its keeper was killed. On standard output it says, in one line, that it is ready or why it cannot be; and from
+then on, by an empty line each second, that it still works.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -27,14 +30,26 @@ STEADY_SECONDS = 10.0
 """One that lived for so long is replaced at once."""
 READY_SECONDS = 120.0
 STOP_SECONDS = 10.0
+BEAT_SECONDS = 1.0
+"""Between two signs of life."""
+HUNG_SECONDS = 20.0
+"""One that gave no sign of life for so long is killed, and replaced."""
 
 
 class KeptProcess:
     def __init__(
-        self, name: str, module: str, orders: bytes, descriptors: Sequence[int] = (), variables: Mapping[str, str] = {}
+        self,
+        name: str,
+        module: str,
+        orders: bytes,
+        descriptors: Sequence[int] = (),
+        variables: Mapping[str, str] = {},
+        hung_seconds: float = HUNG_SECONDS,
     ) -> None:
         """``orders``: JSON in one line. ``descriptors``: open files that it inherits."""
         self.name = name
+        self._hung_seconds = hung_seconds
+        self._silent_seconds = math.inf
         # Its own folder's modules are not to be found before Epochal's (-P).
         self._command = [sys.executable, "-P", "-m", module]
         self._orders = orders
@@ -51,6 +66,11 @@ class KeptProcess:
     def process(self) -> int | None:
         """Its id, while there is one."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since its last sign of life, or less; infinite before it is ready."""
+        return self._silent_seconds
 
     def start(self) -> None:
         self._thread.start()
@@ -88,9 +108,8 @@ class KeptProcess:
                 if self._closing.is_set():
                     return
                 process = self._process = self._spawn()
-            assert process.stdout is not None
-            for line in process.stdout:
-                self._hear(line)
+            self._follow(process)
+            self._silent_seconds = math.inf
             code = process.wait()
             _end_input(process)
             if self._closing.is_set():
@@ -121,6 +140,34 @@ class KeptProcess:
             process.stdin.flush()
         return process
 
+    def _follow(self, process: subprocess.Popen[bytes]) -> None:
+        """Until its output ends. Silence is counted in looks, not by the time that has passed: while this process was
+        stopped itself, or the whole machine, nothing was to be heard."""
+        assert process.stdout is not None
+        output = process.stdout.fileno()
+        look = select.poll()
+        look.register(output, select.POLLIN)
+        rest, silent, ready = b"", 0.0, False
+        while True:
+            began = time.monotonic()
+            if look.poll(BEAT_SECONDS * 1000):
+                data = os.read(output, 1 << 16)
+                if not data:
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                for line in filter(None, lines):
+                    self._hear(line)
+                    ready = True
+                silent = 0.0
+            else:
+                silent += min(time.monotonic() - began, 2 * BEAT_SECONDS)
+            if ready:
+                self._silent_seconds = silent
+            if silent >= (self._hung_seconds if ready else READY_SECONDS):
+                log.error("the %s (process %d) hangs: no sign of life for %.0f s", self.name, process.pid, silent)
+                process.kill()
+                silent = 0.0
+
     def _hear(self, line: bytes) -> None:
         failure = json.loads(line)["failure"]
         if failure is not None:
@@ -147,6 +194,7 @@ class Keeper:
         # Ctrl-C reaches all processes of a terminal; whoever keeps this one says when it is its turn.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._out = os.dup(1)
+        os.set_blocking(self._out, False)  # a keeper that is stopped does not read
         os.dup2(2, 1)
 
     def orders(self) -> bytes:
@@ -159,6 +207,10 @@ class Keeper:
     def failed(self, error: EpochalError) -> None:
         self._say({"slug": error.slug, "message": error.message})
 
+    def beat(self) -> None:
+        """To be called every ``BEAT_SECONDS`` once it is ready, by the thread without which nothing else works."""
+        self._write(b"\n")
+
     def when_over(self, stop: Callable[[], None]) -> None:
         """Call ``stop``, from another thread, when this process shall end."""
         threading.Thread(target=self._wait, args=[stop], name="keeper", daemon=True).start()
@@ -170,8 +222,11 @@ class Keeper:
         stop()
 
     def _say(self, failure: Mapping[str, str] | None) -> None:
-        with suppress(BrokenPipeError):
-            os.write(self._out, json.dumps({"failure": failure}).encode() + b"\n")
+        self._write(json.dumps({"failure": failure}).encode() + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        with suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._out, line)
 
 
 def _end_input(process: subprocess.Popen[bytes]) -> None:

@@ -1,26 +1,35 @@
-"""The web server of a process that is kept: ready when it listens, ended by its keeper."""
+"""The web server of a process that is kept: ready when it listens, alive while it answers, ended by its keeper."""
 
 from __future__ import annotations
 
 import signal
 import socket
+import time
 from types import FrameType
 
 import uvicorn
 
-from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.kept_process import BEAT_SECONDS, Keeper
 
 
 class KeptServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, keeper: Keeper) -> None:
         super().__init__(config)
         self._keeper = keeper
+        self._beat_at = 0.0
         keeper.when_over(self.end)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._keeper.ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Of the event loop: where it turns, requests are answered."""
+        if time.monotonic() >= self._beat_at:
+            self._beat_at = time.monotonic() + BEAT_SECONDS
+            self._keeper.beat()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if sig != signal.SIGINT:

@@ -19,6 +19,7 @@ from epochal.service.app import create_app
 from epochal.service.domain.settings import Pools, Settings
 from epochal.service.runtime.internal_server import InternalServer
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, free_port, http_client, serving_app
+from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,7 +29,7 @@ def two_processes(data: Path) -> Iterator[tuple[Plane, InternalServer]]:
     """As ``epochal up`` has them; the public one is this one."""
     with listen(LOOPBACK, 0) as listener:
         settings = Settings(data=data, port=free_port(), internal_port=listener.getsockname()[1])
-        with closing(InternalServer(settings, listener)) as server:
+        with closing(InternalServer(settings, listener, hung_seconds=1.5)) as server:
             server.begin()
             supervisor = StandInSupervisor()
             app = create_app(settings, lambda *_: StandInBuilder(), lambda *_: supervisor, beside=[server])
@@ -61,9 +62,18 @@ def test_drivers_are_answered_by_a_process_of_their_own_and_by_its_successor(tmp
         assert [(item["epoch"], item["state"]) for item in epochs] == [(n, "committed") for n in (4, 3, 2, 1)]
 
         second = server.process
-    assert second is not None
+        assert second is not None
+        eventually(server.answers)
+        os.kill(second, signal.SIGSTOP)
+        driver.epochs(1)
+        assert server.process != second
+        eventually(server.answers)
+
+        third = server.process
+    assert not server.answers()
+    assert third is not None
     with pytest.raises(ProcessLookupError):
-        os.kill(second, 0)
+        os.kill(third, 0)
 
 
 def test_it_loads_neither_spark_nor_arrow_nor_what_builds_and_looks_up() -> None:

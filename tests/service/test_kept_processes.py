@@ -1,4 +1,4 @@
-"""Processes that are kept: replaced when they die, heard when they cannot work, and gone with whoever kept them."""
+"""Processes that are kept: replaced when they die or hang, heard when they cannot work, gone with whoever kept them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from epochal.errors import EnvironmentProblem, StorageFull
+from epochal.service.runtime import kept_process
 from epochal.service.runtime.kept_process import KeptProcess, stop_all
 from tests.waiting import eventually
 
@@ -33,17 +35,18 @@ if (folder / "dies").exists():
 over = threading.Event()
 keeper.when_over(over.set)
 keeper.ready()
-over.wait()
+while not over.wait(0.02):
+    keeper.beat()
 time.sleep(0.1)
 (folder / "ended").touch()
 """
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Callable[[], KeptProcess]:
+def kept(tmp_path: Path) -> Callable[..., KeptProcess]:
     (tmp_path / "kept_child.py").write_text(CHILD)
     variables = {"PYTHONPATH": str(tmp_path)}
-    return lambda: KeptProcess("child", "kept_child", str(tmp_path).encode(), variables=variables)
+    return lambda **more: KeptProcess("child", "kept_child", str(tmp_path).encode(), variables=variables, **more)
 
 
 def lives(folder: Path) -> list[int]:
@@ -57,7 +60,7 @@ def gone(process: int) -> bool:
         return True
 
 
-def test_one_that_dies_is_replaced_and_ends_in_order(kept: Callable[[], KeptProcess], tmp_path: Path) -> None:
+def test_one_that_dies_is_replaced_and_ends_in_order(kept: Callable[..., KeptProcess], tmp_path: Path) -> None:
     process = kept()
     process.start()
     process.wait_until_ready()
@@ -69,7 +72,55 @@ def test_one_that_dies_is_replaced_and_ends_in_order(kept: Callable[[], KeptProc
     assert (tmp_path / "ended").exists() and len(lives(tmp_path)) == 2
 
 
-def test_why_one_cannot_work_is_heard(kept: Callable[[], KeptProcess], tmp_path: Path) -> None:
+def test_one_that_hangs_is_killed_and_replaced(
+    kept: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_process, "BEAT_SECONDS", 0.05)
+    process = kept(hung_seconds=1.0)
+    process.start()
+    process.wait_until_ready()
+    eventually(lambda: process.silent_seconds < 1.0)
+    (first,) = lives(tmp_path)
+    os.kill(first, signal.SIGSTOP)
+    eventually(lambda: len(lives(tmp_path)) >= 2 and process.silent_seconds < 1.0)
+    assert process.process != first
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    stop_all([process])
+
+
+def test_time_in_which_the_keeper_itself_was_stopped_does_not_count(
+    kept: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the whole machine stands still for long, or Ctrl-Z has stopped both."""
+    monkeypatch.setattr(kept_process, "BEAT_SECONDS", 0.05)
+    process = kept(hung_seconds=60.0)
+    process.start()
+    process.wait_until_ready()
+    (child,) = lives(tmp_path)
+    os.kill(child, signal.SIGSTOP)
+    eventually(lambda: 0.2 < process.silent_seconds < 60)
+    monkeypatch.setattr(kept_process, "time", Jumped(1000.0))
+    before = process.silent_seconds
+    eventually(lambda: process.silent_seconds > before + 0.2)
+    assert process.silent_seconds < 60
+    os.kill(child, signal.SIGCONT)
+    eventually(lambda: process.silent_seconds < 0.2)
+    assert lives(tmp_path) == [child]
+    stop_all([process])
+
+
+class Jumped:
+    """A clock that has gone on by so many seconds at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._seconds
+
+
+def test_why_one_cannot_work_is_heard(kept: Callable[..., KeptProcess], tmp_path: Path) -> None:
     (tmp_path / "full").touch()
     process = kept()
     process.start()
@@ -85,7 +136,7 @@ def test_why_one_cannot_work_is_heard(kept: Callable[[], KeptProcess], tmp_path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-def test_it_ends_with_its_keeper_however_that_dies(kept: Callable[[], KeptProcess], tmp_path: Path) -> None:
+def test_it_ends_with_its_keeper_however_that_dies(kept: Callable[..., KeptProcess], tmp_path: Path) -> None:
     kept()
     script = (
         "import sys, time\n"

@@ -95,9 +95,17 @@ class Subject:
         self.ledger = ExecutionLedger(self.database)
         self.processes = Processes()
         self.leads = Leads()
+        self.hears = True
         supervision = SupervisionSettings(lease_seconds=10, start_seconds=10, grace_seconds=30)
         self.rounds = Rounds(
-            self.settings, self.ledger, self.processes, self.leads, supervision, HERE, lambda: UP_SECONDS
+            self.settings,
+            self.ledger,
+            self.processes,
+            self.leads,
+            supervision,
+            HERE,
+            lambda: UP_SECONDS,
+            lambda: self.hears,
         )
         self.remains = Remains(self.settings, self.ledger, self.processes, supervision)
 
@@ -236,6 +244,21 @@ def test_who_begins_to_lead_gives_every_driver_a_whole_timeout(subject: Subject)
     subject.leads.now = Leading(2, subject.ledger.supervised().at)  # the catalog could not be written before
     subject.rounds.round()
     assert [state for state, _ in subject.attempts] == ["running"]
+
+
+def test_silence_while_this_control_plane_could_not_answer_drivers_proves_nothing(subject: Subject) -> None:
+    subject.launched(ProcessReference(identity="1@1", machine=HERE))
+    subject.heard()
+    subject.rounds.round()
+    subject.silent_since(LONG_AGO)
+    for hears, state in ((False, "running"), (True, "running")):
+        subject.rounds._unbroken_since = LONG_AGO if not hears else subject.rounds._unbroken_since
+        subject.hears = hears
+        subject.rounds.round()
+        assert [state for state, _ in subject.attempts] == [state]
+    subject.rounds._unbroken_since = LONG_AGO  # as if it had listened ever since
+    subject.rounds.round()
+    assert [state for state, _ in subject.attempts] == ["lost"]
 
 
 def test_what_is_left_of_older_attempts_is_ended_and_nothing_else(subject: Subject) -> None:

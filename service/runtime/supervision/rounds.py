@@ -63,7 +63,9 @@ class Rounds:
         supervision: SupervisionSettings,
         here: Machine | None = None,
         uptime_seconds: Callable[[], float] = steady_seconds,
+        hears: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``hears``: whether this control plane can answer drivers now."""
         self._settings = settings
         self._executions = executions
         self._launcher = launcher
@@ -71,6 +73,7 @@ class Rounds:
         self._supervision = supervision
         self._here = here or this_machine()
         self._uptime_seconds = uptime_seconds
+        self._hears = hears
         self._last_look: datetime | None = None
         self._unbroken_since: datetime | None = None
 
@@ -104,11 +107,12 @@ class Rounds:
         return again
 
     def _listening_since(self, supervised: Supervised) -> datetime:
-        """This process itself may have been stopped or starved, or the database's clock been set: nobody could be heard
-        meanwhile."""
+        """This process itself may have been stopped or starved, or the one that answers drivers be gone, or the
+        database's clock been set: nobody could be heard meanwhile."""
         last, self._last_look = self._last_look, supervised.at
         pause = timedelta(seconds=self._supervision.lease_seconds / 2)
-        if self._unbroken_since is None or last is None or not last <= supervised.at <= last + pause:
+        unbroken = last is not None and last <= supervised.at <= last + pause and self._hears()
+        if self._unbroken_since is None or not unbroken:
             self._unbroken_since = supervised.at
         return self._unbroken_since
 

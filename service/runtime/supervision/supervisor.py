@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from epochal.errors import EpochalError
 from epochal.service.domain.ports import Executions, Leadership
@@ -28,9 +29,11 @@ class ThreadedSupervisor:
         launcher: Launcher,
         leadership: Leadership,
         supervision: SupervisionSettings | None = None,
+        hears: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``hears``: see :class:`~epochal.service.runtime.supervision.rounds.Rounds`."""
         self._supervision = supervision or SupervisionSettings()
-        self._rounds = Rounds(settings, executions, launcher, leadership, self._supervision)
+        self._rounds = Rounds(settings, executions, launcher, leadership, self._supervision, hears=hears)
         self._remains = Remains(settings, executions, launcher, self._supervision)
         self._sweep_at = 0.0
         self._wake = threading.Event()
