@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from pydantic import BaseModel
-from sqlalchemy import Select, select
+from sqlalchemy import Select, literal_column, select
 from sqlalchemy.orm import Session
 
 from epochal.errors import Conflict, EpochalError, OperationCancelled
@@ -162,14 +162,21 @@ class OperationClaims:
 
     def claim(self, kinds: Collection[OperationKind]) -> Claim | None:
         """The oldest of these kinds that nobody carries out. Of each kind a process has one at a time."""
-        with self._database.reading() as session:
-            moment = database_now(session)
-            free = [row for row in session.scalars(_running(kinds)) if self._is_free(row, moment)]
-        for row in free:
+        for row in self._free(kinds):
             claim = self._claim(row.id, row.kind)
             if claim is not None:
                 return claim
         return None
+
+    def waiting(self, kinds: Collection[OperationKind]) -> set[OperationKind]:
+        """Of which of these kinds there is one that nobody carries out, nor this process."""
+        return {cast(OperationKind, row.kind) for row in self._free(kinds) if row.claim_holder != self._holder}
+
+    def _free(self, kinds: Collection[OperationKind]) -> list[Operation]:
+        """Oldest first."""
+        with self._database.reading() as session:
+            moment = database_now(session)
+            return [row for row in session.scalars(_running(kinds)) if self._is_free(row, moment)]
 
     def _claim(self, id: str, kind: str) -> Claim | None:
         """One row at a time is locked: who claims another operation at the same time is not in the way."""
@@ -230,9 +237,8 @@ def check_store_free(session: Session, kind: OperationKind) -> None:
 
 
 def _running(kinds: Collection[str]) -> Select[Operation]:
-    return (
-        select(Operation).where(Operation.state == "running", Operation.kind.in_(sorted(kinds))).order_by(Operation.id)
-    )
+    running = Operation.state == literal_column("'running'")  # not a parameter: so is the index's condition
+    return select(Operation).where(running, Operation.kind.in_(sorted(kinds))).order_by(Operation.id)
 
 
 def _announce(session: Session, row: Operation) -> OperationAnswer:

@@ -31,8 +31,10 @@ from epochal.wire.operations import OperationAnswer, OperationKind
 
 log = logging.getLogger("epochal.operations")
 
-LOOK_SECONDS = 10.0
-"""Between two looks for what other control planes have left, if nobody rings."""
+LOOK_SECONDS = 1.0
+"""Between two looks for what waits to be claimed: hints, which make that sooner, may be lost."""
+TIDY_SECONDS = 10.0
+"""A lane does at least so often what it does before each look."""
 RETRY_SECONDS = 2.0
 """After the catalog has not answered, or there was no place to build a pipeline."""
 
@@ -61,7 +63,6 @@ class _Lane:
 
     verbs: dict[str, Verb[Any]]
     before: Callable[[], None]
-    look_seconds: float
     bell: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -71,26 +72,23 @@ class OperationWorker:
     from its beginning by the next one: at once when that process is gone from this machine, or has closed in order;
     otherwise when its claim is over."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, look_seconds: float = LOOK_SECONDS) -> None:
+        self._look_seconds = look_seconds
         self._closing = threading.Event()
         self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set)
         self._lanes: dict[str, _Lane] = {}
         self._held: dict[str, Claim] = {}
+        self._looking = threading.Thread(target=self._look, name="operations-look", daemon=True)
 
-    def register(
-        self,
-        lane: str,
-        verbs: Sequence[Verb[Any]],
-        before: Callable[[], None] = lambda: None,
-        look_seconds: float = LOOK_SECONDS,
-    ) -> None:
+    def register(self, lane: str, verbs: Sequence[Verb[Any]], before: Callable[[], None] = lambda: None) -> None:
         """To be called before :meth:`open`."""
-        self._lanes[lane] = _Lane({verb.kind: verb for verb in verbs}, before, look_seconds)
+        self._lanes[lane] = _Lane({verb.kind: verb for verb in verbs}, before)
 
     def open(self) -> None:
         for name, lane in self._lanes.items():
             lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"operations-{name}", daemon=True)
             lane.thread.start()
+        self._looking.start()
 
     def close(self) -> None:
         """What is under way is begun again by the next control plane."""
@@ -100,6 +98,8 @@ class OperationWorker:
         for lane in self._lanes.values():
             if lane.thread is not None:
                 lane.thread.join(timeout=5)
+        if self._looking.is_alive():
+            self._looking.join(timeout=5)
 
     def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
         """Have it done. Raises what ``wish`` raises, and ``Conflict``; then nothing is asked for."""
@@ -132,10 +132,18 @@ class OperationWorker:
             if kind in lane.verbs:
                 lane.bell.set()
 
+    def _look(self) -> None:
+        """For all lanes by one query. While the catalog is away, the lanes themselves say so."""
+        kinds = [kind for lane in self._lanes.values() for kind in lane.verbs]
+        while not self._closing.wait(self._look_seconds):
+            with suppress(CatalogUnavailable):
+                for kind in self._claims.waiting(kinds):  # type: ignore[arg-type]
+                    self._ring(kind)
+
     def _run(self, lane: _Lane) -> None:
         while not self._closing.is_set():
             lane.bell.clear()
-            pause = lane.look_seconds
+            pause = TIDY_SECONDS
             try:
                 self._work_off(lane)
             except _TRY_AGAIN as error:

@@ -90,9 +90,9 @@ def claim_is_over(database: Database, id: str) -> None:
 
 
 def worker_of(database: Database, run: Run, sweep: Callable[[Claim, Request], None] | None = None) -> OperationWorker:
-    worker = OperationWorker(database)
+    worker = OperationWorker(database, look_seconds=0.05)
     verb = Verb("verify", Request, run) if sweep is None else Verb("verify", Request, run, sweep)
-    worker.register("store", [verb], look_seconds=0.05)
+    worker.register("store", [verb])
     return worker
 
 
@@ -108,6 +108,18 @@ def control_plane(database: Database, run: Run) -> Iterator[OperationWorker]:
 
 def answered(claim: Claim, request: Request) -> Checked:
     return Checked(checked=request.application)
+
+
+class Unending:
+    """A run that ends when it is interrupted or cancelled."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def __call__(self, claim: Claim, request: Request) -> Checked:
+        self.begun.set()
+        while True:
+            claim.progress("still at it")
 
 
 def begin(worker: OperationWorker) -> str:
@@ -143,20 +155,22 @@ def test_one_operation_on_the_store_at_a_time(database: Database) -> None:
 
 
 def test_a_control_plane_that_ends_in_order_hands_over_at_once(database: Database) -> None:
-    begun = threading.Event()
-
-    def unending(claim: Claim, request: Request) -> Checked:
-        begun.set()
-        while True:
-            claim.progress("still at it")
-
+    unending = Unending()
     with control_plane(database, unending) as worker:
         id = begin(worker)
-        assert begun.wait(20)
+        assert unending.begun.wait(20)
     left = operation(database, id)
     assert (left.state, left.claim_holder) == ("running", None)
     with control_plane(database, answered):
         eventually(lambda: operation(database, id).state == "succeeded")
+
+
+def test_what_nobody_rings_for_is_found(database: Database) -> None:
+    """A hint of another control plane's may be lost."""
+    with control_plane(database, answered) as worker:
+        eventually(lambda: not worker._lanes["store"].bell.is_set())  # it has looked, and waits
+        id = asked_for(database)
+        eventually(lambda: operation(database, id).state == "succeeded", seconds=operations.TIDY_SECONDS / 2)
 
 
 def test_a_process_whose_claim_was_taken_over_ends_its_work(database: Database) -> None:
@@ -188,18 +202,12 @@ def test_a_claim_that_cannot_be_renewed_ends_the_work_before_another_may_begin_i
 
 
 def test_what_is_cancelled_ends_and_is_swept_and_says_by_whom(database: Database) -> None:
-    begun, swept = threading.Event(), list[str]()
-
-    def unending(claim: Claim, request: Request) -> Checked:
-        begun.set()
-        while True:
-            claim.check()
-
+    unending, swept = Unending(), list[str]()
     worker = worker_of(database, unending, lambda claim, request: swept.append(claim.id))
     worker.open()
     try:
         id = begin(worker)
-        assert begun.wait(20)
+        assert unending.begun.wait(20)
         asked = worker.cancel(id, "me")
         assert asked.cancel_requested_at is not None and asked.state in ("running", "cancelled")
         eventually(lambda: operation(database, id).state == "cancelled")
@@ -303,18 +311,12 @@ def test_what_is_cancelled_elsewhere_ends_with_the_next_renewal(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "RENEW_SECONDS", 0.05)
-    begun, swept = threading.Event(), list[str]()
-
-    def unending(claim: Claim, request: Request) -> Checked:
-        begun.set()
-        while True:
-            claim.check()
-
+    unending, swept = Unending(), list[str]()
     worker = worker_of(database, unending, lambda claim, request: swept.append(claim.id))
     worker.open()
     try:
         id = begin(worker)
-        assert begun.wait(20)
+        assert unending.begun.wait(20)
         assert worker_of(database, unending).cancel(id, "me").state == "running"  # of another control plane
         eventually(lambda: operation(database, id).state == "cancelled")
     finally:

@@ -42,6 +42,13 @@ class Operation(Base):
         CheckConstraint("(claim_holder IS NULL) = (claim_until IS NULL)", name="claim"),
         Index("ix_operations_created_at", "created_at", "id"),
         Index("ix_operations_finished_at", "finished_at"),
+        Index(
+            "ix_operations_running",
+            "kind",
+            "id",
+            sqlite_where=text("state = 'running'"),
+            postgresql_where=text("state = 'running'"),
+        ),
     )
 
 
