@@ -121,6 +121,18 @@ class Conflict(EpochalError):
     slug = "conflict"
 
 
+class CallInProgress(Conflict):
+    """The first call with this Idempotency-Key is still being worked on; repeat it in a moment, for its answer."""
+
+    slug = "call-in-progress"
+
+
+class CallOutcomeUnknown(Conflict):
+    """Nobody has the answer to the first call with this Idempotency-Key, which may have changed something."""
+
+    slug = "call-outcome-unknown"
+
+
 class NameTaken(Conflict):
     """The name is taken."""
 

@@ -23,10 +23,11 @@ ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
 CROWDED_SECONDS = 120.0
-"""So long a call is repeated that the control plane has no place for."""
+"""So long a call is repeated that the control plane has no place for, or that somebody works on already."""
 PAGE = 500
 REQUEST_ID = "X-Request-Id"
 _TOO_MANY_REQUESTS = 429
+_CONFLICT = 409
 _TRANSIENT = frozenset({502, 503, 504})
 
 
@@ -35,7 +36,8 @@ class Transport:
 
     A call is repeated after a lost connection or a transient status: reading has no effect, and what changes something
     carries an ``Idempotency-Key``, the same for each repetition, so that it takes effect once. An answer's
-    ``Retry-After`` is waited for; a call that is refused because there are too many is repeated for two minutes.
+    ``Retry-After`` is waited for; a call that is refused because there are too many, or because its first try is still
+    being worked on, is repeated for two minutes.
     """
 
     def __init__(self, location: Location, timeout_seconds: float) -> None:
@@ -199,13 +201,19 @@ class _Patience:
         pause: float = FIRST_PAUSE_SECONDS * 2**self._failed
         if isinstance(outcome, httpx.Response):
             pause = max(pause, _retry_after_seconds(outcome))
-            if outcome.status_code == _TOO_MANY_REQUESTS and self._waited + pause <= CROWDED_SECONDS:
+            if _is_to_be_awaited(outcome) and self._waited + pause <= CROWDED_SECONDS:
                 self._waited += pause
                 return pause
             if outcome.status_code not in _TRANSIENT:
                 return None
         self._failed += 1
         return pause if self._failed < ATTEMPTS else None
+
+
+def _is_to_be_awaited(response: httpx.Response) -> bool:
+    """A conflict that passes says so: the first try of this call, whose answer was lost, is still being worked on."""
+    in_progress = response.status_code == _CONFLICT and "retry-after" in response.headers
+    return in_progress or response.status_code == _TOO_MANY_REQUESTS
 
 
 def _retry_after_seconds(response: httpx.Response) -> float:

@@ -17,6 +17,7 @@ from epochal.wire.scopes import Scope
 
 _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
+_REPEATABLE = "__epochal_repeatable__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -29,6 +30,12 @@ def requires(scope: Scope) -> Callable[[Endpoint], Endpoint]:
 def reads_only(endpoint: Endpoint) -> Endpoint:
     """The endpoint changes nothing, although it needs more than the scope ``read``."""
     setattr(endpoint, _READS_ONLY, True)
+    return endpoint
+
+
+def repeatable(endpoint: Endpoint) -> Endpoint:
+    """To call the endpoint again with the same request does no harm, also where it was cut off half-way."""
+    setattr(endpoint, _REPEATABLE, True)
     return endpoint
 
 
@@ -59,6 +66,11 @@ def access_of(endpoint: object) -> Access | None:
 def changes_something(endpoint: object) -> bool:
     """Such calls are audited, and take an Idempotency-Key; others write nothing."""
     return access_of(endpoint) in (Access.OPERATE, Access.ADMIN) and not getattr(endpoint, _READS_ONLY, False)
+
+
+def may_be_repeated(endpoint: object) -> bool:
+    """Of a call whose answer was lost: whether it is made again, although it may have had an effect."""
+    return bool(getattr(endpoint, _REPEATABLE, False))
 
 
 def endpoint_of(scope: Mapping[str, Any]) -> object | None:

@@ -106,6 +106,7 @@ def _of_shape(endpoint: object, method: str, operation: Mapping[str, Any]) -> It
         yield errors.InvalidInput
     if changes_something(endpoint) and method != "GET":
         yield from (errors.OutcomeUnknown, errors.Conflict, errors.InvalidInput, IdempotencyKeyReused)
+        yield from (errors.CallInProgress, errors.CallOutcomeUnknown)
 
 
 def _response(status: int, slugs: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 
 from epochal.errors import ArtifactError, EnvironmentProblem
-from epochal.service.api.access import requires
+from epochal.service.api.access import repeatable, requires
 from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
@@ -32,6 +32,7 @@ Filename = Annotated[
     "", status_code=status.HTTP_201_CREATED, responses={200: {"model": ArtifactAnswer}}, openapi_extra=BINARY_BODY
 )
 @requires(Scope.OPERATE)
+@repeatable
 @answers(ArtifactError, EnvironmentProblem)
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller
@@ -54,6 +55,7 @@ def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
 
 @router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
+@repeatable
 def delete_artifact(sha256: Sha256, control: Control) -> None:
     """With its file; also 204 when it is not there. Refused while a version of an application is made of it, also of
     one that was deleted: `conflict`, which says of which."""

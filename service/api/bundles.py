@@ -8,7 +8,7 @@ from starlette.responses import Response as PlainResponse
 from starlette.responses import StreamingResponse
 
 from epochal.errors import IncompatibleState, NameTaken, SnapshotExpired, StorageFull
-from epochal.service.api.access import requires
+from epochal.service.api.access import repeatable, requires
 from epochal.service.api.answers import BUILDING, SNAPSHOT, answers
 from epochal.service.api.byte_ranges import ranged
 from epochal.service.api.context import Control
@@ -54,6 +54,7 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Plai
 
 @imports.post("", status_code=status.HTTP_201_CREATED)
 @requires(Scope.OPERATE)
+@repeatable
 @answers(BundleTooLarge, StorageFull)
 def create_import(request: CreateImport, control: Control, caller: Caller) -> ImportAnswer:
     """Announce a bundle. Announced again by the same token, an upload that was begun is gone on with."""
@@ -75,6 +76,7 @@ def get_import(id: str, control: Control) -> ImportAnswer:
 
 @imports.put("/{id}/content", openapi_extra=BINARY_BODY)
 @requires(Scope.OPERATE)
+@repeatable
 @answers(BundleTooLarge, BundleError, StorageFull)
 async def upload_import(
     id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control
@@ -85,6 +87,7 @@ async def upload_import(
 
 @imports.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Scope.OPERATE)
+@repeatable
 def delete_import(id: str, control: Control) -> None:
     """Throw an upload away."""
     control.imports.remove(id)

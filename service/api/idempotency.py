@@ -1,8 +1,9 @@
 """Idempotency-Key: a mutating call that is repeated with its key gets the answer of the first, and does nothing.
 
 Keys belong to a token and are kept for a day. The answer is stored before it is sent. The same key with another request
-is refused (422), and while the first call is still being worked on (409): by any control plane, which says every few
-seconds that it is; when none does, the call is made again.
+is refused (422), and while the first call is still being worked on (409, with Retry-After): by any control plane, which
+says every few seconds that it is. When none does, the call is made again, unless something of it has landed in the
+catalog: then nobody has its answer (409).
 """
 
 from __future__ import annotations
@@ -11,18 +12,26 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from epochal.errors import CatalogUnavailable, Conflict, EpochalError, InvalidInput, OutcomeUnknown, Unauthenticated
-from epochal.service.api.access import changes_something, endpoint_of
+from epochal.errors import (
+    CallInProgress,
+    CatalogUnavailable,
+    Conflict,
+    EpochalError,
+    InvalidInput,
+    OutcomeUnknown,
+    Unauthenticated,
+)
+from epochal.service.api.access import changes_something, endpoint_of, may_be_repeated
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, StoredAnswer
+from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, KeyClaim, StoredAnswer, making
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.problems import problem_of
 
@@ -59,45 +68,48 @@ class Idempotency:
             principal = await self._authenticator.user(headers.get("authorization"))
             body = await _read(receive)
             request = _digest(scope, body)
-            stored = await run_in_threadpool(self._keys.claim, principal.id, key, request)
+            claimed = await run_in_threadpool(self._keys.claim, principal.id, key, request)
         except Unauthenticated:
             await self._app(scope, receive, send)  # the gate says it as for every other call
             return
         except EpochalError as error:
             problem = problem_of(error, instance=scope["path"], request=scope["state"]["request_id"])
-            await problem_answer(problem)(scope, receive, send)
+            headers = {"retry-after": "1"} if isinstance(error, CallInProgress) else {}
+            await problem_answer(problem, headers)(scope, receive, send)
             return
-        if stored is not None:
-            await _send(send, _messages(stored, replayed=True))
+        if isinstance(claimed, StoredAnswer):
+            await _send(send, _messages(claimed, replayed=True))
             return
-        await self._first_time(scope, body, receive, send, principal.id, key)
+        await self._make(scope, body, receive, send, claimed)
 
-    async def _first_time(self, scope: Scope, body: bytes, receive: Receive, send: Send, token: str, key: str) -> None:
+    async def _make(self, scope: Scope, body: bytes, receive: Receive, send: Send, claim: KeyClaim) -> None:
         capture = _Capture()
+        once = nullcontext() if may_be_repeated(endpoint_of(scope)) else making(claim)
         try:
-            async with self._renewing(token, key):
-                await self._app(scope, _Replay(body, receive), capture)
+            async with self._renewing(claim):
+                with once:
+                    await self._app(scope, _Replay(body, receive), capture)
         except BaseException:
-            await run_in_threadpool(self._keys.release, token, key)
+            await self._release(claim)
             raise
         answer = capture.answer()
-        if answer.status >= 500 or answer.status in (401, 403, 429):  # it has done nothing, and may be made again
-            await run_in_threadpool(self._keys.release, token, key)
+        if answer.status >= 500 or answer.status in (401, 403, 429):
+            await self._release(claim)
         else:
             instead = scope["state"].get(STORED_ANSWER)
             kept = answer if instead is None else StoredAnswer(answer.status, _sized(answer.headers, instead), instead)
-            await self._keep(token, key, kept)
+            await self._keep(claim, kept)
         await _send(send, _messages(answer, replayed=False))
 
     @asynccontextmanager
-    async def _renewing(self, token: str, key: str) -> AsyncIterator[None]:
+    async def _renewing(self, claim: KeyClaim) -> AsyncIterator[None]:
         """Whoever repeats the call meanwhile has to wait, however long it takes."""
 
         async def renew() -> None:
             while True:
                 await asyncio.sleep(RENEW_SECONDS)
                 with suppress(CatalogUnavailable, OutcomeUnknown, Conflict):
-                    await run_in_threadpool(self._keys.renew, token, key)
+                    await run_in_threadpool(self._keys.renew, claim)
 
         renewing = asyncio.create_task(renew())
         try:
@@ -105,11 +117,16 @@ class Idempotency:
         finally:
             renewing.cancel()
 
-    async def _keep(self, token: str, key: str, answer: StoredAnswer) -> None:
+    async def _release(self, claim: KeyClaim) -> None:
+        """Without it, the claim is over after a while."""
+        with suppress(CatalogUnavailable, OutcomeUnknown, Conflict):
+            await run_in_threadpool(self._keys.release, claim)
+
+    async def _keep(self, claim: KeyClaim, answer: StoredAnswer) -> None:
         """What was done is done: while the catalog is away for a moment, its answer is worth some patience."""
         for pause in (*KEEP_PAUSES, None):
             try:
-                await run_in_threadpool(self._keys.keep, token, key, answer)
+                await run_in_threadpool(self._keys.keep, claim, answer)
                 return
             except (CatalogUnavailable, OutcomeUnknown):
                 if pause is None:

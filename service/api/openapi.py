@@ -20,7 +20,9 @@ _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Repeating a call with its key answers as the first call did, for a day, and does nothing.",
+    "description": "Repeating a call with its key answers as the first call did, for a day, and does nothing. While "
+    "the first call is being worked on: 409 `call-in-progress`, with `Retry-After`. When nobody has its answer: it is "
+    "made again if it changed nothing, otherwise 409 `call-outcome-unknown`.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
 _REQUEST_ID = {

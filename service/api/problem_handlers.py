@@ -11,7 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from epochal.errors import CatalogUnavailable, EpochalError, OutcomeUnknown, TooManyRequests, Unauthenticated
+from epochal.errors import (
+    CallInProgress,
+    CatalogUnavailable,
+    EpochalError,
+    OutcomeUnknown,
+    TooManyRequests,
+    Unauthenticated,
+)
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.transport import BodyRefused
 from epochal.wire.problems import PREFIX, FieldError, Problem, problem_of, status_of
@@ -35,6 +42,8 @@ async def _epochal(request: Request, error: Exception) -> Response:
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, TooManyRequests):
         headers["retry-after"] = str(error.retry_after_seconds)
+    if isinstance(error, CallInProgress):
+        headers["retry-after"] = "1"
     if isinstance(error, (CatalogUnavailable, OutcomeUnknown)):
         # What the database driver says may name hosts and users: that is for the log.
         logger.error("request %s: %s", problem.request, error.message)

@@ -24,6 +24,7 @@ from epochal.errors import (
     OutcomeUnknown,
 )
 from epochal.service.catalog.events import discard_recorded, write_recorded
+from epochal.service.catalog.idempotency import current_claim, record_effect
 from epochal.service.catalog.turns import turns_of
 from epochal.service.catalog.writes import Write
 from epochal.service.domain.ports import ControlEvent
@@ -129,6 +130,9 @@ class Database:
             if not self._keeps_events:
                 discard_recorded(session)
             events = write_recorded(session)
+            claim = current_claim()
+            if claim is not None:
+                record_effect(session, claim)
             if write is not None:
                 write.written.hit()
             try:
@@ -136,6 +140,8 @@ class Database:
             except (exc.OperationalError, exc.InterfaceError) as error:
                 reason = _reason(error)
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
+        if claim is not None:
+            claim.acted = True
         if write is not None:
             write.landed.hit()
         if events:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from epochal.errors import CatalogUnavailable, OutcomeUnknown
+from epochal.errors import CallInProgress, CallOutcomeUnknown, CatalogUnavailable, OutcomeUnknown
 from epochal.service.api import idempotency as middleware
+from epochal.service.catalog import database as catalog_database
 from epochal.service.catalog import idempotency
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.idempotency import IdempotencyKeys
+from epochal.service.catalog.idempotency import IdempotencyKeys, KeyClaim, StoredAnswer
 from epochal.service.catalog.models import IdempotencyKey
 from epochal.service.catalog.types import now
 from epochal.service.domain.secrets import UserToken
+from tests.catalogs import new_sqlite_catalog
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
@@ -146,10 +152,168 @@ def test_a_call_that_is_worked_on_for_long_is_not_made_again_and_one_that_nobody
                     key="lost",
                     request_sha256=sha256_of("POST", path, b'{"name":"t"}'),
                     created_at=now() - timedelta(seconds=1),
+                    holder="killed",
                 )
             )
         lost = another.post(path, content=b'{"name":"t"}', headers={"Idempotency-Key": "lost", "Content-Type": JSON})
         assert lost.status_code == 202
+
+
+class Killed(BaseException):
+    """Nothing of the call's process goes on after it."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.fixture
+def taken_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(0))
+
+
+@pytest.mark.usefixtures("taken_over_at_once")
+@pytest.mark.parametrize("point", ["before", "within", "after", "answered"])
+def test_a_call_whose_control_plane_is_killed_takes_effect_once(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Before the transaction that is its effect, within it, after it has landed, and when its answer is stored."""
+    body, key = {"name": "reader", "scope": "read"}, {"Idempotency-Key": "k"}
+    with monkeypatch.context() as patch:
+        patch.setattr(IdempotencyKeys, "release", killed)
+        match point:
+            case "before":
+                patch.setattr(plane.control.tokens, "create", killed)
+            case "within":
+                patch.setattr(
+                    catalog_database, "record_effect", lambda *all: (idempotency.record_effect(*all), killed())
+                )
+            case "after":
+                patch.setattr(IdempotencyKeys, "keep", killed)
+            case "answered":
+                patch.setattr(middleware, "_messages", killed)
+        assert plane.client.post("/v1/tokens", json=body, headers=key).status_code == 500
+    for _ in range(2):
+        again = plane.client.post("/v1/tokens", json=body, headers=key)
+        if point == "after":
+            check_problem(again, 409, "call-outcome-unknown")
+        else:
+            assert again.status_code == 201
+    assert [item["name"] for item in plane.get("/v1/tokens")["items"]] == ["admin", "reader"]
+    new_key = plane.client.post("/v1/tokens", json=body, headers={"Idempotency-Key": "another"})
+    check_problem(new_key, 409, "name-taken")
+
+
+@pytest.mark.usefixtures("taken_over_at_once")
+def test_a_control_plane_that_was_stopped_for_long_has_no_effect_afterwards(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, go_on = threading.Event(), threading.Event()
+    create, first = plane.control.savepoints.create, list[httpx.Response]()
+
+    def slow(*all: Any) -> Any:
+        if not stopped.is_set():
+            stopped.set()
+            assert go_on.wait(20)
+        return create(*all)
+
+    monkeypatch.setattr(plane.control.savepoints, "create", slow)
+    plane.application()
+    plane.driver().epoch()
+    path, key = "/v1/applications/flights/savepoints", {"Idempotency-Key": "k"}
+    thread = threading.Thread(target=lambda: first.append(plane.client.post(path, json={"name": "s"}, headers=key)))
+    thread.start()
+    assert stopped.wait(20)
+    with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
+        answer = another.post(path, json={"name": "s"}, headers=key)
+        assert answer.status_code == 202
+        go_on.set()
+        thread.join()
+        check_problem(first[0], 409, "call-in-progress")
+        assert first[0].headers["retry-after"] == "1"
+        assert another.post(path, json={"name": "s"}, headers=key).content == answer.content
+    assert sum(item["kind"] == "savepoint" for item in plane.get("/v1/operations")["items"]) == 1
+
+
+def test_a_call_whose_commit_was_not_answered_is_not_made_again(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, key = {"name": "reader", "scope": "read"}, {"Idempotency-Key": "k"}
+    create = plane.control.tokens.create
+
+    def unanswered(*all: Any) -> Any:
+        create(*all)
+        raise OutcomeUnknown("the connection broke at the commit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plane.control.tokens, "create", unanswered)
+        check_problem(plane.client.post("/v1/tokens", json=body, headers=key), 503, "outcome-unknown")
+    check_problem(plane.client.post("/v1/tokens", json=body, headers=key), 409, "call-outcome-unknown")
+
+
+def test_what_may_be_repeated_is_made_again_whatever_has_become_of_it(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, key = {"filename": "flights.py"}, {"Idempotency-Key": "k"}
+    register = plane.control.artifacts.register
+
+    def fails_late(*all: Any) -> Any:
+        register(*all)
+        raise CatalogUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plane.control.artifacts, "register", fails_late)
+        assert plane.client.post("/v1/artifacts", params=query, content=b"#", headers=key).status_code == 503
+    assert plane.client.post("/v1/artifacts", params=query, content=b"#", headers=key).status_code == 200
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Database, IdempotencyKeys]]:
+    if request.param == "sqlite":
+        url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
+    else:
+        url = str(request.getfixturevalue("postgresql_catalog_url"))
+    with closing(Database(url)) as database:
+        yield database, IdempotencyKeys(database, timedelta(days=1))
+
+
+def test_of_a_key_that_comes_twice_at_the_same_moment_one_is_claimed(
+    keys: tuple[Database, IdempotencyKeys],
+) -> None:
+    together = threading.Barrier(4)
+
+    def claim(_: int) -> object:
+        together.wait(20)
+        try:
+            return keys[1].claim("token", "key", "request")
+        except CallInProgress:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        claimed = list(pool.map(claim, range(4)))
+    assert sum(isinstance(found, KeyClaim) for found in claimed) == 1
+
+
+def test_a_claim_that_was_taken_over_has_no_effect_and_stores_nothing(
+    keys: tuple[Database, IdempotencyKeys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, of = keys
+    late = of.claim("token", "key", "request")
+    assert isinstance(late, KeyClaim)
+    with pytest.raises(CallInProgress):
+        of.claim("token", "key", "request")
+    monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(0))
+    successor = of.claim("token", "key", "request")
+    assert isinstance(successor, KeyClaim)
+    with pytest.raises(CallInProgress), idempotency.making(late), database.writing():
+        pass
+    of.keep(late, StoredAnswer(200, [], b"late"))
+    of.release(late)
+    with idempotency.making(successor), database.writing():
+        pass
+    assert successor.acted and not late.acted
+    with pytest.raises(CallOutcomeUnknown):
+        of.claim("token", "key", "request")
+    of.keep(successor, StoredAnswer(200, [], b"done"))
+    assert of.claim("token", "key", "request") == StoredAnswer(200, [], b"done")
 
 
 def test_an_answer_is_stored_when_the_catalog_is_back(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,7 +303,10 @@ class WebhookDelivery(Base):
 
 
 class IdempotencyKey(Base):
-    """The stored answer to a mutating call. ``status`` is null while the first call is still being worked on."""
+    """The stored answer to a mutating call. ``status`` is null while there is none.
+
+    Until then ``holder`` makes the call; ``created_at`` is when it last said so. ``acted_at``: when a transaction of
+    the call landed. ``holder`` null, and no answer: nobody makes it, and it may have had an effect."""
 
     __tablename__ = "idempotency_keys"
 
@@ -314,3 +317,5 @@ class IdempotencyKey(Base):
     headers: Mapped[Json | None]
     body: Mapped[bytes | None] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(index=True)
+    holder: Mapped[str | None] = mapped_column(String(32))
+    acted_at: Mapped[datetime | None]
