@@ -1,19 +1,15 @@
-"""Applications from their artifact to their end, over HTTP; the driver is a client with its own token."""
+"""Applications from their creation to their end, over HTTP; the driver is a client with its own token."""
 
 from __future__ import annotations
 
-import io
 import threading
 import time
-import zipfile
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.driver.heartbeat import HeartbeatingCatalog
-from epochal.snapshots.store import SnapshotStore
-from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -23,86 +19,6 @@ FAILURE = Failure(type="author-error", message="division by zero", step="E2", tr
 
 def operation(plane: Plane, id: str) -> dict[str, object]:
     return dict(plane.get(f"/v1/operations/{id}"))
-
-
-def test_an_artifact_is_registered_once(plane: Plane) -> None:
-    sent = b"pipeline = None\n"
-    first = plane.client.post("/v1/artifacts", params={"filename": "flights.py"}, content=sent)
-    second = plane.client.post("/v1/artifacts", params={"filename": "other.py"}, content=sent)
-
-    assert (first.status_code, second.status_code) == (201, 200)
-    assert first.json() == second.json() == plane.get(f"/v1/artifacts/{first.json()['sha256']}")
-    assert (first.json()["filename"], first.json()["bytes"]) == ("flights.py", len(sent))
-    assert [item["sha256"] for item in plane.get("/v1/artifacts")["items"]] == [first.json()["sha256"]]
-    store = SnapshotStore(plane.settings.store_url)
-    (kept,) = store.list("artifacts")
-    assert store.read(kept) == sent
-
-
-def zipped(**members: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name.replace("__", "/").replace("UP", ".."), content)
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("filename", "content", "says"),
-    [
-        ("flights.py", b"", "empty"),
-        ("flights.py", b"\xff\xfe", "UTF-8"),
-        ("flights.txt", b"x", "neither"),
-        ("flights.zip", b"not a zip", "not a zip"),
-        ("flights.zip", zipped(UP__escape=b"x"), "points out of"),
-    ],
-)
-def test_an_artifact_that_cannot_be_used_is_refused(plane: Plane, filename: str, content: bytes, says: str) -> None:
-    answer = plane.client.post("/v1/artifacts", params={"filename": filename}, content=content)
-
-    assert answer.status_code == 422
-    assert answer.json()["type"] == "urn:epochal:problem:invalid-artifact"
-    assert says in answer.json()["detail"]
-
-
-def test_an_artifact_that_nothing_is_made_of_is_deleted_with_its_file(plane: Plane) -> None:
-    sha256 = plane.artifact()
-    store = SnapshotStore(plane.settings.store_url)
-    (stored,) = store.list("artifacts")
-
-    for _ in range(2):
-        assert plane.client.delete(f"/v1/artifacts/{sha256}").status_code == 204
-    assert plane.client.get(f"/v1/artifacts/{sha256}").status_code == 404
-    assert store.list("artifacts") == []
-    assert plane.artifact() == sha256
-    assert store.list("artifacts") not in ([], [stored])
-    plane.application()
-
-
-def test_an_artifact_is_kept_while_a_version_is_made_of_it(plane: Plane) -> None:
-    sha256 = plane.application(start=False)["artifact"]
-    reader = plane.as_bearer(plane.token("read"))
-    check_problem(reader.delete(f"/v1/artifacts/{sha256}"), 403, "forbidden")
-    problem = check_problem(plane.client.delete(f"/v1/artifacts/{sha256}"), 409, "conflict")
-    assert "version 1 of 'flights':" in problem["detail"]
-
-    assert plane.client.delete("/v1/applications/flights").status_code == 204
-    problem = check_problem(plane.client.delete(f"/v1/artifacts/{sha256}"), 409, "conflict")
-    assert "version 1 of 'flights' (deleted)" in problem["detail"]
-    assert plane.get(f"/v1/artifacts/{sha256}")["sha256"] == sha256
-
-
-def test_a_zip_is_an_artifact(plane: Plane) -> None:
-    answer = plane.client.post("/v1/artifacts", params={"filename": "app.zip"}, content=zipped(main=b"x = 1"))
-
-    assert answer.status_code == 201
-
-
-def test_a_file_name_that_is_a_path_is_refused(plane: Plane) -> None:
-    answer = plane.client.post("/v1/artifacts", params={"filename": "../../etc/passwd.py"}, content=b"x = 1")
-
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "filename"
 
 
 def test_creating_starts_and_the_driver_brings_it_to_run(plane: Plane) -> None:

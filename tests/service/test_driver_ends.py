@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from epochal.wire.exit_codes import ExitCode
-from tests.service.test_driver_http_catalog import POINT, Reply, Script, control_plane
+from tests.service.scripted_control_plane import POINT, Reply, Script, control_plane
 
 pytestmark = pytest.mark.slow
 
