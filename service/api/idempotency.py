@@ -74,8 +74,8 @@ class Idempotency:
             return
         except EpochalError as error:
             problem = problem_of(error, instance=scope["path"], request=scope["state"]["request_id"])
-            headers = {"retry-after": "1"} if isinstance(error, CallInProgress) else {}
-            await problem_answer(problem, headers)(scope, receive, send)
+            wait = {"retry-after": "1"} if isinstance(error, CallInProgress) else {}
+            await problem_answer(problem, wait)(scope, receive, send)
             return
         if isinstance(claimed, StoredAnswer):
             await _send(send, _messages(claimed, replayed=True))

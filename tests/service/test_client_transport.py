@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from epochal.client import Client, events
 from epochal.client.transport import ATTEMPTS
-from epochal.errors import CatalogUnavailable, EpochalError, NameTaken, NotFound
+from epochal.errors import CallOutcomeUnknown, CatalogUnavailable, EpochalError, NameTaken, NotFound
 from epochal.wire.operations import OperationAnswer
 
 TOKEN = {
@@ -57,21 +57,25 @@ class Script:
         self.steps.extend(steps)
 
 
-def answer(status: int, body: Any, media_type: str = "application/json") -> Callable[[BaseHTTPRequestHandler], None]:
+def answer(
+    status: int, body: Any, media_type: str = "application/json", **headers: str
+) -> Callable[[BaseHTTPRequestHandler], None]:
     def step(handler: BaseHTTPRequestHandler) -> None:
         content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         handler.send_response(status)
         handler.send_header("Content-Type", media_type)
         handler.send_header("Content-Length", str(len(content)))
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         handler.wfile.write(content)
 
     return step
 
 
-def problem(status: int, slug: str, detail: str) -> Callable[[BaseHTTPRequestHandler], None]:
+def problem(status: int, slug: str, detail: str, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
     document = {"type": f"urn:epochal:problem:{slug}", "title": slug, "status": status, "detail": detail}
-    return answer(status, document, "application/problem+json")
+    return answer(status, document, "application/problem+json", **headers)
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:
@@ -111,6 +115,16 @@ def script() -> Iterator[Script]:
 def client(script: Script) -> Iterator[Client]:
     with Client(script.url, "secret") as client:
         yield client
+
+
+def test_a_call_whose_first_try_is_still_being_worked_on_is_waited_for(script: Script, client: Client) -> None:
+    in_progress = problem(409, "call-in-progress", "Wait.", Retry_After="0")
+    script.then(hang_up, *[in_progress] * (ATTEMPTS + 1), answer(201, TOKEN))
+    assert client.tokens.create("ci").token == "secret"
+    assert len({request.headers["Idempotency-Key"] for request in script.requests}) == 1
+    script.then(in_progress, problem(409, "call-outcome-unknown", "Look."))
+    with pytest.raises(CallOutcomeUnknown, match="Look"):
+        client.tokens.create("ci")
 
 
 def test_a_repeated_call_carries_the_same_idempotency_key(script: Script, client: Client) -> None:
