@@ -56,6 +56,11 @@ class SinkPlace:
     store: SnapshotStore | None = None
 
 
+def names_place(target: str) -> bool:
+    """Whether a sink's target is a place of its own; ``console:`` is not, and may be shared."""
+    return not target.endswith(":")
+
+
 class Transaction(ABC):
     """What one task attempt writes: durable and invisible after ``pre_commit``, without trace after ``discard``."""
 

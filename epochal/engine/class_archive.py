@@ -15,8 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pyspark
-
 from epochal.errors import EnvironmentProblem
 
 FOLDER = "EPOCHAL_CLASS_ARCHIVES"
@@ -93,6 +91,8 @@ def _stem() -> str | None:
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     if java is None or " " in str(_folder()):
         return None
+    import pyspark  # a control plane knows of archives, and runs no Spark
+
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
     digest = hashlib.sha256()
     for path in (Path(java).resolve(), *sorted(jars.glob("*.jar"))):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.engine.trial_report import TableComparison
 from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.difference import TableDifference, rows_difference
@@ -16,22 +16,6 @@ from epochal.state.json_form import to_json
 from epochal.state.table import Column, StateTable
 
 EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class TableComparison:
-    """Keys by what differs. ``rows``: those that are the same in both. ``examples``: key, before, after, as JSON."""
-
-    table: str
-    rows: int
-    only_before: int
-    only_after: int
-    different: int
-    examples: tuple[dict[str, Any], ...]
-
-    @property
-    def same(self) -> bool:
-        return not (self.only_before or self.only_after or self.different)
 
 
 def compare_states(

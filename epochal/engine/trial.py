@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from itertools import islice
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
@@ -25,13 +24,14 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.answers import collect
 from epochal.engine.assembly import assemble
-from epochal.engine.comparison import TableComparison, compare_states
+from epochal.engine.comparison import compare_states
 from epochal.engine.conditions import conditions_after
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program, check_continues, going_on
 from epochal.engine.settings import ExecutionOrders
-from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_outputs
+from epochal.engine.trial_outputs import KeepingSink, compare_outputs
+from epochal.engine.trial_report import SinkComparison, TrialReport, trial_folders
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
@@ -41,9 +41,6 @@ from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
-BRANCHES = "trial-"
-"""How the branches of trials begin; what is found of them later was left by a trial that was killed."""
-
 
 @dataclass(frozen=True)
 class Tried:
@@ -51,24 +48,6 @@ class Tried:
 
     orders: ExecutionOrders
     graph: Graph
-
-
-class TrialReport(BaseModel):
-    """``base``: the epoch whose snapshot the trial began from, ``None`` for the beginning; ``same``: no difference."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    base: int | None
-    epochs: int
-    seconds: float
-    same: bool
-    tables: tuple[TableComparison, ...]
-    sinks: tuple[SinkComparison, ...]
-
-
-def trial_folders(name: str) -> tuple[str, str]:
-    """The folders of the store that hold the deltas of the trial ``name`` while it runs."""
-    return f"{BRANCHES}{name}-before", f"{BRANCHES}{name}-after"
 
 
 def run_trial(

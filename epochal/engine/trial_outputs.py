@@ -18,30 +18,10 @@ from pyspark.sql.types import DecimalType
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.engine.trial_report import SinkComparison
 from epochal.state.type_names import quoted
 
 EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class SinkComparison:
-    """The rows that a sink would get of two versions, from the same input: how often one has a row, less the other.
-
-    ``committed`` is the number that it really got, ``None`` where it was not written to. ``examples``: ``row``,
-    ``version`` (``before`` or ``after``), ``times``.
-    """
-
-    sink: str
-    committed: int | None
-    before: int
-    after: int
-    only_before: int
-    only_after: int
-    examples: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def same(self) -> bool:
-        return self.only_before == 0 and self.only_after == 0
 
 
 def compare_outputs(

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from epochal.contracts.backend import names_place
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.determinism import check_expression, check_function
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
-from epochal.pipeline.description import GraphDescription, describe, names_place
+from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.epoch_time import calls_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate, place
 from epochal.pipeline.event_time_checks import check_declared_once, check_event_time, check_inputs_of

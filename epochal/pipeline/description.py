@@ -69,11 +69,6 @@ def describe(graph: Graph) -> GraphDescription:
     )
 
 
-def names_place(target: str) -> bool:
-    """Whether a sink's target is a place of its own; ``console:`` is not, and may be shared."""
-    return not target.endswith(":")
-
-
 def _described(node: Node, kinds: Kinds) -> NodeDescription:
     return NodeDescription(
         id=node.id,

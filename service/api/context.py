@@ -3,54 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from epochal.service.catalog.database import Database
-from epochal.service.commands.annotations import AnnotationService
-from epochal.service.commands.applications import ApplicationService
-from epochal.service.commands.artifacts import ArtifactService
-from epochal.service.commands.backups import BackupService
-from epochal.service.commands.bundles.exports import ExportService
-from epochal.service.commands.bundles.imports import ImportService
-from epochal.service.commands.cancel import CancelService
-from epochal.service.commands.collections import CollectionService
-from epochal.service.commands.fork import ForkService
-from epochal.service.commands.lifecycle import Lifecycle
-from epochal.service.commands.preflight import PreflightService
-from epochal.service.commands.rekey import RekeyService
-from epochal.service.commands.rollback import RollbackService
-from epochal.service.commands.savepoints import SavepointService
-from epochal.service.commands.tokens import TokenService
-from epochal.service.commands.transactions import TransactionService
-from epochal.service.commands.versions import VersionService
-from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.ports import Builder, Component, Executions, Leadership, Snapshots, Supervisor
 from epochal.service.domain.settings import Settings
-from epochal.service.queries.administration import AdministrationQueries
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
-from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
-from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
-from epochal.service.runtime.drivers import DriverService
-from epochal.service.runtime.events.hub import EventHub
-from epochal.service.runtime.housekeeping import Housekeeping
-from epochal.service.runtime.isolation import Isolation
-from epochal.service.runtime.logs.keeping import LogKeeper
 from epochal.service.runtime.metrics import Metrics
-from epochal.service.runtime.nodes import NodeHeartbeat
-from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from epochal.service.runtime.stored_files import StoredFiles
-from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.store import SnapshotStore
+
+if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build with
+    from epochal.service.commands.annotations import AnnotationService
+    from epochal.service.commands.applications import ApplicationService
+    from epochal.service.commands.artifacts import ArtifactService
+    from epochal.service.commands.backups import BackupService
+    from epochal.service.commands.bundles.exports import ExportService
+    from epochal.service.commands.bundles.imports import ImportService
+    from epochal.service.commands.cancel import CancelService
+    from epochal.service.commands.collections import CollectionService
+    from epochal.service.commands.fork import ForkService
+    from epochal.service.commands.lifecycle import Lifecycle
+    from epochal.service.commands.preflight import PreflightService
+    from epochal.service.commands.rekey import RekeyService
+    from epochal.service.commands.rollback import RollbackService
+    from epochal.service.commands.savepoints import SavepointService
+    from epochal.service.commands.tokens import TokenService
+    from epochal.service.commands.transactions import TransactionService
+    from epochal.service.commands.versions import VersionService
+    from epochal.service.commands.webhooks import WebhookService
+    from epochal.service.queries.administration import AdministrationQueries
+    from epochal.service.queries.logs import LogService
+    from epochal.service.queries.operations import OperationService
+    from epochal.service.runtime.drivers import DriverService
+    from epochal.service.runtime.events.hub import EventHub
+    from epochal.service.runtime.housekeeping import Housekeeping
+    from epochal.service.runtime.isolation import Isolation
+    from epochal.service.runtime.logs.keeping import LogKeeper
+    from epochal.service.runtime.nodes import NodeHeartbeat
+    from epochal.service.runtime.operations import OperationWorker
+    from epochal.service.runtime.stored_files import StoredFiles
+    from epochal.service.runtime.webhooks import WebhookDeliveries
 
 
 @dataclass(frozen=True)

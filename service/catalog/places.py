@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
+from epochal.contracts.backend import names_place
 from epochal.errors import InvalidInput
-from epochal.pipeline.description import names_place
 from epochal.service.catalog.models import Application, Execution, Json, Version
 
 

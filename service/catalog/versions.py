@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.parameters import Parameters
 from epochal.errors import ArtifactError, NotFound
-from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.pages import paginate
@@ -15,6 +16,9 @@ from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.configuration import ApplicationConfiguration
 from epochal.wire.graphs import GraphAnswer
 from epochal.wire.versions import VersionAnswer
+
+if TYPE_CHECKING:
+    from epochal.pipeline.description import GraphDescription
 
 
 class VersionRepository:

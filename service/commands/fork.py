@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from epochal.contracts.backend import names_place
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict
-from epochal.pipeline.description import GraphDescription, names_place
+from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.application_views import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, check_one_of
 from epochal.service.catalog.database import Database, Session

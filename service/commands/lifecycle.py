@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from epochal.contracts.backend import names_place
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
-from epochal.pipeline.description import names_place
 from epochal.service.catalog.announcements import announce_execution, announce_operation
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session

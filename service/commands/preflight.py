@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from epochal.contracts.identity import EpochKey
-from epochal.engine.trial import trial_folders
+from epochal.engine.trial_report import trial_folders
 from epochal.errors import InvalidInput
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session

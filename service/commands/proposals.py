@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
-from epochal.engine.trial import TrialReport
+from epochal.engine.trial_report import TrialReport
 from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.database import Session

@@ -12,7 +12,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
-from epochal.engine.trial import TrialReport
+from epochal.engine.trial_report import TrialReport
 from epochal.pipeline.description import GraphDescription
 
 

@@ -32,7 +32,7 @@ from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.states import AttemptState, ExecutionState
 
 if TYPE_CHECKING:  # what answers drivers loads no engine
-    from epochal.engine.trial import TrialReport
+    from epochal.engine.trial_report import TrialReport
     from epochal.pipeline.description import GraphDescription
     from epochal.service.domain.building import RekeyOf, ShownOf, TrialOf
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,18 @@ class Node:
             module = Path(f"/proc/{child}/cmdline").read_text().rpartition(".")[2].strip("\0")
             found[module].append(int(child))
         return found
+
+
+def test_its_processes_load_neither_spark_nor_pipelines_nor_verbs_and_a_control_plane_loads_no_spark() -> None:
+    program = (
+        "import sys, epochal.service.query_app, epochal.service.query_applier; print(*sys.modules); "
+        "import epochal.service.app; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    query, control = map(set, map(str.split, done.stdout.splitlines()))
+    assert not query & {"pyspark", "pandas", "alembic", "epochal.pipeline", "epochal.engine.trial", "epochal.operators"}
+    assert not {name for name in query if name.startswith("epochal.service.commands")}
+    assert not control & {"pyspark", "pandas", "alembic", "epochal.operators"}
 
 
 @pytest.fixture

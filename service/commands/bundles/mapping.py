@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from epochal.contracts.backend import names_place
 from epochal.contracts.parameters import Parameters
 from epochal.errors import InvalidInput
-from epochal.pipeline.description import GraphDescription, names_place
+from epochal.pipeline.description import GraphDescription
 from epochal.wire.bundles import ImportApplication, SinkMove, SourcePosition
 
 _BROKERS = "servers"

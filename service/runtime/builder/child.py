@@ -18,7 +18,8 @@ from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.trial import TrialReport, Tried, run_trial
+from epochal.engine.trial import Tried, run_trial
+from epochal.engine.trial_report import TrialReport
 from epochal.errors import EpochalError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load_graph

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.parameters import Parameters
-from epochal.engine.trial import TrialReport
+from epochal.engine.trial_report import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.building import Builds, RekeyOf, ShownOf, TrialOf

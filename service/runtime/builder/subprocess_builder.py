@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
-from epochal.engine.trial import TrialReport
+from epochal.engine.trial_report import TrialReport
 from epochal.errors import (
     Conflict,
     EnvironmentProblem,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 import epochal
 from epochal.service.catalog.database import Database
-from epochal.service.domain.building import Builds
 from epochal.service.domain.reading import ReplicaLag
 from epochal.service.runtime.metrics.catalog import CatalogCollector
 from epochal.service.runtime.metrics.families import gauge
 from epochal.service.runtime.metrics.lookups import LookupLatencies
+
+if TYPE_CHECKING:
+    from epochal.service.domain.building import Builds
 
 
 @dataclass(frozen=True)
