@@ -1,6 +1,9 @@
 """Bringing a catalog to this version's tables.
 
 An empty or older one is migrated; a newer one is used as it is where it says that this version can, or is refused.
+
+Most starts find nothing to do. Files of migrations are called by their revisions, so that this is found out without
+Alembic, which is imported where something is to be done.
 """
 
 from __future__ import annotations
@@ -10,20 +13,21 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import Script, ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import Connection, column, inspect, select, table, update
+from sqlalchemy import Connection, column, inspect, select, table, text, update
 
 import epochal.migrations
 from epochal.errors import CatalogUnavailable, CatalogVersion
-from epochal.migrations.expanding import Index, bound_lock_waits, finish
 from epochal.service.catalog.advisory import Alone, alone_meanwhile
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Base
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    from epochal.migrations.expanding import Index
 
 FOLDER = Path(epochal.migrations.__file__).parent
 _TRIES_SECONDS = 60.0
@@ -32,6 +36,16 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _EXPANDS_SINCE = "0013"
 """The first version that asks a newer catalog whether it can work on it. What followed expands, or says otherwise."""
 _INSTALLATION = table("installation", column("oldest_reader"))
+_APPLIED = table("alembic_version", column("version_num"))
+_UNFINISHED = text(
+    "SELECT EXISTS (SELECT FROM pg_constraint WHERE NOT convalidated AND connamespace = current_schema()::regnamespace)"
+    " OR EXISTS (SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"
+    " WHERE NOT indisvalid AND relnamespace = current_schema()::regnamespace)"
+)
+_INDEXES = {
+    "postgresql": text("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()"),
+    "sqlite": text("SELECT name FROM sqlite_master WHERE type = 'index'"),
+}
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +66,9 @@ def migrate(url: str) -> str:
 def migrate_database(database: Database) -> str:
     """As :func:`migrate`. SQLite: in one transaction. PostgreSQL: each migration in one of its own, so that no table is
     locked for longer than one takes; it may be cut off anywhere, and goes on with the next start."""
+    with database.reading() as session:
+        if _is_done(session.connection()):
+            return newest_revision()
     with alone_meanwhile(database, Alone.MIGRATION):
         with database.reading() as session:
             found = refuse_newer(session.connection())
@@ -95,19 +112,19 @@ def is_behind(revision: str | None) -> bool:
 
 def knows_revision(revision: str) -> bool:
     """Whether this version can bring tables of that revision to its own."""
-    return _known(revision) is not None
+    return revision in _revisions()
 
 
 def upgrade(connection: Connection, revision: str) -> None:
     """Bring the tables to a revision, in the caller's transaction. Indexes that can come later are the start's."""
+    from alembic import command
+
     command.upgrade(_configuration(connection), revision)
 
 
 def newest_revision() -> str:
     """The revision of this version's tables."""
-    head = _scripts().get_current_head()
-    assert head is not None  # the package always carries at least one revision
-    return head
+    return _revisions()[-1]
 
 
 def oldest_reader(revision: str | None = None) -> str:
@@ -121,11 +138,11 @@ def oldest_reader(revision: str | None = None) -> str:
 
 def refuse_newer(connection: Connection) -> str | None:
     """The catalog's revision, ``None`` when it is empty. Raises ``CatalogVersion`` when this version cannot use it."""
-    found = MigrationContext.configure(connection).get_current_revision()
-    if found is None or _known(found) is not None:
+    found = _revision(connection)
+    if found is None or knows_revision(found):
         return found
     oldest = _says_oldest_reader(connection)
-    if oldest is None or _known(oldest) is None:
+    if oldest is None or not knows_revision(oldest):
         since = "" if oldest is None else f", and can be used by versions from revision {oldest} on"
         raise CatalogVersion(
             f"The catalog is at revision {found}, which this version of Epochal does not know: it is newer than "
@@ -135,7 +152,22 @@ def refuse_newer(connection: Connection) -> str | None:
     return found
 
 
+def _is_done(connection: Connection) -> bool:
+    """Whether the catalog has this version's tables, and nothing of a migration was left for later."""
+    if _revision(connection) != newest_revision():
+        return False
+    dialect = connection.dialect.name
+    if dialect == "postgresql" and connection.scalar(_UNFINISHED):
+        return False
+    expected = {str(index.name) for each in Base.metadata.tables.values() for index in each.indexes}
+    return expected <= set(connection.scalars(_INDEXES[dialect]))
+
+
 def _upgrade(database: Database, revision: str) -> None:
+    from alembic import command
+
+    from epochal.migrations.expanding import bound_lock_waits
+
     until = time.monotonic() + _TRIES_SECONDS
     while True:
         try:
@@ -160,6 +192,8 @@ def _upgrade(database: Database, revision: str) -> None:
 
 
 def _finish(database: Database) -> None:
+    from epochal.migrations.expanding import finish
+
     indexes: Sequence[Index] = [
         index for script in _scripts().walk_revisions() for index in getattr(script.module, "indexes", ())
     ]
@@ -176,19 +210,19 @@ def _waited_for_a_lock(error: CatalogUnavailable) -> bool:
     return getattr(original, "sqlstate", None) == _LOCK_NOT_AVAILABLE
 
 
-def _pending(found: str | None) -> list[str] | None:
+def _pending(found: str | None) -> Sequence[str] | None:
     """What is still to be done, oldest first; ``None``: the catalog is ahead of this version."""
-    if found is not None and _known(found) is None:
-        return None
-    revisions = [script.revision for script in _scripts().walk_revisions()]
-    return revisions[: len(revisions) if found is None else revisions.index(found)][::-1]
+    revisions = _revisions()
+    if found is None:
+        return revisions
+    return revisions[revisions.index(found) + 1 :] if found in revisions else None
 
 
-def _known(revision: str) -> Script | None:
-    try:
-        return _scripts().get_revision(revision)
-    except CommandError:
+def _revision(connection: Connection) -> str | None:
+    """Of the catalog's tables; ``None``: it is empty."""
+    if not inspect(connection).has_table(_APPLIED.name):
         return None
+    return connection.scalar(select(_APPLIED.c.version_num))
 
 
 def _says_oldest_reader(connection: Connection) -> str | None:
@@ -201,16 +235,30 @@ def _has_installation(connection: Connection) -> bool:
     return inspect(connection).has_table(_INSTALLATION.name)
 
 
+def _revisions() -> Sequence[str]:
+    """Of this version, oldest first."""
+    return _revisions_in(FOLDER)
+
+
+@cache
+def _revisions_in(folder: Path) -> Sequence[str]:
+    return sorted(path.name.partition("_")[0] for path in (folder / "versions").glob("[0-9]*_*.py"))
+
+
 def _scripts() -> ScriptDirectory:
     return _scripts_in(FOLDER)
 
 
 @cache
 def _scripts_in(_folder: Path) -> ScriptDirectory:
+    from alembic.script import ScriptDirectory
+
     return ScriptDirectory.from_config(_configuration(None))
 
 
 def _configuration(connection: Connection | None) -> Config:
+    from alembic.config import Config
+
     configuration = Config()
     configuration.set_main_option("script_location", str(FOLDER))
     configuration.attributes["connection"] = connection

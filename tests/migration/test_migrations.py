@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from alembic import command
@@ -20,6 +20,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.migration import (
     _configuration,
+    _revisions,
     check_current,
     is_current,
     migrate,
@@ -128,6 +129,34 @@ def migrate_to(database: Database, revision: str) -> None:
 
 def test_there_is_one_head() -> None:
     assert len(ScriptDirectory.from_config(_configuration(None)).get_heads()) == 1
+
+
+def test_files_are_called_by_their_revisions() -> None:
+    """So that a start which finds nothing to do needs no Alembic to see it."""
+    scripts = [*ScriptDirectory.from_config(_configuration(None)).walk_revisions()][::-1]
+    assert [Path(script.path).name.partition("_")[0] for script in scripts] == list(_revisions())
+
+
+def test_what_was_left_of_a_migration_is_found_by_the_next_start(database: Database) -> None:
+    migrate_database(database)
+    with database.writing() as session:
+        session.execute(text("DROP INDEX ix_operations_finished_at"))
+    migrate_database(database)
+    assert "ix_operations_finished_at" in {index["name"] for index in inspect(database.engine).get_indexes("operations")}
+
+
+def test_a_start_that_finds_nothing_to_do_changes_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate_database(database)
+
+    def refuse() -> NoReturn:
+        raise AssertionError("there is nothing to be done")
+
+    monkeypatch.setattr(database, "migrating", refuse)
+    monkeypatch.setattr(database, "writing", refuse)
+    monkeypatch.setattr(database, "without_transaction", refuse)
+    assert migrate_database(database) == newest_revision()
 
 
 def test_migrations_make_exactly_the_models(database: Database) -> None:
