@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import BigInteger, ColumnElement, String, column, func, select, values
 from sqlalchemy.orm import Session
 
 from epochal.contracts.configuration import Configuration
@@ -25,6 +26,8 @@ SUMS = (
     "attempts",
     "restarts",
 )
+_AT_ONCE = 400
+"""Keys in one query: databases bound the number of its parameters."""
 _INTERVAL = Configuration.model_fields["epoch_interval_seconds"].default
 
 
@@ -109,12 +112,19 @@ class ApplicationFigures:
         )
         return {name: EpochKey(branch, epoch) for name, branch, epoch in self._session.execute(query) if epoch}
 
-    def committed_after(self, branch: str, epoch: int) -> datetime | None:
-        """When the first committed epoch of the branch after this one was committed."""
-        later = select(Epoch.committed_at).where(
-            Epoch.branch == branch, Epoch.state == State.COMMITTED.value, Epoch.epoch > epoch
-        )
-        return self._session.scalar(later.order_by(Epoch.epoch).limit(1))
+    def committed_after(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, datetime]:
+        """When the first committed epoch of the same branch after each of these was committed, where there is one."""
+        remaining, found = iter(keys), {}
+        while some := [(key.branch, key.epoch) for key in islice(remaining, _AT_ONCE)]:
+            asked = values(column("branch", String), column("epoch", BigInteger), name="asked").data(some).cte()
+            later = select(Epoch.committed_at).where(
+                Epoch.branch == asked.c.branch, Epoch.state == State.COMMITTED.value, Epoch.epoch > asked.c.epoch
+            )
+            first = later.order_by(Epoch.epoch).limit(1).correlate(asked).scalar_subquery()
+            for branch, epoch, committed_at in self._session.execute(select(asked.c.branch, asked.c.epoch, first)):
+                if committed_at is not None:
+                    found[EpochKey(branch, epoch)] = committed_at
+        return found
 
     def interrupted(self) -> Mapping[str, int]:
         """Epochs that are decided and not committed, of applications that do not run and have any."""

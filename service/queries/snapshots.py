@@ -9,10 +9,11 @@ from epochal.contracts.catalog import EpochRecord, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.heads import heads
 from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
 from epochal.service.catalog.models import Application
-from epochal.service.catalog.records import epoch_record, manifest_of
+from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
@@ -31,11 +32,14 @@ class SnapshotDirectory:
 
     def heads(self) -> Sequence[ApplicationHead]:
         with self._database.reading() as session:
-            return [_head(session, row) for row in ApplicationRepository(session).all()]
+            return heads(session)
 
     def head(self, application: str) -> ApplicationHead:
         with self._database.reading() as session:
-            return _head(session, ApplicationRepository(session).named(application))
+            found = heads(session, application)
+            if not found:
+                ApplicationRepository(session).named(application)  # which says what there is instead
+            return found[0]
 
     def resolve(
         self,
@@ -99,15 +103,3 @@ class SnapshotService:
         with expiring(self._directory, reference.key):
             manifest = self._store.read_manifest(reference)
         return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference, annotations=annotations)
-
-
-def _head(session: Session, row: Application) -> ApplicationHead:
-    repository = SnapshotRepository(session)
-    head = repository.head(row)
-    prepared = (manifest_of(epoch) for epoch in repository.prepared(row))
-    return ApplicationHead(
-        application=row.name,
-        branch=row.branch,
-        committed=None if head is None else repository.reference(EpochKey(head.branch, head.epoch)),
-        prepared=tuple(reference for reference in prepared if reference is not None),
-    )

@@ -36,19 +36,21 @@ class ReplicaLags:
         return self._lags
 
     def _look(self) -> Mapping[str, ReplicaLag]:
-        found = {}
+        found: dict[str, ReplicaLag] = {}
         with self._database.reading() as session:
             figures, moment = ApplicationFigures(session), now()
+            behind: dict[str, tuple[EpochKey, EpochKey]] = {}
             # The catalog first: replicas that have moved on since are not behind it.
             for name, head in figures.committed_heads().items():
                 at = self._at(name)
                 if at is not None and at.branch == head.branch and at.epoch >= head.epoch:
                     found[name] = ReplicaLag(0, 0.0)
-                    continue
-                before = 0 if at is None else at.epoch
-                since = figures.committed_after(head.branch, before)
-                seconds = 0.0 if since is None else (moment - since).total_seconds()
-                found[name] = ReplicaLag(max(0, head.epoch - before), max(0.0, seconds))
+                else:
+                    behind[name] = head, EpochKey(head.branch, 0 if at is None else at.epoch)
+            committed = figures.committed_after({before for _, before in behind.values()})
+        for name, (head, before) in behind.items():
+            seconds = (moment - committed.get(before, moment)).total_seconds()
+            found[name] = ReplicaLag(max(0, head.epoch - before.epoch), max(0.0, seconds))
         return found
 
     def _at(self, application: str) -> EpochKey | None:

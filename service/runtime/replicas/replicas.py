@@ -7,6 +7,7 @@ import logging
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ log = logging.getLogger("epochal.replicas")
 INDEX = "index"
 """The folder of the index, beside those of the branches."""
 _SWITCH_SECONDS = 0.001
+_SHARE = 0.2
+"""Of the time at most goes into asking the catalog where all applications stand, however many there are and commit."""
 
 
 class Replicas(ServedReplicas):
@@ -51,6 +54,8 @@ class Replicas(ServedReplicas):
         self._claim: ClaimedFolder | None = None
         self._followers: dict[str, Follower] = {}
         self._wake = threading.Event()
+        self._over = threading.Event()
+        self._present: set[tuple[str, str]] | None = None
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
         if events is not None:
             events.listen(self.heard)
@@ -66,6 +71,7 @@ class Replicas(ServedReplicas):
 
     def close(self) -> None:
         self._closing = True
+        self._over.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=30)
@@ -118,14 +124,19 @@ class Replicas(ServedReplicas):
     def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
+            began = time.monotonic()
+            asked_for = 0.0
             try:
-                self._round(self._snapshots.heads())
+                heads = self._snapshots.heads()
+                asked_for = time.monotonic() - began
+                self._round(heads)
             except CatalogUnavailable as error:
                 log.warning("replicas cannot follow: %s", error)
             except Exception:
                 # The next round starts from what is there then; look-ups go on meanwhile.
                 log.exception("replicas could not follow")
             self._wake.wait(FALLBACK_SECONDS)
+            self._over.wait(min(FALLBACK_SECONDS, asked_for / _SHARE) - (time.monotonic() - began))
 
     def _round(self, heads: Sequence[ApplicationHead]) -> None:
         for head in heads:
@@ -138,14 +149,22 @@ class Replicas(ServedReplicas):
                 self._publish(follower, head.application)
             if self._closing:
                 return
-        present = {head.application for head in heads}
+        self._forget(heads)
+        self._index.note_round()
+
+    def _forget(self, heads: Sequence[ApplicationHead]) -> None:
+        """What belongs to applications that have gone, or to branches that they have left."""
+        where = {(head.application, head.branch) for head in heads}
+        if where == self._present:
+            return
+        present = {application for application, _ in where}
         for application in [name for name in self._followers if name not in present]:
             self._followers.pop(application)
         gone = [name for name in self._index.applications() if name not in present]
         if gone:
             self._index.forget(gone)
-        self._clear({head.branch for head in heads})
-        self._index.note_round()
+        self._clear({branch for _, branch in where})
+        self._present = where
 
     def _begin(self, head: ApplicationHead) -> Follower:
         left = self._index.left(head.application)
