@@ -1,6 +1,8 @@
 """The guarded writes on one branch. Each first updates the branch's row, naming the attempt: zero rows means fenced.
 
-The functions run inside a write transaction of the caller; an exception rolls all of it back.
+The functions run inside a write transaction of the caller; an exception rolls all of it back. What each epoch of each
+application asks for is written by the statements of ``epoch_statements.py``, each of which says in its condition when
+it may happen; only where one finds no row is it read why.
 """
 
 from __future__ import annotations
@@ -8,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy import CursorResult, Row, func, select, update
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced, InvalidInput
-from epochal.service.catalog.models import Aborted, Branch, Epoch, Execution, LeftOut
+from epochal.service.catalog import epoch_statements as statements
+from epochal.service.catalog.models import Aborted, Branch, Epoch, LeftOut
 from epochal.service.catalog.records import (
     LEFT_OUT,
     columns_of,
@@ -53,8 +56,8 @@ class BranchWriter:
         self._branch = branch
         self._execution = execution
         self._attempt = attempt
-        self.has_moved = False
-        """Whether an epoch got another state; not by a call that is repeated since its answer was lost."""
+        self.moved: Row[Any] | None = None
+        """The row of the epoch that got another state; not by a call that is repeated since its answer was lost."""
 
     def begin(self) -> None:
         """R1. Own the branch; fences every earlier attempt."""
@@ -66,11 +69,13 @@ class BranchWriter:
         """Whoever owns the branch: nobody else writes it until this transaction ends. Comes before other locks."""
         self._session.get_one(Branch, self._branch, with_for_update=True, populate_existing=True)
 
-    def own(self) -> None:
-        """Lock the branch for this transaction. Raises ``Fenced`` when it is not this attempt's."""
-        owned = update(Branch).where(Branch.id == self._branch, Branch.attempt == self._attempt, Branch.owned)
-        if changed(self._session, owned.values(attempt=self._attempt)) == 0:
+    def own(self) -> Row[Any]:
+        """Lock the branch for this transaction. What an epoch that is opened has to know of it. Raises ``Fenced`` when
+        it is not this attempt's."""
+        row = self._run(statements.OWN).one_or_none()
+        if row is None:
             raise self._fenced()
+        return row
 
     def give_up(self) -> None:
         """Fence this attempt at once, also when it has not begun yet. Nothing happens when a later one has begun."""
@@ -79,32 +84,34 @@ class BranchWriter:
 
     def open(self, epoch: int, parent: EpochKey | None) -> None:
         """E1."""
-        self.own()
+        branch = self.own()
+        head = head_of(branch)
+        opened = None
+        if head == parent:
+            opened = self._run(
+                statements.OPEN,
+                epoch=epoch,
+                execution=self._execution,
+                at=now(),
+                application=branch.application,
+                above=branch.parent_epoch or 0,
+                **_parent_columns(parent),
+            ).one_or_none()
+        if opened is None:
+            self._check_opened(epoch, parent, head)
+        self.moved = opened
+
+    def _check_opened(self, epoch: int, parent: EpochKey | None, head: EpochKey | None) -> None:
+        """Why it could not be, unless it has been: the call is repeated."""
         row = self._read(epoch)
         if row is not None:
             if row.state == State.STARTED and row.attempt == self._attempt and _parent(row) == parent:
                 return
             raise Conflict(f"Epoch {self._key(epoch)} is {row.state} (attempt {row.attempt}); open a later one.")
-        branch = self._row()
-        head = head_of(branch)
         if head != parent:
             raise Conflict(f"Epoch {self._key(epoch)} cannot be opened on {parent}: the branch's head is {head}.")
-        following = following_epoch(self._session, branch)
-        if epoch < following:
-            raise Conflict(f"Epoch {self._key(epoch)} cannot be opened: numbers of a branch rise, next is {following}.")
-        self._session.add(
-            Epoch(
-                branch=self._branch,
-                epoch=epoch,
-                execution=self._execution,
-                attempt=self._attempt,
-                state=advance(None, Event.OPEN).value,
-                parent_branch=parent.branch if parent else None,
-                parent_epoch=parent.epoch if parent else None,
-                started_at=now(),
-            )
-        )
-        self.has_moved = True
+        following = self.next_epoch()
+        raise Conflict(f"Epoch {self._key(epoch)} cannot be opened: numbers of a branch rise, next is {following}.")
 
     def prepare(
         self,
@@ -122,47 +129,32 @@ class BranchWriter:
                 f"Epoch {self._key(epoch)} cannot be prepared with the manifest {manifest.path!r}: the files of a "
                 f"branch lie below {self._branch}/, and the control plane reads no others in its name."
             )
-        head = update(Branch).where(
-            Branch.id == self._branch,
-            Branch.attempt == self._attempt,
-            Branch.owned,
-            Branch.head_branch.is_not_distinct_from(parent.branch if parent else None),
-            Branch.head_epoch.is_not_distinct_from(parent.epoch if parent else None),
-        )
-        if changed(self._session, head.values(head_branch=self._branch, head_epoch=epoch)) == 0:
+        if self._run(statements.MOVE_HEAD, epoch=epoch, **_parent_columns(parent)).rowcount == 0:
             if self._has_landed(epoch, parent, manifest):
                 return
             self.own()
             self._expect(epoch, Event.PREPARE)
             current = head_of(self._row())
             raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared on {parent}: the head is {current}.")
-        prepared = update(Epoch).where(
-            Epoch.branch == self._branch,
-            Epoch.epoch == epoch,
-            Epoch.attempt == self._attempt,
-            Epoch.state == State.STARTED.value,
-            Epoch.parent_branch.is_not_distinct_from(parent.branch if parent else None),
-            Epoch.parent_epoch.is_not_distinct_from(parent.epoch if parent else None),
-        )
-        execution = self._session.get_one(Execution, self._execution)
         if terms.version is not None:
-            execution.version = terms.version
-        values = {
-            "state": State.PREPARED.value,
-            "manifest_path": manifest.path,
-            "manifest_sha256": manifest.sha256,
-            "prepared_at": now(),
-            "version": execution.version,
+            self._run(statements.CHANGE_VERSION, execution=self._execution, version=terms.version)
+        self.moved = self._run(
+            statements.PREPARE,
+            epoch=epoch,
+            execution=self._execution,
+            at=now(),
+            manifest_path=manifest.path,
+            manifest_sha256=manifest.sha256,
+            **_parent_columns(parent),
             **terms_of(terms),
             **columns_of(counts),
-        }
-        if changed(self._session, prepared.values(values)) == 0:
+        ).one_or_none()
+        if self.moved is None:
             row = self._expect(epoch, Event.PREPARE)
             raise Conflict(
                 f"Epoch {self._key(epoch)} cannot be prepared by attempt {self._attempt} on {parent}: "
                 f"it was opened by attempt {row.attempt} on {_parent(row)}."
             )
-        self.has_moved = True
 
     def _has_landed(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference) -> bool:
         """Whether this very prepare is being repeated: its answer was lost.
@@ -178,6 +170,17 @@ class BranchWriter:
     def commit(self, epoch: int) -> None:
         """E6, in order: only after the parent."""
         self.own()
+        row = self._run(statements.COMMIT, epoch=epoch, at=now()).one_or_none()
+        if row is None:
+            self._check_committed(epoch)
+            return
+        self.moved = row
+        self._run(statements.COUNT_COMMITTED, **{name: getattr(row, name) or 0 for name in statements.COUNTED})
+        self._add_left_out(row)
+        self._tell("epoch.committed", row)
+
+    def _check_committed(self, epoch: int) -> None:
+        """Why it could not be, unless it has been: the call is repeated."""
         row = self._expect(epoch, Event.PUBLISH)
         if row.state == State.COMMITTED:
             return
@@ -185,32 +188,24 @@ class BranchWriter:
             parent = self._read(row.parent_epoch)
             if parent is None or parent.state != State.COMMITTED:
                 raise Conflict(f"Epoch {self._key(epoch)} cannot be committed before its parent {_parent(row)}.")
-        self._move(epoch, State.PREPARED, {"state": State.COMMITTED.value, "committed_at": now()})
-        self._count(
-            committed_epochs=1,
-            rows_in=row.rows_in or 0,
-            rows_out=row.rows_out or 0,
-            state_rows=row.state_rows or 0,
-            state_bytes=row.state_bytes or 0,
-        )
-        self._add_left_out(row)
-        self._tell("epoch.committed", epoch)
+        raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
 
     def abort(self, epoch: int, failure: Failure) -> None:
         self.own()
-        row = self._expect(epoch, Event.ABORT)
-        if row.state == State.STARTED:
-            self._move(epoch, State.STARTED, {"state": State.ABORTED.value, "failure": json_of(failure)})
-            self._count(aborted_epochs=1)
-            self._count_aborted(cause_of(failure.type))
-            self._tell("epoch.aborted", epoch)
+        row = self._run(statements.ABORT, epoch=epoch, failure=json_of(failure)).one_or_none()
+        if row is None:
+            self._expect(epoch, Event.ABORT)
+            return
+        self.moved = row
+        self._run(statements.COUNT_ABORTED)
+        self._count_aborted(cause_of(failure.type))
+        self._tell("epoch.aborted", row)
 
-    def _tell(self, kind: WebhookKind, epoch: int) -> None:
+    def _tell(self, kind: WebhookKind, row: Row[Any]) -> None:
         def record() -> dict[str, Any]:
-            row = self._session.get_one(Epoch, (self._branch, epoch), populate_existing=True)
             return epoch_record(row).model_dump(mode="json", exclude_none=True)
 
-        enqueue(self._session, kind, self._branch, f"{self._branch}/{epoch}/{kind.partition('.')[2]}", record)
+        enqueue(self._session, kind, self._branch, f"{self._branch}/{row.epoch}/{kind.partition('.')[2]}", record)
 
     def in_state(self, state: State) -> Sequence[Epoch]:
         """This branch's epochs in ``state``, in epoch order."""
@@ -225,35 +220,24 @@ class BranchWriter:
         """The branch's smallest epoch, in any state."""
         return self._session.scalar(select(func.min(Epoch.epoch)).where(Epoch.branch == self._branch))
 
-    def _move(self, epoch: int, before: State, values: dict[str, Any]) -> None:
-        found = update(Epoch).where(
-            Epoch.branch == self._branch,
-            Epoch.epoch == epoch,
-            Epoch.state == before.value,
-            Epoch.attempt <= self._attempt,
-        )
-        if changed(self._session, found.values(values)) == 0:
-            raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
-        self.has_moved = True
-
-    def _count(self, **more: int) -> None:
-        counted = {name: getattr(Branch, name) + number for name, number in more.items()}
-        raised = update(Branch).where(Branch.id == self._branch).values(counted)
-        self._session.execute(raised.execution_options(synchronize_session=False))
-
     def _count_aborted(self, cause: str) -> None:
         mine = Aborted.branch == self._branch, Aborted.cause == cause
         more = update(Aborted).where(*mine).values(total=Aborted.total + 1)
         if changed(self._session, more.execution_options(synchronize_session=False)) == 0:
             self._session.add(Aborted(branch=self._branch, cause=cause, total=1))
 
-    def _add_left_out(self, row: Epoch) -> None:
+    def _add_left_out(self, row: Row[Any]) -> None:
         for kind, column in LEFT_OUT.items():
             for place, number in (getattr(row, column) or {}).items():
                 mine = LeftOut.branch == self._branch, LeftOut.kind == kind, LeftOut.place == place
                 more = update(LeftOut).where(*mine).values(total=LeftOut.total + number)
                 if changed(self._session, more.execution_options(synchronize_session=False)) == 0:
                     self._session.add(LeftOut(branch=self._branch, kind=kind, place=place, total=number))
+
+    def _run(self, statement: Any, **values: Any) -> CursorResult[Any]:
+        """Not by way of the session, which would take longer than the database does."""
+        values = statements.parameters(branch=self._branch, attempt=self._attempt, **values)
+        return self._session.connection().execute(statement, values)
 
     def _expect(self, epoch: int, event: Event) -> Epoch:
         """The row, when ``event`` may happen to it, or has happened already. Raises ``Conflict``."""
@@ -286,6 +270,13 @@ def following_epoch(session: Session, branch: Branch) -> int:
     latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id).correlate(Branch).scalar_subquery()
     used = session.scalar(select(func.max(latest)).where(Branch.application == branch.application))
     return max(used or 0, branch.parent_epoch or 0) + 1
+
+
+def _parent_columns(parent: EpochKey | None) -> dict[str, Any]:
+    return {
+        "parent_branch": parent.branch if parent else None,
+        "parent_epoch": parent.epoch if parent else None,
+    }
 
 
 def _parent(row: Epoch) -> EpochKey | None:

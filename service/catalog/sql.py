@@ -75,7 +75,7 @@ class SqlCatalog(Catalog):
             )
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        with self._transition(epoch, writes.OPEN_EPOCH) as writer:
+        with self._transition(writes.OPEN_EPOCH) as writer:
             writer.open(epoch, parent)
 
     def prepare_epoch(
@@ -86,15 +86,15 @@ class SqlCatalog(Catalog):
         counts: EpochCounts,
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        with self._transition(epoch, writes.PREPARE_EPOCH) as writer:
+        with self._transition(writes.PREPARE_EPOCH) as writer:
             writer.prepare(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
-        with self._transition(epoch, writes.COMMIT_EPOCH) as writer:
+        with self._transition(writes.COMMIT_EPOCH) as writer:
             writer.commit(epoch)
 
     def abort_epoch(self, epoch: int, failure: Failure) -> None:
-        with self._transition(epoch, writes.ABORT_EPOCH) as writer:
+        with self._transition(writes.ABORT_EPOCH) as writer:
             writer.abort(epoch, failure)
 
     def epoch(self, epoch: int) -> EpochRecord | None:
@@ -181,15 +181,12 @@ class SqlCatalog(Catalog):
         return found[0], found[1]
 
     @contextmanager
-    def _transition(self, epoch: int, write: writes.Write) -> Iterator[BranchWriter]:
+    def _transition(self, write: writes.Write) -> Iterator[BranchWriter]:
         with self._writing(write) as session:
             writer = self._writer(session)
             yield writer
-            if not writer.has_moved:
-                return
-            session.flush()
-            row = session.get_one(models.Epoch, (self._branch, epoch), populate_existing=True)
-            announce_epoch(session, self._application, row)
+            if writer.moved is not None:
+                announce_epoch(session, self._application, writer.moved)
 
     @contextmanager
     def _writing(self, write: writes.Write) -> Iterator[Session]:

@@ -119,6 +119,11 @@ def _swept_winners() -> None:
 
 @mutant("catalog: an attempt that was fenced may still write", "tests/service/test_catalog.py")
 def _no_fence() -> None:
-    from epochal.service.catalog.branch_writer import BranchWriter
+    from sqlalchemy import bindparam, update
 
-    change(BranchWriter, "own", lambda _: lambda self: self.lock())
+    from epochal.service.catalog import epoch_statements
+    from epochal.service.catalog.models import Branch
+
+    unguarded = update(Branch).where(Branch.id == bindparam("the_branch"))
+    asked = [Branch.application, Branch.head_branch, Branch.head_epoch, Branch.parent_epoch]
+    change(epoch_statements, "OWN", lambda _: unguarded.values(owned=True).returning(*asked))

@@ -1,0 +1,146 @@
+"""The statements of each epoch of each application, made once: to put them together took longer than to run them.
+
+Parameters are called ``the_..``, by :func:`parameters`: names of columns mean something else in an UPDATE. ``branch``
+and ``attempt``, the one that writes, go to all; the others are said beside each. Where one says that it may not happen,
+no row is found, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    String,
+    bindparam,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.types import TypeEngine
+
+from epochal.engine.epoch import Event, State, advance
+from epochal.service.catalog.models import Base
+from epochal.service.catalog.types import UtcDateTime
+
+COUNTED: Final = ("rows_in", "rows_out", "state_rows", "state_bytes")
+"""Of an epoch that is committed, added up by its branch."""
+
+
+def parameters(**values: Any) -> dict[str, Any]:
+    return {f"the_{name}": value for name, value in values.items()}
+
+
+def _the(name: str, type: type[TypeEngine[Any]]) -> Any:
+    return bindparam(f"the_{name}", type_=type)
+
+
+_tables = Base.metadata.tables
+_branches, _epochs, _executions = _tables["branches"].c, _tables["epochs"].c, _tables["executions"].c
+_all = tuple(_epochs)
+_branch, _attempt, _epoch = _the("branch", String), _the("attempt", Integer), _the("epoch", BigInteger)
+_parent_branch, _parent_epoch = _the("parent_branch", String), _the("parent_epoch", BigInteger)
+_execution, _at = _the("execution", String), _the("at", UtcDateTime)
+
+_of_branch = update(_tables["branches"]).where(_branches.id == _branch)
+_of_owned_branch = _of_branch.where(_branches.attempt == _attempt, _branches.owned)
+_of_epoch = update(_tables["epochs"]).where(_epochs.branch == _branch, _epochs.epoch == _epoch)
+
+
+def _columns(*names: str) -> dict[str, Any]:
+    return {name: bindparam(f"the_{name}", type_=_epochs[name].type) for name in names}
+
+
+def _used() -> ColumnElement[int]:
+    """The highest number of an epoch of any branch of ``application``: of each found by an index."""
+    latest = select(func.max(_epochs.epoch)).where(_epochs.branch == _branches.id).correlate(_tables["branches"])
+    of_all = select(func.max(latest.scalar_subquery())).where(_branches.application == _the("application", String))
+    return func.coalesce(of_all.scalar_subquery(), 0)
+
+
+def _parent_is_committed() -> ColumnElement[bool]:
+    """Where it is one of the same branch; others were, before this branch was made."""
+    parent = _tables["epochs"].alias("parent").c
+    committed = exists().where(
+        parent.branch == _branch, parent.epoch == _epochs.parent_epoch, parent.state == State.COMMITTED.value
+    )
+    return or_(_epochs.parent_epoch.is_(None), _epochs.parent_branch != _branch, committed)
+
+
+OWN = _of_owned_branch.values(attempt=_attempt).returning(
+    _branches.application, _branches.head_branch, _branches.head_epoch, _branches.parent_epoch
+)
+"""Locks the branch, if it is the attempt's."""
+
+OPEN = (
+    insert(_tables["epochs"])
+    .from_select(
+        ["branch", "epoch", "execution", "attempt", "state", "parent_branch", "parent_epoch", "started_at"],
+        select(
+            _branch,
+            _epoch,
+            _execution,
+            _attempt,
+            literal(advance(None, Event.OPEN).value, String),
+            _parent_branch,
+            _parent_epoch,
+            _at,
+        ).where(_epoch > _the("above", BigInteger), _epoch > _used()),
+    )
+    .returning(*_all)
+)
+"""``epoch``, ``parent_branch``, ``parent_epoch``, ``execution``, ``at``; ``application``, whose numbers rise, and the
+number ``above`` which this branch's do."""
+
+MOVE_HEAD = _of_owned_branch.where(
+    _branches.head_branch.is_not_distinct_from(_parent_branch),
+    _branches.head_epoch.is_not_distinct_from(_parent_epoch),
+).values(head_branch=_branch, head_epoch=_epoch)
+"""From ``parent_branch``, ``parent_epoch`` to ``epoch`` of the branch."""
+
+CHANGE_VERSION = update(_tables["executions"]).where(_executions.id == _execution).values(version=_the("version", Integer))
+
+PREPARE = (
+    _of_epoch.where(
+        _epochs.attempt == _attempt,
+        _epochs.state == State.STARTED.value,
+        _epochs.parent_branch.is_not_distinct_from(_parent_branch),
+        _epochs.parent_epoch.is_not_distinct_from(_parent_epoch),
+    )
+    .values(
+        state=State.PREPARED.value,
+        prepared_at=_at,
+        version=select(_executions.version).where(_executions.id == _execution).scalar_subquery(),
+        **_columns("manifest_path", "manifest_sha256", "changes", "opened_for", "watermarks", "next_due"),
+        **_columns(*COUNTED, "late_rows", "rejected_rows", "dropped_timers"),
+    )
+    .returning(*_all)
+)
+"""``epoch``, ``parent_branch``, ``parent_epoch``, ``execution``, ``at``; and the columns."""
+
+COMMIT = (
+    _of_epoch.where(_epochs.state == State.PREPARED.value, _epochs.attempt <= _attempt, _parent_is_committed())
+    .values(state=State.COMMITTED.value, committed_at=_at)
+    .returning(*_all)
+)
+"""``epoch``, ``at``."""
+
+COUNT_COMMITTED = _of_branch.values(
+    committed_epochs=_branches.committed_epochs + 1,
+    **{name: _branches[name] + _the(name, BigInteger) for name in COUNTED},
+)
+
+ABORT = (
+    _of_epoch.where(_epochs.state == State.STARTED.value, _epochs.attempt <= _attempt)
+    .values(state=State.ABORTED.value, **_columns("failure"))
+    .returning(*_all)
+)
+"""``epoch``, ``failure``."""
+
+COUNT_ABORTED = _of_branch.values(aborted_epochs=_branches.aborted_epochs + 1)
