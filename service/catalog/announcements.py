@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from epochal.service.catalog.events import record
@@ -11,7 +14,7 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.ports import ControlEvent, EventKind
 
 
-def announce_epoch(session: Session, application: str, row: Epoch) -> None:
+def announce_epoch(session: Session, application: str, row: Epoch | Row[Any]) -> None:
     _announce(session, "epoch", application, epoch_record(row).model_dump(mode="json", exclude_none=True))
 
 

@@ -104,7 +104,9 @@ MOVE_HEAD = _of_owned_branch.where(
 ).values(head_branch=_branch, head_epoch=_epoch)
 """From ``parent_branch``, ``parent_epoch`` to ``epoch`` of the branch."""
 
-CHANGE_VERSION = update(_tables["executions"]).where(_executions.id == _execution).values(version=_the("version", Integer))
+CHANGE_VERSION = (
+    update(_tables["executions"]).where(_executions.id == _execution).values(version=_the("version", Integer))
+)
 
 PREPARE = (
     _of_epoch.where(

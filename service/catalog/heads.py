@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import CTE, ColumnElement, func, select
+from sqlalchemy import CTE, ColumnElement, Row, SQLColumnExpression, func, select
 from sqlalchemy.orm import Session, aliased
 
 from epochal.contracts.catalog import ManifestReference
@@ -20,9 +20,7 @@ def heads(session: Session, application: str | None = None) -> Sequence[Applicat
         branches = branches.where(Application.name == application)
     found = session.execute(branches.order_by(Application.name)).all()
     committed, prepared = _committed(session, application), _prepared(session, application)
-    return [
-        ApplicationHead(name, branch, committed.get(name), tuple(prepared.get(name, ()))) for name, branch in found
-    ]
+    return [ApplicationHead(name, branch, committed.get(name), tuple(prepared.get(name, ()))) for name, branch in found]
 
 
 def _committed(session: Session, application: str | None) -> Mapping[str, ManifestReference]:
@@ -33,11 +31,11 @@ def _committed(session: Session, application: str | None) -> Mapping[str, Manife
         .select_from(lines)
         .join(Epoch, (Epoch.branch == lines.c.branch) & (Epoch.epoch == lines.c.committed))
     )
-    return {name: _reference(*manifest) for name, *manifest in session.execute(query)}
+    return {row.name: _reference(row) for row in session.execute(query)}
 
 
 def _lines(application: str | None) -> CTE:
-    """Each application's branch and, while nothing is committed on it, the one that it came from, up to where it did."""
+    """Each application's branch and, where nothing is committed on it, the one that it came from, up to there."""
     own = (
         select(
             Application.name,
@@ -67,7 +65,9 @@ def _lines(application: str | None) -> CTE:
     )
 
 
-def _latest(branch: ColumnElement[str], last: ColumnElement[int] | None = None) -> ColumnElement[int | None]:
+def _latest(
+    branch: SQLColumnExpression[str], last: SQLColumnExpression[int | None] | None = None
+) -> ColumnElement[int | None]:
     epoch = aliased(Epoch)
     query = select(func.max(epoch.epoch)).where(epoch.branch == branch, epoch.state == State.COMMITTED.value)
     return (query if last is None else query.where(epoch.epoch <= last)).correlate_except(epoch).scalar_subquery()
@@ -83,10 +83,12 @@ def _prepared(session: Session, application: str | None) -> Mapping[str, list[Ma
     if application is not None:
         query = query.where(Application.name == application)
     found: dict[str, list[ManifestReference]] = {}
-    for name, *manifest in session.execute(query.order_by(Application.name, Epoch.epoch)):
-        found.setdefault(name, []).append(_reference(*manifest))
+    for row in session.execute(query.order_by(Application.name, Epoch.epoch)):
+        found.setdefault(row.name, []).append(_reference(row))
     return found
 
 
-def _reference(branch: str, epoch: int, path: str, sha256: str) -> ManifestReference:
-    return ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
+def _reference(row: Row[str, str, int, str | None, str | None]) -> ManifestReference:
+    """A prepared or committed epoch has both, as the table's constraint says; the model refuses what is empty."""
+    _, branch, epoch, path, sha256 = row
+    return ManifestReference(branch=branch, epoch=epoch, path=path or "", sha256=sha256 or "")

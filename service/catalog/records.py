@@ -1,8 +1,10 @@
-"""From rows to the records of the contracts."""
+"""From rows, of the mapped classes or of statements, to the records of the contracts."""
 
 from __future__ import annotations
 
 from typing import Any, Final, cast
+
+from sqlalchemy import Row
 
 from epochal.contracts.catalog import (
     Change,
@@ -26,7 +28,7 @@ def key_of(branch: str | None, epoch: int | None) -> EpochKey | None:
     return None if branch is None or epoch is None else EpochKey(branch, epoch)
 
 
-def head_of(branch: Branch) -> EpochKey | None:
+def head_of(branch: Branch | Row[Any]) -> EpochKey | None:
     return key_of(branch.head_branch, branch.head_epoch)
 
 
@@ -35,7 +37,7 @@ def is_drained(row: Epoch) -> bool:
     return "drain" in (row.opened_for or ())
 
 
-def manifest_of(row: Epoch) -> ManifestReference | None:
+def manifest_of(row: Epoch | Row[Any]) -> ManifestReference | None:
     if row.manifest_path is None or row.manifest_sha256 is None:
         return None
     return ManifestReference(branch=row.branch, epoch=row.epoch, path=row.manifest_path, sha256=row.manifest_sha256)
@@ -49,12 +51,12 @@ def json_of(failure: Failure | None) -> Json | None:
     return None if failure is None else failure.model_dump(exclude_none=True)
 
 
-def changes_of(row: Epoch) -> tuple[Change, ...]:
+def changes_of(row: Epoch | Row[Any]) -> tuple[Change, ...]:
     """The reconfigurations that took effect with the epoch."""
     return tuple(Change.model_validate(change) for change in row.changes or ())
 
 
-def due_of(row: Epoch) -> ShownDue | None:
+def due_of(row: Epoch | Row[Any]) -> ShownDue | None:
     return None if row.next_due is None else ShownDue.model_validate(row.next_due)
 
 
@@ -73,7 +75,7 @@ def columns_of(counts: EpochCounts) -> dict[str, Any]:
     return {**counts.model_dump(), **{name: getattr(counts, name) or None for name in LEFT_OUT.values()}}
 
 
-def epoch_record(row: Epoch) -> EpochRecord:
+def epoch_record(row: Epoch | Row[Any]) -> EpochRecord:
     return EpochRecord(
         branch=row.branch,
         epoch=row.epoch,

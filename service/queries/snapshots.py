@@ -12,7 +12,6 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.heads import heads
 from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
-from epochal.service.catalog.models import Application
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.expiry import expiring

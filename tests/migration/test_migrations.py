@@ -142,12 +142,11 @@ def test_what_was_left_of_a_migration_is_found_by_the_next_start(database: Datab
     with database.writing() as session:
         session.execute(text("DROP INDEX ix_operations_finished_at"))
     migrate_database(database)
-    assert "ix_operations_finished_at" in {index["name"] for index in inspect(database.engine).get_indexes("operations")}
+    found = inspect(database.engine).get_indexes("operations")
+    assert "ix_operations_finished_at" in {index["name"] for index in found}
 
 
-def test_a_start_that_finds_nothing_to_do_changes_nothing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_finds_nothing_to_do_changes_nothing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate_database(database)
 
     def refuse() -> NoReturn:
