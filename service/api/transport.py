@@ -61,7 +61,7 @@ class Transport:
             if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
                 await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
                 return
-            await self._app(scope, _Whole(receive, limit, declared), answer)
+            await self._app(scope, _Whole(receive, limit, headers), answer)
         except BodyRefused as error:
             await self._refuse(error.problem(scope["path"], request), answer, scope, receive)
         except Exception:
@@ -117,12 +117,14 @@ class BodyIncomplete(BodyRefused):
 class _Whole:
     """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it."""
 
-    def __init__(self, receive: Receive, limit: int, declared: str) -> None:
+    def __init__(self, receive: Receive, limit: int, headers: Headers) -> None:
         self._receive = receive
         self._limit = limit
+        declared = headers.get("content-length", "")
         self._declared = int(declared) if declared.isdigit() else None
         self._received = 0
-        self._ended = False
+        # Where none was announced there is none: a client that goes away then has only stopped listening.
+        self._ended = not self._declared and "transfer-encoding" not in headers
 
     async def __call__(self) -> Message:
         message = await self._receive()

@@ -1,0 +1,90 @@
+"""Whether all of a request's body has come, judged where every request passes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from epochal.service.api.transport import Transport
+
+GONE: Message = {"type": "http.disconnect"}
+
+
+def part(body: bytes, more: bool) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+async def reading(scope: Any, receive: Any, send: Any) -> None:
+    """An app that begins its answer, as a stream does, and then reads until its client has gone."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    await send({"type": "http.response.body", "body": b""})
+
+
+def answered(headers: dict[str, str], *messages: Message) -> list[Message]:
+    coming, sent = iter(messages), []
+
+    async def receive() -> Message:
+        return next(coming)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/events",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    transport = Transport(reading, limit_of=lambda _: 100, observe=lambda *_: None)
+    asyncio.run(transport(scope, receive, send))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("headers", "messages"),
+    [
+        ({}, [GONE]),
+        ({}, [part(b"", False), GONE]),
+        ({"content-length": "0"}, [GONE]),
+        ({"content-length": "2"}, [part(b"{", True), part(b"}", False), GONE]),
+        ({"transfer-encoding": "chunked"}, [part(b"{", True), part(b"}", False), GONE]),
+    ],
+)
+def test_a_client_that_stops_listening_is_no_error(
+    headers: dict[str, str], messages: list[Message], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        sent = answered(headers, *messages)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("headers", [{"content-length": "2"}, {"transfer-encoding": "chunked"}])
+def test_a_client_that_goes_away_within_its_body_is_refused(headers: dict[str, str]) -> None:
+    async def parsing(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    sent: list[Message] = []
+    coming = iter([part(b"{", True), GONE])
+
+    async def receive() -> Message:
+        return next(coming)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/artifacts",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    asyncio.run(Transport(parsing, limit_of=lambda _: 100, observe=lambda *_: None)(scope, receive, send))
+    assert sent[0]["status"] == 400 and b"body-incomplete" in sent[1]["body"]
