@@ -6,6 +6,7 @@ table ``totals`` has, after epoch n, n as the value of key ``all``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -62,6 +63,8 @@ class FakeDriver:
         self._catalog = HeartbeatingCatalog(http, self._ended, listen=http.listen)
         self._store = SnapshotStore(orders.store)
         self._point = self._catalog.begin_attempt()
+        code = http.artifact(orders.artifact.sha256)
+        assert hashlib.sha256(code).hexdigest() == orders.artifact.sha256
         self._head = self._point.head
         self._next = self._point.next_epoch
         self._journal.write("begun", head=None if self._head is None else self._head.epoch)

@@ -18,7 +18,7 @@ from tests.availability.driver import TOTALS
 from tests.availability.installation import Installation, Node, driver_processes, installation
 from tests.availability.judging import TRACE, Catalog, Journal
 from tests.availability.listening import Listener
-from tests.availability.outside import PATIENCE_SECONDS, Load, Outside
+from tests.availability.outside import PATIENCE_SECONDS, Load, Outside, Use
 from tests.waiting import eventually
 
 LEASE_SECONDS = 6.0
@@ -57,7 +57,7 @@ class History:
         self.names = [f"application-{number}" for number in range(plan.applications)]
         self.killed_drivers: Counter[str] = Counter()
         self.outside = Outside([node.url for node in made.nodes], made.token, plan.seed)
-        self.load = Load(self.outside, self.names, plan.seed)
+        self.load: Use = Load(self.outside, self.names, plan.seed)
         urls = [node.url for node in made.nodes]
         self.listener = Listener(urls, made.token, self.names[0], plan.seed)
         self.kinds: dict[str, Callable[[], None]] = {
@@ -78,13 +78,15 @@ class History:
         }
 
     def live(self) -> Report:
-        with self.made.connect() as connection:
-            connection.execute(TRACE)
-        for name in self.names:
-            self._submit(name)
-        eventually(lambda: all(self._epochs(name) >= 2 for name in self.names), PATIENCE_SECONDS)
-        self.listener.start()
-        self.load.start()
+        self._begin()
+        self._let_happen()
+        self._heal()
+        self._come_to_rest()
+        self._judge()
+        self.outside.close()
+        return self.report
+
+    def _let_happen(self) -> None:
         kinds = list(self.plan.kinds or self.kinds)
         drawn = self.chance.sample(kinds, len(kinds)) if self.plan.faults >= len(kinds) else []
         drawn += self.chance.choices(kinds, k=self.plan.faults - len(drawn))
@@ -95,23 +97,27 @@ class History:
             except AssertionError as error:
                 self.report.problems.append(f"{kind}: {error}")
             time.sleep(self.chance.uniform(0, self.plan.settle_seconds))
-        self._heal()
-        self._come_to_rest()
-        self._judge()
-        self.outside.close()
-        return self.report
 
     # What happens before and after.
 
-    def _submit(self, name: str) -> None:
+    def _begin(self) -> None:
+        with self.made.connect() as connection:
+            connection.execute(TRACE)
+        for name in self.names:
+            self._submit(name, self.outside)
+        eventually(lambda: all(self._epochs(name) >= 2 for name in self.names), PATIENCE_SECONDS)
+        self.listener.start()
+        self.load.start()
+
+    def _submit(self, name: str, outside: Outside) -> None:
         folder = self._folder(name)
         (folder / "sink").mkdir(parents=True)
         content = {"sinks": {"out": "files:{folder}"}, "tables": [TOTALS.model_dump(mode="json")]}
-        sha256 = self.outside.call(
+        sha256 = outside.call(
             "POST", "/v1/artifacts", params={"filename": "flights.py"}, content=f"# {json.dumps(content)}\n".encode()
         ).json()["sha256"]
         parameters = {"folder": str(folder), "pause": self.plan.epoch_seconds}
-        self.outside.post("/v1/applications", name=name, artifact=sha256, parameters=parameters)
+        outside.post("/v1/applications", name=name, artifact=sha256, parameters=parameters)
 
     def _heal(self) -> None:
         for node in self.made.nodes:

@@ -7,16 +7,17 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 import psycopg
 from sqlalchemy import make_url
 
-from epochal.testing.fork_server import ForkedProcess, ForkServer
+from epochal.testing.fork_server import ForkServer
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from epochal.testing.servers.process import LOOPBACK, free_port
 from epochal.testing.servers.proxy import TcpProxy
@@ -28,9 +29,28 @@ HOST = "EPOCHAL_TEST_HOST"
 """The name of the machine that a control plane takes itself to run on."""
 
 
+class Process(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Program(Protocol):
+    """A version of Epochal, whose modules can be run."""
+
+    def start(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
+        """Run ``module.main()`` in a new process, the leader of its own group; what it prints goes to ``log``."""
+
+
 @dataclass
 class Node:
-    """One control plane. ``database`` and ``internal``: what it reaches the catalog through, and drivers reach it."""
+    """One control plane. ``database`` and ``internal``: what it reaches the catalog through, and drivers reach it.
+
+    ``program``: what its next start runs.
+    """
 
     name: str
     home: Path
@@ -40,9 +60,9 @@ class Node:
     internal: TcpProxy
     environment: dict[str, str]
     flags: Sequence[str]
-    server: ForkServer
+    program: Program
     log: Path
-    process: ForkedProcess | None = None
+    process: Process | None = None
 
     @property
     def url(self) -> str:
@@ -53,7 +73,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        self.process = self.server.start(MODULE, self.flags, self.environment, self.log)
+        self.process = self.program.start(MODULE, self.flags, self.environment, self.log)
 
     def signal(self, number: int) -> None:
         """To the process and to those beside it, as when the machine itself was stopped or lost; drivers go on."""
@@ -66,6 +86,12 @@ class Node:
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait(30)
+
+    def stop(self) -> None:
+        """In order, as for an upgrade: drivers go on."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGTERM)
+        self.process.wait(START_SECONDS)
 
     def kill_internal(self) -> None:
         """The process that answers drivers, which the other one replaces."""
@@ -117,16 +143,17 @@ class Installation:
 
 
 @contextmanager
-def installation(folder: Path, nodes: int, template: str | None = None) -> Iterator[Installation]:
-    """``nodes`` control planes on one catalog and one store; nothing of it is left at the end."""
+def installation(folder: Path, nodes: int, program: Program | None = None) -> Iterator[Installation]:
+    """``nodes`` control planes, of this version or of ``program``, on one catalog and one store; nothing of it is left
+    at the end."""
     with ExitStack() as stack:
         server = stack.enter_context(postgresql())
-        forks = stack.enter_context(ForkServer([MODULE]))
+        first = program or stack.enter_context(ForkServer([MODULE]))
         made = Installation(folder, server, server.create_database(), folder / "store")
         disks = [stack.enter_context(_disk(folder / f"node-{number}")) for number in range(nodes)]
         made.own_disks = all(disks)
         for number in range(nodes):
-            made.nodes.append(_node(made, number, forks, stack))
+            made.nodes.append(_node(made, number, first, stack))
         stack.callback(_end, made)
         for number, node in enumerate(made.nodes):
             node.start()
@@ -136,7 +163,7 @@ def installation(folder: Path, nodes: int, template: str | None = None) -> Itera
         yield made
 
 
-def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) -> Node:
+def _node(made: Installation, number: int, program: Program, stack: ExitStack) -> Node:
     home, port, internal_port = made.folder / f"node-{number}", free_port(), free_port()
     address = _address()
     database, internal = TcpProxy(made.postgresql.port), TcpProxy(internal_port, address or LOOPBACK)
@@ -167,7 +194,7 @@ def _node(made: Installation, number: int, forks: ForkServer, stack: ExitStack) 
             *("--store", str(made.store)),
             *("--collect-every", "0"),
         ],
-        server=forks,
+        program=program,
         log=made.folder / f"node-{number}.log",
     )
 
@@ -207,13 +234,13 @@ def _end(made: Installation) -> None:
             os.kill(process, signal.SIGKILL)
 
 
-def driver_processes(folder: Path) -> list[int]:
-    """Ids of drivers that run, and have their work below ``folder``."""
-    found = []
+def driver_processes(folder: Path) -> dict[int, str]:
+    """Drivers that run, and have their work below ``folder``: their command lines by id."""
+    found = {}
     for process, arguments, _ in _processes():
         with suppress(OSError):
             if b"tests.availability.driver" in arguments and str(folder) in os.readlink(f"/proc/{process}/cwd"):
-                found.append(process)
+                found[process] = arguments.replace(b"\0", b" ").decode()
     return found
 
 

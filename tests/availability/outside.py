@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -68,6 +68,20 @@ class Outside:
 def _is_under_way(answer: httpx.Response) -> bool:
     """The same call is being worked on: by another control plane, or by one that was killed meanwhile."""
     return answer.status_code == 409 and "Idempotency-Key" in answer.text
+
+
+class Use(Protocol):
+    """What goes on all the while. ``problems``: what must not be. ``operations``, ``savepoints`` (by application): of
+    which somebody was answered that they have begun, or are there."""
+
+    problems: dict[str, None]
+    lookups: int
+    operations: list[str]
+    savepoints: dict[str, list[str]]
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 @dataclass

@@ -126,7 +126,7 @@ class TcpProxy:
                 client.close()
                 continue
             try:
-                server = socket.create_connection((LOOPBACK, self._target_port), timeout=5)
+                server = self._connect()
             except OSError:
                 client.close()  # as the server itself would: it is not there
                 continue
@@ -138,6 +138,10 @@ class TcpProxy:
                 self._links.add(link)
             for pump in (self._requests, self._answers):
                 threading.Thread(target=self._pump, args=(pump, link), name="proxy-link", daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        """To the server, for a new connection. Raises ``OSError``."""
+        return socket.create_connection((LOOPBACK, self._target_port), timeout=5)
 
     def _pump(self, pump: Callable[[_Link], None], link: _Link) -> None:
         with suppress(OSError):
