@@ -153,6 +153,11 @@ def rows_of(handles: Sequence[Handle]) -> int:
     return sum(handle.rows for handle in handles)
 
 
+def has_log(handle: Handle) -> bool:
+    """Whether there is something to apply: a task that wrote to the target itself leaves nothing."""
+    return bool(_segments(handle))
+
+
 def _segments(handle: Handle) -> list[FileReference]:
     segments: Any = handle.payload.get("segments", [])
     return [FileReference.model_validate(segment) for segment in segments]

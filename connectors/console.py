@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.stream_kind import EVERY_KIND
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.options import check_options, check_positive
 
 
-def sink(rows: int = 20, **options: Any) -> SinkDefinition:
+def sink(rows: int = 20, *, delivery: Delivery | None = None, **options: Any) -> SinkDefinition:
     """Print at most ``rows`` rows of each epoch to the driver's standard output, when the epoch commits."""
-    check_options("console.sink", options, ("rows",))
+    check_options("console.sink", options, ("rows", "delivery"))
+    check_delivery("console.sink", delivery, EXACTLY_ONCE, "it prints an epoch when it commits")
     check_positive("console.sink", "rows", rows, whole=True)
     return SinkDefinition(kind="console", make=partial(_backend, rows), description={"rows": rows}, takes=EVERY_KIND)
 

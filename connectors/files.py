@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, absolute, current, list_files
 from epochal.connectors.file_reading import (
@@ -25,6 +26,7 @@ from epochal.connectors.file_reading import (
 from epochal.connectors.file_slices import TakenFiles, changed, described_limits, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.errors import OptionError, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
@@ -74,14 +76,23 @@ def table(
     )
 
 
-def sink(path: str, format: Format = "parquet", *, mode: Mode = "append", **options: Any) -> SinkDefinition:
+def sink(
+    path: str,
+    format: Format = "parquet",
+    *,
+    mode: Mode = "append",
+    delivery: Delivery | None = None,
+    **options: Any,
+) -> SinkDefinition:
     """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
 
     The folder is this application's own, on a file system that driver and executors share. Spark reads it with
     ``spark.read.parquet(path)`` and adds the column ``epoch``. ``mode``: ``append`` for rows that stay; ``updates`` for
     those that replace earlier ones (what ``aggregate`` gives): an epoch's folder then has the rows that changed in it.
+    ``delivery`` is ``exactly_once``.
     """
-    check_options("files.sink", options, ("mode",))
+    check_options("files.sink", options, ("mode", "delivery"))
+    check_delivery("files.sink", delivery, EXACTLY_ONCE, "an epoch's rows appear as one folder, or not at all")
     check_choice("files.sink", "format", format, FORMATS)
     return SinkDefinition(
         kind="files",

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
 from epochal.contracts.backend import SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.handle import Handle
 from epochal.secrets import secret
 from epochal.snapshots.manifest import Manifest, SinkHandles
@@ -84,9 +85,11 @@ class DbmsDatabase(TestDatabase, SinkHarness):
     """With ``dbms.sink`` on it, named ``out``."""
 
     __test__ = False
+    delivery: Delivery = "exactly_once"
 
-    def make(self) -> DbmsBackend:
-        return self.kept(DbmsBackend(SinkPlace("out", self.store), self.address, self.writing))
+    def make(self, delivery: Delivery | None = None) -> DbmsBackend:
+        place = SinkPlace("out", self.store, delivery or self.delivery)
+        return self.kept(DbmsBackend(place, self.address, self.writing))
 
     def leftovers(self) -> list[str]:
         return [path for path in self.store.list("") if "/logs/" in path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from hypothesis import Phase, settings
 from pyspark.sql.types import StructType
 
 from epochal.backends import heap
+from epochal.contracts.backend import SinkBackend
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import PARTITION
 from epochal.engine.job import Participants
@@ -83,6 +84,7 @@ class Life:
     parallelism: int = 2
     recorder: Recorder | None = None
     """Notes what tasks do."""
+    make_sink: Callable[[str], SinkBackend] = HandleSink
 
     def __post_init__(self) -> None:
         graph = self.pipeline.graph()
@@ -164,7 +166,7 @@ class Life:
                 operator.name: make_state(operator.name, self._store, orders.cache_directory)
                 for operator in self._local.operators
             },
-            sinks={name: HandleSink(name) for name in self._local.sinks},
+            sinks={name: self.make_sink(name) for name in self._local.sinks},
             tables=self._local.tables,
         )
         program = local_program(orders, self._local, participants)

@@ -10,6 +10,8 @@ T3     1 the last operation of each key stays; 2 it is durable in the write-ahea
 E5     one transaction: 1 compare-and-set of the fence's epoch from the parent to this one; 2 the rows; 3 commit
        then the log is removed
 =====  ======================================================================================================
+
+Delivered otherwise (:mod:`epochal.backends.dbms.direct`), rows are in the table after T3, and E5 moves the fence alone.
 """
 
 from epochal.backends.dbms.address import DatabaseAddress

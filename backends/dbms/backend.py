@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
-from epochal.backends.dbms import rows as row_rules
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
+from epochal.backends.dbms.applying import apply, compacted, waited
+from epochal.backends.dbms.direct import DirectTransaction
 from epochal.backends.dbms.failures import Busy, commit_outcome
 from epochal.backends.dbms.fence import Fence
-from epochal.backends.dbms.patience import patience
-from epochal.backends.dbms.portable import PortableTable
 from epochal.backends.dbms.transaction import DbmsTransaction
-from epochal.backends.dbms.writing import ORDER, Writing
+from epochal.backends.dbms.writing import Writing
 from epochal.backends.write_ahead_log import WriteAheadLog
-from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SinkError
@@ -72,14 +68,16 @@ class DbmsBackend(SinkBackend):
         with self._access.transaction("read its fence", reading=True) as connection:
             return self._fence.shown(connection, epoch)
 
-    def start(self, task: TaskScope) -> DbmsTransaction:
+    def start(self, task: TaskScope) -> SinkTransaction:
+        if self._place.delivery != "exactly_once":
+            return DirectTransaction(self._access, self._fence, task, self._place.delivery)
         return DbmsTransaction(self._log, task, self._writing, self._access.target, self._address.dialect)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        with self._access.transaction(f"commit epoch {epoch.epoch}") as connection, self._waited(connection) as heard:
+        with self._access.transaction(f"commit epoch {epoch.epoch}") as connection, waited(connection) as heard:
             if self._fence.advance(connection, epoch):
                 FENCE_MOVED.hit(epoch.epoch)
-                self._apply(connection, heard(self._chunks(epoch, handles)))
+                apply(connection, self._writing, heard(self._chunks(epoch, handles)))
                 APPLIED.hit(epoch.epoch)
                 with commit_outcome(self._access.who, self._address):
                     connection.commit()
@@ -126,25 +124,6 @@ class DbmsBackend(SinkBackend):
             if process is not None:
                 connection.execute(sa.select(sa.func.pg_terminate_backend(process)))
 
-    def _apply(self, connection: Connection, chunks: Iterator[pa.Table]) -> None:
-        if self._address.dialect != "postgresql":
-            PortableTable(connection, self._writing).apply(connection, chunks)
-            return
-        from epochal.backends.dbms import postgresql  # its driver is an extra
-
-        session: Any = connection.connection.driver_connection
-        apply = postgresql.merge if self._writing.keys else postgresql.insert
-        apply(session, self._writing, chunks)
-
-    @contextmanager
-    def _waited(self, connection: Connection) -> Iterator[Callable[[Iterator[pa.Table]], Iterator[pa.Table]]]:
-        """Within the block a server that has gone silent is given up; what it gives notes that it was heard."""
-        if self._address.dialect != "postgresql":
-            yield lambda chunks: chunks  # the others' clients have a limit of their own
-            return
-        with patience(connection.connection.driver_connection) as watching:
-            yield watching.renewed_by
-
     def _chunks(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.Table]:
         """The epoch's rows in order. With keys, each chunk has one row for each key, and later chunks come after."""
         held: list[pa.RecordBatch] = []
@@ -160,7 +139,4 @@ class DbmsBackend(SinkBackend):
             yield self._compacted(held)
 
     def _compacted(self, held: Sequence[pa.RecordBatch]) -> pa.Table:
-        rows = pa.Table.from_batches(held)
-        if self._writing.keys:
-            rows = row_rules.net(rows, self._writing.table_keys)
-        return rows.drop_columns([ORDER]) if ORDER in rows.column_names else rows
+        return compacted(pa.Table.from_batches(held), self._writing)

@@ -95,6 +95,23 @@ class Fence:
             f"older state, or row ({epoch.branch}, {self._sink}) of {TABLE} was changed. Restore both together."
         )
 
+    def check(self, connection: Connection, epoch: EpochScope) -> None:
+        """Within a task's transaction: whether its epoch may still be written. Holds take-overs up until it ends.
+
+        Raises ``Fenced`` when a later attempt has the row, ``SinkError`` when a later epoch is there, or the row lost.
+        """
+        row = self.table.c
+        query = sa.select(row.attempt, row.epoch).where(self._mine(epoch)).with_for_update(read=True)
+        found = connection.execute(query).one_or_none()
+        if found is None:
+            raise self._lost(epoch.key)
+        if found.attempt > epoch.attempt:
+            raise self._fenced(epoch, found.attempt)
+        if found.epoch >= epoch.epoch:
+            raise SinkError(
+                f"Sink {self._sink!r}: a task of epoch {epoch.epoch} was late: {self._place} is at epoch {found.epoch}."
+            )
+
     def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
         """PostgreSQL: the process that holds the row's lock, if any."""
         name = connection.dialect.identifier_preparer.format_table(self.table)

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from epochal.backends.kafka.committer import ShardCommitter, ShardPlace, ShardWork
 from epochal.backends.kafka.connection import Connection
-from epochal.backends.kafka.history import was_there_before
+from epochal.backends.kafka.history import may_begin
 from epochal.backends.kafka.marker import ensure_topic, read_marker
 from epochal.backends.kafka.records import RecordShape
 from epochal.backends.kafka.topics import Topics
 from epochal.backends.kafka.transactions import DirectTransaction, LoggedTransaction, RecordCheck
-from epochal.backends.write_ahead_log import WriteAheadLog, rows_of
+from epochal.backends.write_ahead_log import WriteAheadLog, has_log, rows_of
 from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -34,7 +34,6 @@ class KafkaSinkSettings:
 
     connection: Connection
     shape: RecordShape
-    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
     shards: int = 1
     create: int | None = None
     marker_topic: str | None = None
@@ -72,7 +71,7 @@ class KafkaBackend(SinkBackend):
     def recover(self, epoch: EpochScope) -> None:
         topics = Topics(self._settings.connection)
         self._find_topic(topics)
-        if self._settings.delivery == "exactly_once":
+        if not self._is_direct:
             ensure_topic(topics, self._marker_topic(epoch))
             self._close()
             for committer in self._committers(epoch):
@@ -80,7 +79,7 @@ class KafkaBackend(SinkBackend):
             TAKEN_OVER.hit()
 
     def shown(self, epoch: EpochScope) -> int | None:
-        if self._settings.delivery != "exactly_once":
+        if self._is_direct:
             return None
         topic, connection = self._marker_topic(epoch), self._settings.connection
         if topic not in Topics(connection).find([topic]):
@@ -94,13 +93,13 @@ class KafkaBackend(SinkBackend):
     def start(self, task: TaskScope) -> SinkTransaction:
         settings = self._settings
         check = RecordCheck(self._name, settings.connection, settings.shape.topic, self._largest)
-        if settings.delivery == "at_least_once":
+        if self._is_direct:
             return DirectTransaction(settings.shape, check, settings.transaction_timeout_seconds, task)
         return LoggedTransaction(settings.shape, check, self._log, task)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        if self._settings.delivery == "at_least_once":
-            return
+        if self._is_direct and not any(has_log(handle) for handle in handles):
+            return  # what was prepared before the delivery was changed has a log
         shards = self._committers(epoch)
         works = [self._work(epoch, handles, shard) for shard in range(len(shards))]
         if len(shards) == 1:
@@ -114,6 +113,11 @@ class KafkaBackend(SinkBackend):
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         return self._log.sweep(epoch, keep)
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether tasks write to the topic themselves."""
+        return self._place.delivery != "exactly_once"
 
     @property
     def _name(self) -> str:
@@ -131,7 +135,7 @@ class KafkaBackend(SinkBackend):
             sha256=hashlib.sha256(b"".join(handle.encode() for handle in mine)).hexdigest(),
             topic=self._settings.shape.topic,
             batches=partial(self._log.read, epoch, mine),
-            may_be_new=lambda: not was_there_before(self._log.store, epoch, self._place.sink),
+            may_begin=lambda: may_begin(self._log.store, epoch, self._place.sink),
         )
 
     def _find_topic(self, topics: Topics) -> None:

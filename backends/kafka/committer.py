@@ -66,8 +66,8 @@ class ShardWork:
     sha256: str
     topic: str | None
     batches: Callable[[], Iterator[pa.RecordBatch]]
-    may_be_new: Callable[[], bool] = lambda: False
-    """Asked where the marker is missing though there are earlier epochs: has the sink only just been added?"""
+    may_begin: Callable[[], bool] = lambda: False
+    """Asked where the marker does not name the parent: is the sink new, or has it delivered at least once so far?"""
 
 
 class ShardCommitter:
@@ -188,9 +188,11 @@ class ShardCommitter:
         if marker is not None and marker.epoch == work.epoch:
             self._check_same(marker, work)
             return marker.rows
-        if marker is None and (work.parent is None or work.may_be_new()):
+        if marker is None and work.parent is None:
             return 0
         if marker is not None and marker.epoch == work.parent and marker.complete:
+            return 0
+        if (marker is None or marker.complete) and work.parent is not None and work.may_begin():
             return 0
         found = "is missing" if marker is None else f"names epoch {marker.epoch}"
         expected = f"epoch {work.parent}" if work.parent is not None else "no epoch yet"

@@ -17,6 +17,7 @@ from epochal.backends.kafka.records import RECORD, RecordShape, key_text, sizes
 from epochal.backends.kafka.topics import Topics
 from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog
 from epochal.contracts.backend import SinkTransaction
+from epochal.contracts.delivery import DELIVERY
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import SinkError
@@ -127,7 +128,11 @@ class DirectTransaction(SinkTransaction):
             if self._producer is not None and self._producer.refused:
                 raise SinkError(f"{self._check.sink}: Kafka refused {self._producer.refused}. The epoch is run again.")
         return Handle(
-            owner=self._task.owner, subtask=self._task.subtask, rows=self._rows, bytes=self._bytes, payload={}
+            owner=self._task.owner,
+            subtask=self._task.subtask,
+            rows=self._rows,
+            bytes=self._bytes,
+            payload={DELIVERY: "at_least_once"},
         )
 
     def discard(self) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery, described_delivery
 from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
 from epochal.pipeline.options import check_flag, check_positive
@@ -33,6 +35,7 @@ def sink(
     columns: Mapping[str, str | None] | None = None,
     mode: Mode = "append",
     create: bool = False,
+    delivery: Delivery | None = None,
     password: Secret | None = None,
     **options: Any,
 ) -> SinkDefinition:
@@ -46,14 +49,22 @@ def sink(
 
     ``mode`` ``append`` takes rows that stay, and new values of keys (what ``aggregate`` gives) where ``keys`` are their
     key columns. ``updates`` takes any rows that changed: without ``keys`` each is inserted.
+
+    ``delivery``: ``at_least_once`` and, with ``keys``, ``idempotent`` leave the write-ahead log out: tasks write to the
+    table as they run, and rows of an epoch that is run again are written again. Without it, as the application's
+    ``guarantee`` says.
     """
     what = "dbms.sink"
+    deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once", *(("idempotent",) if keys else ()))
+    check_delivery(what, delivery, deliveries, "without keys a row that is there again is one more")
     address, writing = _arguments(what, url, table, keys, operation, order_by, columns, create, password, options)
     return SinkDefinition(
         kind="dbms",
         make=partial(_backend, address, writing),
-        description={**_described(address, writing), **described(mode)},
+        description={**_described(address, writing), **described(mode), **described_delivery(delivery)},
         takes=taken_by_keys(what, mode, "keys", writing.keys),
+        deliveries=deliveries,
+        delivery=delivery,
     )
 
 
@@ -67,15 +78,18 @@ def two_phase_sink(
     columns: Mapping[str, str | None] | None = None,
     mode: Mode = "append",
     create: bool = False,
+    delivery: Delivery | None = None,
     password: Secret | None = None,
     **options: Any,
 ) -> SinkDefinition:
     """As :func:`sink`, for PostgreSQL alone: the database checks all rows of an epoch before the epoch is decided.
 
     Tasks write in transactions that they prepare; the commit commits these, one subtask after the other. The server
-    needs ``max_prepared_transactions`` above 0. Rows with the same keys must come from one subtask.
+    needs ``max_prepared_transactions`` above 0. Rows with the same keys must come from one subtask. ``delivery`` is
+    ``exactly_once``.
     """
     what = "dbms.two_phase_sink"
+    check_delivery(what, delivery, EXACTLY_ONCE, "its rows are prepared before the decision; dbms.sink can do less")
     address, writing = _arguments(what, url, table, keys, operation, order_by, columns, create, password, options)
     if address.dialect != "postgresql":
         raise OptionError(f"{what} is PostgreSQL's; {address.place} is not. Use dbms.sink there.")
@@ -188,7 +202,7 @@ def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
     """A misspelt option of the sink itself is answered with the one that was meant, not with the client's."""
     from epochal.declarations.names import closest
 
-    own = ("keys", "operation", "order_by", "columns", "create", "password")
+    own = ("keys", "operation", "order_by", "columns", "create", "delivery", "password")
     for name in options:
         if closest(name, own):
             raise OptionError(f"{what} has no option {name!r}.{closest(name, own)}")

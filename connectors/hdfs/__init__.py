@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.file_reading import FORMATS, Format, Malformed, Reader, checked_reader
 from epochal.connectors.file_slices import described_limits
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Source
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
 from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive
@@ -91,6 +93,7 @@ def sink(
     format: Format = "parquet",
     *,
     mode: Mode = "append",
+    delivery: Delivery | None = None,
     user: str | None = None,
     token: Secret | None = None,
     kerberos: bool = False,
@@ -100,9 +103,10 @@ def sink(
     """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
 
     The folder is this application's own, and is made when it is missing. ``mode`` as in ``files.sink``: ``updates`` for
-    rows that replace earlier ones. Raises ``OptionError``.
+    rows that replace earlier ones. ``delivery`` is ``exactly_once``. Raises ``OptionError``.
     """
-    check_options("hdfs.sink", options, ("url", "path", "format", "mode", *_WHO))
+    check_options("hdfs.sink", options, ("url", "path", "format", "mode", "delivery", *_WHO))
+    check_delivery("hdfs.sink", delivery, EXACTLY_ONCE, "an epoch's rows appear as one folder, or not at all")
     check_choice("hdfs.sink", "format", format, FORMATS)
     where = _address("hdfs.sink", url, user, token, kerberos, timeout_seconds)
     return SinkDefinition(

@@ -11,15 +11,17 @@ from epochal.backends.kafka.backend import KafkaBackend, KafkaSinkSettings
 from epochal.backends.kafka.connection import PRODUCER_OPTIONS, connection
 from epochal.backends.kafka.encoding import FORMATS, ColumnEncoder, Encoder, JsonEncoder
 from epochal.backends.kafka.records import RecordShape, names_of
+from epochal.connectors.deliveries import check_delivery, described_delivery
 from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.errors import OptionError, SinkError
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.options import check_choice, check_positive
 from epochal.secrets import redacted
 
 Format = Literal["json", "string", "raw", "avro"]
-Delivery = Literal["exactly_once", "at_least_once"]
+DELIVERIES: tuple[Delivery, ...] = ("exactly_once", "at_least_once")
 SHORTEST_TIMEOUT = 10.0
 
 
@@ -36,7 +38,7 @@ def sink(
     topic_column: str | None = None,
     schema: str | None = None,
     mode: Mode = "append",
-    delivery: Delivery = "exactly_once",
+    delivery: Delivery | None = None,
     shards: int = 1,
     create: int | None = None,
     marker_topic: str | None = None,
@@ -55,6 +57,9 @@ def sink(
     their key columns: the newest record of a key is then its value, and the topic may be compacted. ``updates`` writes
     a record for each row that changed, whatever its key.
 
+    ``delivery`` ``at_least_once``: tasks write as they run, and a slice that is run again is there again; without it,
+    as the application's ``guarantee`` says.
+
     ``create``: make the topic, with so many partitions, when it is missing. ``shards``: so many transactions an epoch,
     each visible by itself. ``transaction_records``: a larger epoch appears in parts. ``options`` are the client's, with
     ``_`` for ``.`` (``security_protocol``, ``sasl_password=secret('env:NAME')``, ``compression_type``, ..). Raises
@@ -62,7 +67,7 @@ def sink(
     """
     what = "kafka.sink"
     check_choice(what, "format", format, FORMATS)
-    check_choice(what, "delivery", delivery, ("exactly_once", "at_least_once"))
+    check_delivery(what, delivery, DELIVERIES, "a topic keeps every record, also one that is there again")
     for name, number in {"shards": shards, "create": create, "transaction_records": transaction_records}.items():
         check_positive(what, name, number, whole=True)
     check_positive(what, "transaction_timeout_seconds", transaction_timeout_seconds, whole=False)
@@ -82,7 +87,6 @@ def sink(
             timestamp=timestamp,
             partition=partition,
         ),
-        delivery=delivery,
         shards=shards,
         create=create,
         marker_topic=marker_topic,
@@ -96,11 +100,13 @@ def sink(
             "servers": servers,
             "topic": topic or f"column {topic_column}",
             "format": format,
-            "delivery": delivery,
+            **described_delivery(delivery),
             **described(mode),
             **redacted(options),
         },
         takes=taken_by_keys(what, mode, "key", _replaced_by(settings.shape)),
+        deliveries=DELIVERIES,
+        delivery=delivery,
     )
 
 

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pyarrow as pa
 
 from epochal.contracts.catalog import Succession
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 
@@ -49,11 +50,13 @@ class SinkPlace:
     """What a sink's backend is created with: its name in the pipeline, and the application's snapshot store.
 
     ``store`` is for what must be durable before it is visible (a write-ahead log). It is ``None`` while a pipeline is
-    only analysed: then ``target`` and ``check`` are called, and nothing is written.
+    only analysed: then ``target`` and ``check`` are called, and nothing is written. ``delivery``: one of those that the
+    sink's definition names.
     """
 
     sink: str
     store: SnapshotStore | None = None
+    delivery: Delivery = "exactly_once"
 
 
 def names_place(target: str) -> bool:

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from epochal.contracts.delivery import Guarantee
+
 
 class RestartStrategy(BaseModel):
     """Exponential back-off between attempts, at most ``max_restarts`` within ``window_seconds``."""
@@ -49,7 +51,11 @@ class Configuration(BaseModel):
     allow_dropped_state: tuple[str, ...] = Field(
         (), description="State tables (streaks.current) and columns (delays.worst) that an upgrade may drop."
     )
-    guarantee: Literal["exactly_once"] = "exactly_once"
+    guarantee: Guarantee = Field(
+        "exactly_once",
+        description="How rows are delivered by sinks that do not say so themselves. at_least_once: where the sink can, "
+        "tasks write to the target as they run, and a slice that is run again is there again.",
+    )
     master: str = Field("local[2]", description="Spark master.")
     spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
     restart: RestartStrategy = RestartStrategy()

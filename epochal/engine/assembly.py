@@ -35,7 +35,7 @@ def assemble(
     """
     for message in misfits(graph):
         _log.warning("%s This version goes on as before; a new one would be refused.", message)
-    make_sink = sink or (lambda node: node.backend(store))
+    make_sink = sink or (lambda node: node.backend(store, orders.configuration.guarantee))
     sources = {node.name: node.make() for node in graph.sources}
     plan = plan_pipeline(graph, spark, sources)
     sinks = {} if orders.shadow else {node.name: make_sink(node) for node in graph.sinks}

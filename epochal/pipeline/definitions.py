@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
 
@@ -40,10 +41,13 @@ class SinkDefinition:
     """``make`` gives the sink's backend at its place, without touching the target.
 
     ``takes``: the kinds of stream that may be written to it. A sink that does not say takes all but ``changes``: it is
-    given the rows, and what they are to its readers is for its author to know.
+    given the rows, and what they are to its readers is for its author to know. ``deliveries``: what its backend can do;
+    ``delivery``: what its author has chosen of them, ``None``: as the application's ``guarantee`` says.
     """
 
     kind: str
     make: Callable[[SinkPlace], SinkBackend]
     description: Mapping[str, Any] = field(default_factory=dict)
     takes: Accepted = ALL_BUT_CHANGES
+    deliveries: tuple[Delivery, ...] = ("exactly_once",)
+    delivery: Delivery | None = None

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery, Guarantee
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import Accepted
 from epochal.declarations.event_time import EventTime
@@ -105,7 +106,10 @@ class SideNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """``make`` gives the sink's backend; it is serialised to the tasks. ``takes``: the kinds of stream to write."""
+    """``make`` gives the sink's backend; it is serialised to the tasks. ``takes``: the kinds of stream to write.
+
+    ``deliveries``, ``delivery``: as in :class:`~epochal.pipeline.definitions.SinkDefinition`.
+    """
 
     id: NodeId
     name: str
@@ -113,10 +117,18 @@ class SinkNode:
     make: Callable[[SinkPlace], SinkBackend]
     takes: Accepted
     description: dict[str, Any]
+    deliveries: tuple[Delivery, ...] = ("exactly_once",)
+    delivery: Delivery | None = None
 
-    def backend(self, store: SnapshotStore | None = None) -> SinkBackend:
+    def backend(self, store: SnapshotStore | None = None, guarantee: Guarantee = "exactly_once") -> SinkBackend:
         """The sink's backend; without a ``store``, one that is only asked what it is and whether rows would fit."""
-        return self.make(SinkPlace(self.name, store))
+        return self.make(SinkPlace(self.name, store, self.delivered(guarantee)))
+
+    def delivered(self, guarantee: Guarantee) -> Delivery:
+        """How its rows are delivered in an application with this guarantee, which a sink that cannot do less keeps."""
+        if self.delivery is not None:
+            return self.delivery
+        return guarantee if guarantee in self.deliveries else "exactly_once"
 
 
 Node = SourceNode | StaticNode | TransformNode | EventTimeNode | OperatorNode | SideNode | SinkNode

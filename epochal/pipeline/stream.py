@@ -251,7 +251,11 @@ class Stream(Relation):
             raise PipelineError(f"Sink {name!r} is {sink!r}: give one of epochal.connectors, such as files.sink(path).")
         self._builder.claim("sink", name)
         description = {"kind": sink.kind, **sink.description}
-        self._builder.add(lambda id: SinkNode(id, name, self._node, sink.make, sink.takes, description))
+        self._builder.add(
+            lambda id: SinkNode(
+                id, name, self._node, sink.make, sink.takes, description, sink.deliveries, sink.delivery
+            )
+        )
 
 
 def operator_stream(builder: Builder, inputs: tuple[NodeId, ...], operator: Operator) -> Stream:

@@ -13,6 +13,7 @@ The tests are named after what must hold; a failing one says which promise of :m
 
 from epochal.testing.degraded import DegradedSinkHarness, Losses
 from epochal.testing.degraded_state import DegradedStateHarness
+from epochal.testing.direct_sink_contract import DirectSinkContract, DirectSinkHarness
 from epochal.testing.lost_answers import AnswerLost, FileAnswers, LostAnswers, ProxyAnswers, StepAnswers
 from epochal.testing.sink_contract import SinkBackendContract, SinkHarness
 from epochal.testing.state_contract import StateBackendContract
@@ -20,6 +21,8 @@ from epochal.testing.state_world import StateHarness
 
 __all__ = [
     "SinkBackendContract",
+    "DirectSinkContract",
+    "DirectSinkHarness",
     "SinkHarness",
     "StateBackendContract",
     "StateHarness",

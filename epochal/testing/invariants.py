@@ -6,10 +6,12 @@ reader can see (manifests, Parquet files, rows of the catalog), not against the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -108,6 +110,23 @@ def wrongly_visible(history: History) -> list[str]:
         for epoch in visible_epochs(folder)
         if epoch not in decided
     ]
+
+
+def delivery_violations(expected: Sequence[Counter[Any]], again: Sequence[int], visible: Counter[Any]) -> list[str]:
+    """What is wrong with a sink that delivers at least once; empty when no row is lost and none too often there.
+
+    ``expected``: the rows of each epoch. ``again``: how often more than once the tasks of each have run. ``visible``:
+    what the target shows.
+    """
+    at_least = sum(expected, Counter())
+    at_most = at_least + sum(
+        (Counter({row: n * times for row, n in rows.items()}) for rows, times in zip(expected, again, strict=True)),
+        Counter(),
+    )
+    found = [f"is lost: {row}" for row in sorted((at_least - visible).elements(), key=str)]
+    for row, count in sorted((visible - at_most).items(), key=str):
+        found.append(f"is there {count} too often: {row}" if row in at_least else f"was never given: {row}")
+    return found
 
 
 def orphans(history: History) -> list[str]:

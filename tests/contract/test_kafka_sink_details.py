@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> SnapshotStore:
 def make(kafka_server: KafkaServer, store: SnapshotStore) -> Make:
     def make(topic: str | None = None, *, name: str = "out", servers: str | None = None, **options: Any) -> SinkBackend:
         definition = kafka.sink(servers or kafka_server.bootstrap, topic, **options)
-        return definition.make(SinkPlace(name, store))
+        return definition.make(SinkPlace(name, store, definition.delivery or "exactly_once"))
 
     return make
 

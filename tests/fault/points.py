@@ -20,6 +20,7 @@ AFTER_A_ROLLBACK = "tests/contract/test_sinks_after_rollback.py"
 RECONFIGURATION = "tests/reconfiguration/test_killed.py"
 MOVING = "tests/fault/test_going_back_and_moving.py"
 ARTIFACTS = "tests/service/test_artifacts.py"
+DELIVERIES = "tests/unit/test_deliveries.py"
 CONTROL_PLANE = "tests/fault/test_control_plane.py"
 
 ELSEWHERE: Mapping[str, str] = {
@@ -38,6 +39,8 @@ ELSEWHERE: Mapping[str, str] = {
     "R1.hdfs.moved-aside": AFTER_A_ROLLBACK,
     "R1.hdfs.moved-back": AFTER_A_ROLLBACK,
     "R1.postgresql.swept-branch": AFTER_A_ROLLBACK,
+    "T3.dbms.direct-applied": DELIVERIES,
+    "T3.dbms.direct-committed": DELIVERIES,
     "file.intended": ARTIFACTS,
     "file.written": ARTIFACTS,
     "file.deleted": ARTIFACTS,

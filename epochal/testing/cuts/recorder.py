@@ -4,7 +4,7 @@ A :class:`Recorder` puts itself between the engine and the work of its tasks, on
 which rows it took and gave, when, and what it pre-committed. What happened is then asked of the store, not of the
 recorder: a run has happened when a manifest names what it pre-committed, and the cut of an epoch is the runs that the
 manifests up to its own name, with the rows of their slices. So a manifest that named the files of another epoch, a task
-that was given another epoch's rows, or rows that were lost between two tasks, break an invariant.
+that was passed another epoch's rows, or rows that were lost between two tasks, break an invariant.
 
 The actions of the trace are the runs of tasks: one takes all that an epoch brings to a subtask. A message is a row; a
 column that all streams have says which one, and a task that takes rows has to change state, or nothing names its run.
@@ -49,14 +49,14 @@ class Run:
     name: str
     subtask: int
     ended: int
-    taken: tuple[Any, ...]
-    given: tuple[Any, ...]
+    consumed: tuple[Any, ...]
+    produced: tuple[Any, ...]
     names: tuple[str, ...]
     """What a manifest names when the run has happened."""
 
     @classmethod
     def noted(cls, note: Mapping[str, Any]) -> Run:
-        lists = {name: tuple(note[name]) for name in ("taken", "given", "names")}
+        lists = {name: tuple(note[name]) for name in ("consumed", "produced", "names")}
         return cls(note["id"], note["name"], note["subtask"], note["ended"], **lists)
 
     @property
@@ -130,9 +130,11 @@ class Recorder:
     def values(self, batch: pa.RecordBatch) -> list[Any]:
         return [value for value in batch.column(self.column).to_pylist() if value is not None]
 
-    def note(self, name: str, subtask: int, taken: Sequence[Any], given: Sequence[Any], names: Sequence[str]) -> None:
+    def note(
+        self, name: str, subtask: int, consumed: Sequence[Any], produced: Sequence[Any], names: Sequence[str]
+    ) -> None:
         """A run without a row is no action."""
-        if not taken and not given:
+        if not consumed and not produced:
             return
         id = uuid4().hex[:12]
         noted = {
@@ -140,8 +142,8 @@ class Recorder:
             "name": name,
             "subtask": subtask,
             "ended": time.monotonic_ns(),
-            "taken": taken,
-            "given": given,
+            "consumed": consumed,
+            "produced": produced,
             "names": names,
         }
         (Path(self.folder) / f"{id}.json").write_text(json.dumps(noted))
@@ -172,9 +174,9 @@ class Recorder:
         for manifest in manifests:
             for source in _sources(manifests):
                 rows = rows_of(source, manifest.slices[source]) if source in manifest.slices else ()
-                given = [RowEvent(source, row) for row in rows]
-                processes.setdefault(source, []).extend([*given, Mark(source, manifest.epoch)])
-                cut = cut | set(given)
+                produced = [RowEvent(source, row) for row in rows]
+                processes.setdefault(source, []).extend([*produced, Mark(source, manifest.epoch)])
+                cut = cut | set(produced)
             cut = cuts[manifest.epoch] = cut | set(happened[manifest.epoch])
         for run in all_runs:
             processes.setdefault(run.process, []).append(run)
@@ -218,12 +220,12 @@ class RecordedWork:
 
         def taken() -> Iterator[pa.RecordBatch]:
             for batch in rows:
-                transaction.taken += self.recorder.values(batch)
+                transaction.consumed += self.recorder.values(batch)
                 yield batch
 
         for batch in self.inner.run(subtask, taken()):
             if not isinstance(batch, SideRows):
-                transaction.given += self.recorder.values(batch)
+                transaction.produced += self.recorder.values(batch)
             yield batch
 
 
@@ -232,8 +234,8 @@ class RecordedStateTransaction(StateTransaction):
     recorder: Recorder
     task: TaskScope
     inner: StateTransaction
-    taken: list[Any] = field(default_factory=list)
-    given: list[Any] = field(default_factory=list)
+    consumed: list[Any] = field(default_factory=list)
+    produced: list[Any] = field(default_factory=list)
 
     def view(self, table: str) -> StateView:
         return self.inner.view(table)
@@ -244,7 +246,7 @@ class RecordedStateTransaction(StateTransaction):
     def pre_commit(self) -> Handle:
         handle = self.inner.pre_commit()
         paths = [delta["file"]["path"] for delta in handle.payload["deltas"]]
-        self.recorder.note(self.task.owner, self.task.subtask, self.taken, self.given, paths)
+        self.recorder.note(self.task.owner, self.task.subtask, self.consumed, self.produced, paths)
         return handle
 
     def discard(self) -> None:
@@ -284,15 +286,15 @@ class RecordedSinkTransaction(SinkTransaction):
     recorder: Recorder
     task: TaskScope
     inner: SinkTransaction
-    taken: list[Any] = field(default_factory=list)
+    consumed: list[Any] = field(default_factory=list)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.taken += self.recorder.values(batch)
+        self.consumed += self.recorder.values(batch)
         self.inner.write(batch)
 
     def pre_commit(self) -> Handle:
         handle = self.inner.pre_commit()
-        self.recorder.note(f"sink {self.task.owner}", self.task.subtask, self.taken, [], [_name_of(handle)])
+        self.recorder.note(f"sink {self.task.owner}", self.task.subtask, self.consumed, [], [_name_of(handle)])
         return handle
 
     def discard(self) -> None:
@@ -359,7 +361,7 @@ def _joined(
     reads: Mapping[str, Collection[str]],
 ) -> RecordedRun:
     """Who took what whom gave: rows are sent to each operator and sink that reads the stream, once."""
-    given: dict[str, dict[Hashable, Event]] = {}
+    produced: dict[str, dict[Hashable, Event]] = {}
     astray = []
     for events in processes.values():
         for event in events:
@@ -367,27 +369,27 @@ def _joined(
                 case RowEvent(source, row):
                     pairs = [(source, row)]
                 case Run():
-                    pairs = [(event.name, row) for row in event.given]
+                    pairs = [(event.name, row) for row in event.produced]
                 case _:
                     continue
             for stream, row in pairs:
-                if row in given.setdefault(stream, {}):
+                if row in produced.setdefault(stream, {}):
                     astray.append(f"{stream} gave row {row} twice: {event}")
-                given[stream][row] = event
+                produced[stream][row] = event
     productions: dict[Event, set[Event]] = {}
     for name, streams in reads.items():
-        expected = {row: event for stream in streams for row, event in given.get(stream, {}).items()}
-        taken: set[Hashable] = set()
+        expected = {row: event for stream in streams for row, event in produced.get(stream, {}).items()}
+        consumed: set[Hashable] = set()
         for run in runs:
             if run.name != name:
                 continue
-            for row in run.taken:
+            for row in run.consumed:
                 if row not in expected:
                     astray.append(f"{run} took row {row}, which nobody gave")
-                elif row in taken:
+                elif row in consumed:
                     astray.append(f"{run} took row {row}, which was taken before")
                 else:
                     productions.setdefault(expected[row], set()).add(run)
-                taken.add(row)
-        astray += [f"{name} never took row {row} of {expected[row]}" for row in expected.keys() - taken]
+                consumed.add(row)
+        astray += [f"{name} never took row {row} of {expected[row]}" for row in expected.keys() - consumed]
     return RecordedRun(Trace(processes, productions), cuts, astray)

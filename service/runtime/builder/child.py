@@ -88,7 +88,8 @@ def _analyse(request: BuildRequest) -> GraphDescription:
 def _shown(request: BuildRequest, branch: ShownOf) -> dict[str, int | None]:
     graph, store = load_graph(request.artifact, request.parameters), SnapshotStore(branch.store)
     scope = EpochScope(branch.application, branch.at, branch.attempt, None)
-    return {node.name: node.backend(store).shown(scope) for node in graph.sinks}
+    guarantee = request.configuration.guarantee
+    return {node.name: node.backend(store, guarantee).shown(scope) for node in graph.sinks}
 
 
 def _rekey(request: BuildRequest, target: RekeyOf) -> ManifestReference:

@@ -1,0 +1,154 @@
+"""How a sink's rows are delivered: what its author says, what the application's guarantee is, what it can do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+
+from epochal import Pipeline
+from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
+from epochal.connectors import console, dbms, files, generator, hdfs, kafka
+from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.delivery import Delivery
+from epochal.engine.settings import Configuration
+from epochal.errors import EpochAborted, OptionError
+from epochal.pipeline.graph import SinkNode
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.invariants import delivery_violations
+from tests.lives import Life, Step, examples, failing_at, steps
+
+COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
+
+
+def test_what_a_sink_cannot_do_is_refused_by_name() -> None:
+    whole = r"files.sink cannot deliver at_least_once: .* one folder.* It can do exactly_once\."
+    with pytest.raises(OptionError, match=whole):
+        files.sink("/tmp/out", delivery="at_least_once")
+    with pytest.raises(OptionError, match=r"hdfs.sink cannot deliver at_least_once"):
+        hdfs.sink("http://namenode:9870", "/out", delivery="at_least_once")
+    with pytest.raises(OptionError, match=r"console.sink cannot deliver idempotent"):
+        console.sink(delivery="idempotent")
+    with pytest.raises(OptionError, match=r"kafka.sink cannot deliver idempotent: a topic keeps every record"):
+        kafka.sink("localhost:9092", "topic", delivery="idempotent")
+    with pytest.raises(OptionError, match=r"two_phase_sink cannot deliver at_least_once: .*dbms.sink can do less"):
+        dbms.two_phase_sink("postgresql://localhost/x", "rows", delivery="at_least_once")
+    with pytest.raises(OptionError, match=r"delivery is 'once'; it is one of"):
+        kafka.sink("localhost:9092", "topic", delivery="once")  # type: ignore[arg-type]
+
+
+def test_the_guarantee_is_the_default_of_sinks_that_can_do_less(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/out.sqlite"
+    pipeline = Pipeline("delivered")
+    rows = pipeline.read("rows", generator.source({"number": "id"}))
+    rows.write("folder", files.sink(str(tmp_path / "out")))
+    rows.write("topic", kafka.sink("localhost:9092", "topic"))
+    rows.write("checked", dbms.sink(database, "checked", delivery="exactly_once"))
+    rows.write("keyed", dbms.sink(database, "keyed", keys="number", delivery="idempotent"))
+    sinks = {node.name: node for node in pipeline.graph().nodes if isinstance(node, SinkNode)}
+    strict = {name: node.delivered(Configuration().guarantee) for name, node in sinks.items()}
+    assert strict == {
+        "folder": "exactly_once",
+        "topic": "exactly_once",
+        "checked": "exactly_once",
+        "keyed": "idempotent",
+    }
+    loose = {name: node.delivered("at_least_once") for name, node in sinks.items()}
+    assert loose == strict | {"topic": "at_least_once"}
+
+
+class Table:
+    """A table of SQLite that outlives attempts."""
+
+    def __init__(self, folder: Path, delivery: Delivery) -> None:
+        self.url, self.delivery = f"sqlite:///{folder}/{uuid4().hex}.sqlite", delivery
+        self.store = SnapshotStore(str(folder / "logs"))
+
+    def sink(self, name: str) -> SinkBackend:
+        keys = ("number",) if self.delivery == "idempotent" else ()
+        writing = Writing("rows", keys=keys, create=True)
+        place = SinkPlace(name, self.store, self.delivery)
+        return DbmsBackend(place, DatabaseAddress.parse("dbms.sink", self.url, None, {}), writing)
+
+    @property
+    def numbers(self) -> Counter[int]:
+        engine = sa.create_engine(self.url, poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            return Counter(row.number for row in connection.execute(sa.text("SELECT number FROM rows")))
+
+
+def lived(folder: Path, delivery: Delivery, counts: Sequence[int], lived_as: Sequence[Step]) -> tuple[Table, list[Any]]:
+    pipeline = Pipeline("delivered")
+    pipeline.read("rows", generator.source({"number": "id", "value": "''"})).write("out", console.sink())
+    table, epochs, first = Table(folder, delivery), [], 0
+    for count in counts:
+        epochs.append({"rows": [{"number": first + n, "value": "x"} for n in range(count)]})
+        first += count
+    with Life(pipeline, {"rows": COLUMNS}, make_sink=table.sink) as life:
+        life.live(epochs, lived_as)
+        life.finish()
+    return table, epochs
+
+
+@examples(5)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
+def test_at_least_once_loses_nothing_and_repeats_only_what_ran_again(counts: list[int], lived_as: list[Step]) -> None:
+    with folder_of_one_life() as folder:
+        table, epochs = lived(folder, "at_least_once", counts, lived_as)
+        shown = table.numbers
+    expected = [Counter(row["number"] for row in epoch["rows"]) for epoch in epochs]
+    again = [_runs(lived_as[number % len(lived_as)]) - 1 for number in range(len(epochs))]
+    assert delivery_violations(expected, again, shown) == []
+
+
+@examples(4)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
+def test_idempotent_delivery_leaves_what_exactly_once_does(counts: list[int], lived_as: list[Step]) -> None:
+    with folder_of_one_life() as folder:
+        table, epochs = lived(folder, "idempotent", counts, lived_as)
+        assert table.numbers == Counter(row["number"] for epoch in epochs for row in epoch["rows"])
+
+
+@pytest.mark.parametrize("point", ["T3.dbms.direct-applied", "T3.dbms.direct-committed"])
+@pytest.mark.parametrize("delivery", ["at_least_once", "idempotent"])
+def test_a_task_that_fails_while_it_writes_loses_nothing(point: str, delivery: Delivery, tmp_path: Path) -> None:
+    pipeline = Pipeline("delivered")
+    pipeline.read("rows", generator.source({"number": "id", "value": "''"})).write("out", console.sink())
+    table = Table(tmp_path, delivery)
+    with Life(pipeline, {"rows": COLUMNS}, make_sink=table.sink) as life:
+        with failing_at(point, OSError("the network is gone")) as fired, pytest.raises(EpochAborted):
+            life.epoch(rows=[{"number": number, "value": "x"} for number in range(4)])
+        assert fired
+        life.epoch()
+        life.finish()
+    again = 1 if point.endswith("committed") and delivery == "at_least_once" else 0
+    assert delivery_violations([Counter(range(4))], [again], table.numbers) == []
+
+
+def test_what_is_lost_or_there_too_often_is_seen() -> None:
+    expected = [Counter([1, 2]), Counter([3])]
+    assert delivery_violations(expected, [0, 1], Counter([1, 2, 3, 3])) == []
+    assert delivery_violations(expected, [0, 0], Counter([1, 2, 3, 3])) == ["is there 1 too often: 3"]
+    assert delivery_violations(expected, [0, 1], Counter([1, 3])) == ["is lost: 2"]
+    assert delivery_violations(expected, [0, 1], Counter([1, 2, 3, 4])) == ["was never given: 4"]
+
+
+def _runs(step: Step) -> int:
+    """How often the tasks of its epoch may have run."""
+    return 2 if step.happening in ("abort", "die") else 1
+
+
+@contextmanager
+def folder_of_one_life() -> Iterator[Path]:
+    with TemporaryDirectory() as name:
+        yield Path(name)
