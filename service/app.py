@@ -50,8 +50,8 @@ from epochal.service.api.transport import Transport
 from epochal.service.api.versions import rescaling
 from epochal.service.api.versions import router as versions
 from epochal.service.api.webhooks import router as webhooks
-from epochal.service.catalog.admin_tokens import ensure_admin_token
-from epochal.service.catalog.checks import check_usable
+from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
+from epochal.service.catalog.checks import check_usable, reach_findings
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.composition import (
     MakeBuilder,
@@ -185,6 +185,16 @@ def _prepare(control: ControlPlane) -> None:
     bring_in_journal(control.settings.data / "events", control.database)
     adopt_artifacts(control.settings.former_artifacts_directory, control.database, control.files)
     if control.settings.authentication:
-        ensure_admin_token(control.database, control.settings.admin_token_file)
+        _seed_admin_token(control)
+    for finding in reach_findings(control.database, control.node.node):
+        logger.warning(finding.sentence)
     if (warning := control.isolation.warning(control.settings)) is not None:
         logger.warning(warning)
+
+
+def _seed_admin_token(control: ControlPlane) -> None:
+    given = control.settings.given_admin_token
+    if given is None:
+        ensure_admin_token(control.database, control.settings.admin_token_file)
+    else:
+        seed_given_token(control.database, given)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,12 @@ from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.errors import OptionError
 from epochal.logs import FORMAT_VARIABLE, LogFormat
-from epochal.service.domain.settings import Settings, default_data_directory, default_driver_user
+from epochal.service.domain.settings import (
+    ADMIN_TOKEN_VARIABLE,
+    Settings,
+    default_data_directory,
+    default_driver_user,
+)
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
 
@@ -38,13 +44,17 @@ def up(
     host: Annotated[str, typer.Option(help="Listen here; beyond loopback only with authentication.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any free one.")] = 8765,
     internal_host: Annotated[
-        str, typer.Option(help="Answer drivers here; beyond loopback where they run on other machines.")
+        str,
+        typer.Option(
+            envvar="EPOCHAL_INTERNAL_HOST", help="Answer drivers here; beyond loopback where there are other machines."
+        ),
     ] = "127.0.0.1",
     internal_port: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=65535,
+            envvar="EPOCHAL_INTERNAL_PORT",
             help="Answer drivers on this port; 0: any free one.  [default: the one after --port]",
             show_default=False,
         ),
@@ -54,7 +64,11 @@ def up(
     ] = None,
     internal_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="How drivers reach it.  [default: --internal-host, --internal-port]"),
+        typer.Option(
+            metavar="URL",
+            envvar="EPOCHAL_INTERNAL_URL",
+            help="How drivers reach it.  [default: --internal-host, --internal-port]",
+        ),
     ] = None,
     home: Home = None,
     database_url: DatabaseUrl = None,
@@ -70,6 +84,15 @@ def up(
     authentication: Annotated[
         bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
     ] = True,
+    admin_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar=ADMIN_TOKEN_VARIABLE,
+            help="A token of administrators, the same for all control planes.  [default: each makes one in --home]",
+            show_default=False,
+        ),
+    ] = None,
     collect_every: Annotated[
         float, typer.Option(metavar="HOURS", min=0, help="How often files that nothing needs are deleted; 0: never.")
     ] = 1.0,
@@ -149,6 +172,7 @@ def up(
             database=database,
             store=store,
             authentication=authentication,
+            given_admin_token=admin_token_file,
             driver_user=driver_user or default_driver_user(),
             collect_every_seconds=collect_every * 3600 or None,
             log_bytes=int(log_size * (1 << 20)),
@@ -187,7 +211,7 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) 
     document: dict[str, Any] = {
         "url": settings.url,
         "internal_url": settings.internal_url,
-        "token_file": str(settings.admin_token_file) if settings.authentication else None,
+        "token_file": str(settings.token_file) if settings.authentication else None,
         "data": str(settings.data.absolute()),
         "logs": str(settings.logs_directory),
         "servers": {server.kind: server.address for server in servers},
@@ -215,6 +239,8 @@ def _exports(settings: Settings) -> list[str]:
     exports = []
     if settings.url != DEFAULT_URL:
         exports.append(f"EPOCHAL_URL={settings.url}")
-    if settings.authentication and settings.data.absolute() != default_home().absolute():
+    if settings.authentication and settings.given_admin_token is not None:
+        exports.append(f"EPOCHAL_TOKEN=$(cat {settings.given_admin_token})")
+    elif settings.authentication and settings.data.absolute() != default_home().absolute():
         exports.append(f"EPOCHAL_HOME={settings.data.absolute()}")
     return exports

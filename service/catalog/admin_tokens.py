@@ -1,15 +1,17 @@
-"""The first token: made when there is none, written to a file that only its owner can read."""
+"""The first token: given in a file; or made when there is none, and written to a file that only its owner can read."""
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import EnvironmentProblem
+from epochal.service.catalog.advisory import Alone, alone
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import RevokedToken, Token
 from epochal.service.catalog.types import now
@@ -73,6 +75,7 @@ def ensure_admin_token(database: Database, path: Path) -> None:
     """
     file = AdminTokenFile(path)
     with database.writing() as session:
+        alone(session, Alone.ADMIN_TOKEN)
         draft = file.read_draft()
         if draft is not None and _known(session, draft):
             file.replace()
@@ -82,29 +85,69 @@ def ensure_admin_token(database: Database, path: Path) -> None:
             token = UserToken.make(new_id())
             file.prepare(token)
             file.replace()
-        elif _known(session, token):
-            return
-        elif session.get(RevokedToken, token.id) is not None:
-            logger.warning(
-                "the token in %s was revoked and stays revoked; for a new one, remove the file and start again",
-                path,
-            )
-            return
-        elif session.get(Token, token.id) is not None:
-            raise EnvironmentProblem(f"{path} was changed; remove it, and a new token is made.")
-        taken = session.scalars(select(Token.id).where(Token.name == _NAME)).first() is not None
-        name = f"{_NAME}-{token.id[-6:]}" if taken else _NAME
-        session.add(
-            Token(
-                id=token.id,
-                name=name,
-                scope=Scope.ADMIN.value,
-                secret_sha256=token.sha256,
-                created_at=now(),
-                created_by="epochal",
-            )
+        again = "remove the file and start again"
+        added = _seed(session, token, path, again, f"{path} was changed; remove it, and a new token is made.")
+    if added:
+        logger.info("the admin token is in %s", path)
+
+
+def seed_given_token(database: Database, path: Path) -> None:
+    """Seed the catalog with the token in ``path``, of scope admin. The file is somebody else's, and is only read.
+
+    One that was revoked stays revoked, which is logged. Raises ``EnvironmentProblem``, as :func:`read_given_token`.
+    """
+    token = read_given_token(path)
+    with database.writing() as session:
+        alone(session, Alone.ADMIN_TOKEN)
+        again = "put another one there and start again"
+        _seed(session, token, path, again, f"{path} holds another secret than before for the same token; {again}.")
+
+
+def read_given_token(path: Path) -> UserToken:
+    """Raises ``EnvironmentProblem`` when the file is not there, holds something else, or can be read by every user."""
+    try:
+        text, mode = path.read_text().strip(), path.stat().st_mode
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"The admin token cannot be read from {path}, which EPOCHAL_ADMIN_TOKEN_FILE names: {error.strerror}."
+        ) from error
+    if mode & 0o007:
+        raise EnvironmentProblem(
+            f"{path}, which EPOCHAL_ADMIN_TOKEN_FILE names, can be read by every user; run chmod o-rwx on it (of a "
+            "Secret's volume: defaultMode: 0440), and put a new token there if in doubt."
         )
-    logger.info("the admin token is in %s", path)
+    token = UserToken.parse(text)
+    if token is None:
+        raise EnvironmentProblem(
+            f"{path}, which EPOCHAL_ADMIN_TOKEN_FILE names, does not hold a token: ept_, 32 hexadecimal digits, _, and "
+            "43 letters, digits, dashes or underscores, all of them random."
+        )
+    return token
+
+
+def _seed(session: Session, token: UserToken, path: Path, again: str, changed: str) -> bool:
+    """Whether it was not known. Raises ``EnvironmentProblem`` with the text ``changed``."""
+    if _known(session, token):
+        return False
+    if session.get(RevokedToken, token.id) is not None:
+        logger.warning("the token in %s was revoked and stays revoked; for a new one, %s", path, again)
+        return False
+    if session.get(Token, token.id) is not None:
+        raise EnvironmentProblem(changed)
+    host = socket.gethostname()[:40]
+    names = (_NAME, f"{_NAME}-{host}", f"{_NAME}-{host}-{token.id[-6:]}")
+    taken = set(session.scalars(select(Token.name).where(Token.name.in_(names))))
+    session.add(
+        Token(
+            id=token.id,
+            name=next(name for name in names if name not in taken),
+            scope=Scope.ADMIN.value,
+            secret_sha256=token.sha256,
+            created_at=now(),
+            created_by="epochal",
+        )
+    )
+    return True
 
 
 def _known(session: Session, token: UserToken) -> bool:

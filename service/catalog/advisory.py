@@ -24,6 +24,8 @@ class Alone(IntEnum):
     MIGRATION = 0x65706F63
     STORE = 0x65706F64
     """Whether an operation on the whole store may begin, and whose the store is."""
+    ADMIN_TOKEN = 0x65706F65
+    """Which admin tokens there are."""
 
 
 def alone(within: Session | Connection, what: Alone) -> None:

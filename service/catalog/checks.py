@@ -17,6 +17,7 @@ from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.replication import waits_for_standbys
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
+from epochal.service.domain.nodes import Node, out_of_reach
 
 OLDEST_POSTGRESQL = 14
 """The oldest major version that PostgreSQL's own makers still correct."""
@@ -51,11 +52,32 @@ def node_findings(database: Database) -> list[Finding]:
         return [ok("nodes", "No node is running.")]
     shown = [f"{node.role} node {node.public_url} on {node.host} ({node.version})" for node in nodes]
     holders = [f"{lease.name}: {lease.host}, term {lease.term}" for lease in leases]
-    found = [ok("nodes", f"{len(nodes)} running: {'; '.join(shown)}.")]
+    found = [ok("nodes", f"{len(nodes)} running: {'; '.join(shown)}."), *reach_findings(database)]
     if any(node.role == "control" for node in nodes) and not leases:
         remedy = "A moment after a start, or while one takes over, that is so; if it stays, look at the nodes' logs."
         return [*found, warning("leases", "Control planes are running, and none has the lead.", remedy)]
     return [*found, ok("leases", f"{'; '.join(holders) or 'None is held'}.")]
+
+
+def reach_findings(database: Database, own: Node | None = None) -> list[Finding]:
+    """Whether drivers can go on with another control plane when one ends, also when that is on another machine.
+    ``own``: one that begins just now."""
+    with database.reading() as session:
+        nodes = [*NodeRepository(session).living(), *([] if own is None else [own])]
+    remedy = (
+        "Start it with --internal-host 0.0.0.0 (EPOCHAL_INTERNAL_HOST) or an address of that machine, or with "
+        "--internal-url where drivers reach it under another one."
+    )
+    return [
+        warning(
+            "drivers",
+            f"The control plane on {node.host} (process {node.process}) answers drivers at {node.internal_url}, which "
+            "only its own machine reaches, and there are control planes on others: their drivers cannot go on with "
+            "it, nor its drivers with them while it is the only one that they know.",
+            remedy,
+        )
+        for node in out_of_reach(nodes)
+    ]
 
 
 def check_usable(database: Database) -> list[Finding]:

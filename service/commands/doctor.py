@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from epochal.errors import EpochalError
+from epochal.service.catalog.admin_tokens import read_given_token
 from epochal.service.catalog.checks import catalog_findings, node_findings
 from epochal.service.catalog.database import Database, sqlite_file
 from epochal.service.catalog.migration import is_current
@@ -29,6 +30,7 @@ def examine(settings: Settings, environment: Mapping[str, str] = os.environ) -> 
     return [
         *_machine(environment),
         *_data_folder(settings.data.absolute()),
+        *_given_token(settings.given_admin_token),
         *_catalog_and_store(settings),
     ]
 
@@ -64,6 +66,17 @@ def _data_folder(data: Path) -> Iterator[Finding]:
     else:
         yield ok("data directory", f"{data} can be written, and is closed to others.")
     yield _space("data disk", folder)
+
+
+def _given_token(path: Path | None) -> Iterator[Finding]:
+    if path is None:
+        return
+    try:
+        read_given_token(path)
+    except EpochalError as error:
+        yield failed("admin token", error.message, "Correct it, or unset EPOCHAL_ADMIN_TOKEN_FILE.")
+    else:
+        yield ok("admin token", f"{path} holds a token.")
 
 
 def _space(check: str, folder: Path) -> Finding:

@@ -35,6 +35,17 @@ class Node:
     version: str
 
 
+def out_of_reach(nodes: Sequence[Node]) -> Sequence[Node]:
+    """Control planes that drivers on other machines, of which these know, cannot call."""
+    control = [node for node in nodes if node.role == "control"]
+    return [
+        node
+        for node in control
+        if is_loopback(urlsplit(node.internal_url or "").hostname or "")
+        and any((other.host, other.boot) != (node.host, node.boot) for other in control)
+    ]
+
+
 class Place(Protocol):
     """A machine, as a :class:`Node` names it."""
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 HOME_VARIABLE = "EPOCHAL_HOME"
 DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
 WEBHOOKS_LOCAL_VARIABLE = "EPOCHAL_WEBHOOKS_LOCAL"
+ADMIN_TOKEN_VARIABLE = "EPOCHAL_ADMIN_TOKEN_FILE"
 
 
 def default_data_directory() -> Path:
@@ -28,6 +29,12 @@ def default_driver_user() -> str | None:
 def default_webhooks_local() -> bool:
     """``$EPOCHAL_WEBHOOKS_LOCAL``."""
     return os.environ.get(WEBHOOKS_LOCAL_VARIABLE, "") not in ("", "0")
+
+
+def default_given_token() -> Path | None:
+    """``$EPOCHAL_ADMIN_TOKEN_FILE``."""
+    configured = os.environ.get(ADMIN_TOKEN_VARIABLE)
+    return Path(configured) if configured else None
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,8 @@ class Settings(BaseModel):
     database: str | None = None
     store: str | None = None
     authentication: bool = True
+    given_admin_token: Path | None = Field(default_factory=default_given_token)
+    """A file with the admin token, the same for all control planes of a catalog. ``None``: each makes its own."""
     launcher: str = "local"
     driver_user: str | None = Field(default_factory=default_driver_user)
     """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.runtime.isolation``."""
@@ -162,7 +171,13 @@ class Settings(BaseModel):
 
     @property
     def admin_token_file(self) -> Path:
+        """Of a token that this control plane makes for itself, where none is given."""
         return self.data.absolute() / "admin.token"
+
+    @property
+    def token_file(self) -> Path:
+        """Where the admin token is."""
+        return self.given_admin_token or self.admin_token_file
 
     @property
     def pools(self) -> Pools:

@@ -64,7 +64,7 @@ class Isolation:
         """What authors' code can read of the control plane; ``None`` when nothing."""
         if self.user is not None:
             return None
-        secrets = [f"the admin token ({settings.admin_token_file})"] if settings.authentication else []
+        secrets = [f"the admin token ({settings.token_file})"] if settings.authentication else []
         if settings.database_url.startswith("sqlite"):
             secrets.append("the catalog")
         secrets += ["bundles, logs and artifacts", "other applications' state and EPOCHAL_SECRET_* variables"]

@@ -14,11 +14,14 @@ from epochal.client import Client
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import NodeRow
 from epochal.service.catalog.nodes import NodeRepository
-from epochal.service.domain.nodes import FORGOTTEN_SECONDS, GONE_SECONDS, Node, driver_urls
+from epochal.service.commands.doctor import examine
+from epochal.service.domain.checks import Verdict
+from epochal.service.domain.nodes import FORGOTTEN_SECONDS, GONE_SECONDS, Node, driver_urls, out_of_reach
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from tests.catalogs import new_sqlite_catalog
-from tests.service.conftest import Plane
+from tests.service.conftest import Plane, serving
 from tests.waiting import eventually
 
 HERE = Machine("here", "boot-1")
@@ -46,6 +49,32 @@ def test_drivers_call_the_one_that_answers_first_and_no_loopback_address_of_anot
         "http://node-2:8766",
     )
     assert driver_urls([], "http://node-1:8766", HERE) == ("http://node-1:8766",)
+
+
+def test_a_control_plane_at_loopback_is_out_of_reach_of_drivers_on_other_machines() -> None:
+    alone = node("1", "http://127.0.0.1:8766", "here", "boot-1")
+    beside = node("2", "http://127.0.0.1:9766", "here", "boot-1")
+    assert out_of_reach([alone, beside, node("3", None)]) == []
+    elsewhere = node("4", "http://node-2:8766")
+    assert out_of_reach([alone, elsewhere, beside]) == [alone, beside]
+    assert out_of_reach([elsewhere, node("5", "http://node-3:8766", "node-3")]) == []
+
+
+def test_who_is_out_of_reach_is_said_at_the_start_and_by_the_doctor(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(settings):
+        assert "only its own machine reaches" not in caplog.text
+        assert not any(finding.check == "drivers" for finding in examine(settings))
+    database = Database(settings.database_url)
+    with database.writing() as session:
+        NodeRepository(session).heard(node("1", "http://node-2:8766", "node-2"))
+    with serving(settings):
+        (finding,) = [finding for finding in examine(settings) if finding.check == "drivers"]
+    assert finding.verdict is Verdict.WARNING and settings.internal_url in finding.said
+    assert "EPOCHAL_INTERNAL_HOST" in finding.remedy
+    assert finding.said in caplog.text
+    database.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
