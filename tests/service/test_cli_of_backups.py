@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from epochal.service.domain.settings import Settings
+from tests.service.backups import started
 from tests.service.cli.conftest import CommandLine
 from tests.service.conftest import Plane
-from tests.service.test_backups import started
 
 
 @pytest.fixture

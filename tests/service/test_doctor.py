@@ -25,8 +25,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.store_claim import StoreMismatch, claim_store
 from epochal.snapshots.ownership import owner_of
 from epochal.snapshots.store import SnapshotStore
+from tests.service.backups import started
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, free_port, serving
-from tests.service.test_backups import started
 
 
 def found(settings: Settings, check: str) -> Finding:

@@ -1,0 +1,44 @@
+"""What tests of backups share: making one, restoring one, and a control plane at given settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from epochal.service.commands.restore import Restore, RestoreReport
+from epochal.service.domain.settings import Settings
+from epochal.snapshots.backup_format import Backups
+from epochal.snapshots.backup_verification import verify_backup
+from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
+
+
+def ended(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
+    while operation["state"] == "running":
+        time.sleep(0.02)
+        operation = plane.get(f"/v1/operations/{operation['id']}")
+    return operation
+
+
+def backed_up(plane: Plane, to: Path) -> dict[str, Any]:
+    operation = ended(plane, plane.post("/v1/backups", to=str(to)))
+    assert operation["state"] == "succeeded", operation
+    return dict(operation["result"])
+
+
+@contextmanager
+def started(settings: Settings) -> Iterator[Plane]:
+    supervisor = StandInSupervisor()
+    with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
+        yield Plane(control, client, settings, supervisor, [])
+
+
+def restored(settings: Settings, source: Path, **more: Any) -> RestoreReport:
+    return Restore(settings, Backups(str(source)), quiet_seconds=0, **more).run()
+
+
+def is_sound(place: Path, *, quick: bool = False) -> bool:
+    backups = Backups(str(place))
+    return verify_backup(backups, backups.index(), quick=quick).is_sound
