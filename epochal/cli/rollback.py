@@ -74,6 +74,10 @@ def plan_view(plan: RollbackPlan) -> RenderableType:
         later = " and those until it has stopped" if plan.restarts else ""
         span = f"{plan.epochs} epochs ({plan.first} to {plan.last}){later}"
         lines.append(Text(f"{span} are left behind, and stay readable until retention."))
+    if plan.uncounted:
+        lines.append(
+            Text(f"{plan.uncounted} of them cannot be read any more: what sinks show of those is not counted.")
+        )
     if plan.version_then is not None and plan.version_then != plan.version:
         lines.append(Text(f"Version {plan.version_then} made the snapshot; version {plan.version} goes on from it."))
     if plan.lost is not None:
@@ -93,7 +97,8 @@ def plan_view(plan: RollbackPlan) -> RenderableType:
         Column("then"),
     )
     for sink in plan.sinks:
-        epochs = f"to {sink.shows}" if sink.epochs is None else str(sink.epochs)
+        shown = "?" if sink.shows is None else f"to {sink.shows}"
+        epochs = shown if sink.epochs is None else str(sink.epochs)
         table.add(sink.sink, sink.target, epochs, "?" if sink.rows is None else str(sink.rows), sink.rule)
     said = dict.fromkeys((sink.kind, sink.explanation) for sink in plan.sinks)
     return Group(*lines, table, *(Text(f"{kind}: {text}") for kind, text in said))

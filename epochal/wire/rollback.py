@@ -61,6 +61,11 @@ class RollbackPlan(Answer):
     epochs: int = Field(description="Committed epochs that are left behind; they can be read until retention.")
     first: int | None
     last: int | None
+    uncounted: int = Field(
+        default=0,
+        description="So many of these have no manifest that can be read: they have expired, or are damaged. What sinks "
+        "show of them is in no count.",
+    )
     lost: int | None = Field(
         default=None,
         description="After a restore: sinks show epochs up to this one, of which the catalog knows nothing. Numbers go "

@@ -19,7 +19,7 @@ from epochal.service.catalog.executions import BranchOrigin, add_branch
 from epochal.service.catalog.folding import folded_between
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.lineage import segments
-from epochal.service.catalog.models import Application, Branch, Epoch, Operation
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Operation, Version
 from epochal.service.catalog.records import head_of, json_of
 from epochal.service.catalog.succession import MOVE_ASIDE
 from epochal.service.catalog.types import now
@@ -85,14 +85,26 @@ class RollbackRepository:
         self._session.flush()
 
     def manifests(self, left: LeftBehind) -> list[ManifestReference]:
-        """Those of the epochs that are left behind."""
+        """Those of the epochs that are left behind, as far as they were not collected."""
         columns = select(Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
+        columns = columns.where(Epoch.collected_at.is_(None))
         rows = (row for stretch in left.stretches for row in self._session.execute(_in(stretch, columns)))
         return [
             ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
             for branch, epoch, path, sha256 in rows
             if path is not None
         ]
+
+    def targets(self, left: LeftBehind) -> set[tuple[str, str]]:
+        """Sinks, with their targets, of all versions that made epochs that are left behind."""
+        found: set[tuple[str, str]] = set()
+        for stretch in left.stretches:
+            versions = select(Branch.application, func.coalesce(Epoch.version, Execution.version)).distinct()
+            versions = versions.join(Branch, Branch.id == Epoch.branch).join(Execution, Execution.id == Epoch.execution)
+            for application, number in self._session.execute(_in(stretch, versions)).all():
+                version = self._session.get(Version, (application, number))
+                found.update(version.graph["sinks"].items() if version is not None and version.graph else ())
+        return found
 
     def _stretches(self, branch: Branch, target: EpochKey) -> Iterator[Stretch]:
         """Down the current lineage, to where it meets the target's."""

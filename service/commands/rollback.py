@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from epochal.contracts.backend import names_place
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict
+from epochal.errors import Conflict, SnapshotError
 from epochal.faults import declare
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
@@ -27,7 +28,6 @@ from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Proposals, check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
@@ -35,6 +35,9 @@ from epochal.wire.rollback import RollBack, RollbackPlan, SinkPlan, SnapshotName
 from epochal.wire.states import ApplicationState
 
 ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is told to stop")
+
+_Written = Mapping[tuple[str, str, str], Sequence[int]]
+"""By sink, kind and target: the rows of each epoch in which there were some."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class RollbackService:
         self._lifecycle = lifecycle
 
     def plan(self, name: str, request: RollBack) -> RollbackPlan:
-        """What would happen. Reads the manifests of what is left behind; after a restore, asks sinks what they show.
+        """What would happen. Reads the manifests that there are of what is left behind; after a restore, asks sinks
+        what they show.
 
         Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version, ``SinkError``.
         """
@@ -89,12 +93,29 @@ class RollbackService:
                 lost=_lost(beyond),
                 confirm=_digest(session, application, execution, target, left, request, _lost(beyond)),
             )
-            references = repository.manifests(left)
+            references, targets = repository.manifests(left), repository.targets(left)
             snapshot = SnapshotRepository(session).reference(_key(target))
             check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
         self._check_whole(snapshot)
-        manifests = (self._store.read_manifest(reference) for reference in references)
-        return plan.model_copy(update={"sinks": _sinks(manifests, beyond, request.move_aside)})
+        counted, rows = self._written(references)
+        uncounted = plan.epochs - counted
+        sinks = _sinks(rows, targets if uncounted else (), beyond, request.move_aside)
+        return plan.model_copy(update={"sinks": sinks, "uncounted": uncounted})
+
+    def _written(self, references: Sequence[ManifestReference]) -> tuple[int, _Written]:
+        """Of how many of these epochs, and what was written in them. What was collected just now, or is damaged, does
+        not count: that may be what the rollback is to leave."""
+        counted = 0
+        rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        for reference in references:
+            with suppress(SnapshotError):
+                manifest = self._store.read_manifest(reference)
+                counted += 1
+                for sink, part in manifest.sinks.items():
+                    written = sum(handle.rows for handle in part.handles)
+                    if written:
+                        rows[(sink, part.kind, part.target)].append(written)
+        return counted, rows
 
     def _beyond(self, name: str) -> list[_Beyond]:
         """What sinks show of epochs that a restore has lost."""
@@ -171,18 +192,16 @@ def _lost(beyond: Sequence[_Beyond]) -> int | None:
     return max((sink.epoch for sink in beyond), default=None)
 
 
-def _sinks(manifests: Iterable[Manifest], beyond: Sequence[_Beyond], move_aside: bool) -> list[SinkPlan]:
-    rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for manifest in manifests:
-        for sink, part in manifest.sinks.items():
-            written = sum(handle.rows for handle in part.handles)
-            if written:
-                rows[(sink, part.kind, part.target)].append(written)
+def _sinks(
+    rows: _Written, uncounted: Iterable[tuple[str, str]], beyond: Sequence[_Beyond], move_aside: bool
+) -> list[SinkPlan]:
+    """``uncounted``: sinks and targets that may show epochs whose manifests cannot be read."""
     shows = {sink.sink: sink.epoch for sink in beyond}
+    unknown = {(sink.sink, sink.target) for sink in beyond if sink.sink not in {known for known, _, _ in rows}}
+    unknown |= {place for place in uncounted if names_place(place[1])} - {(sink, target) for sink, _, target in rows}
     plans = [
-        _plan(sink.sink, sink.target.partition(":")[0], sink.target, None, None, sink.epoch, move_aside)
-        for sink in beyond
-        if sink.sink not in {known for known, _, _ in rows}
+        _plan(sink, target.partition(":")[0], target, None, None, shows.get(sink), move_aside)
+        for sink, target in unknown
     ]
     for (sink, kind, target), counts in sorted(rows.items()):
         plans.append(_plan(sink, kind, target, len(counts), sum(counts), shows.get(sink), move_aside))

@@ -159,12 +159,17 @@ class Driver:
         return list(self.catalog.heartbeat(DriverStatus(phase="running", epoch=self._next)))
 
     def epoch(
-        self, commit: bool = True, sinks: Mapping[str, int] | None = None, opened_for: tuple[Trigger, ...] = ()
+        self,
+        commit: bool = True,
+        sinks: Mapping[str, int] | None = None,
+        opened_for: tuple[Trigger, ...] = (),
+        checkpoints: bool = False,
     ) -> int:
-        """One epoch with a real manifest in the store; ``sinks``: the rows of each."""
+        """One epoch with a real manifest in the store; ``sinks``: the rows of each. With ``checkpoints`` of its sources
+        nothing before it is needed."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
-        reference = self.manifest(number, sinks, opened_for)
+        reference = self.manifest(number, sinks, opened_for, checkpoints)
         counts, terms = EpochCounts(rows_in=number), EpochTerms(opened_for=opened_for)
         self.catalog.prepare_epoch(number, parent, reference, counts, terms)
         if commit:
@@ -172,11 +177,15 @@ class Driver:
         self.head, self._next = reference, number + 1
         return number
 
-    def epochs(self, count: int) -> list[int]:
-        return [self.epoch() for _ in range(count)]
+    def epochs(self, count: int, checkpoints: bool = False) -> list[int]:
+        return [self.epoch(checkpoints=checkpoints) for _ in range(count)]
 
     def manifest(
-        self, number: int, sinks: Mapping[str, int] | None = None, opened_for: tuple[Trigger, ...] = ()
+        self,
+        number: int,
+        sinks: Mapping[str, int] | None = None,
+        opened_for: tuple[Trigger, ...] = (),
+        checkpoints: bool = False,
     ) -> ManifestReference:
         handles = {
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()
@@ -193,6 +202,7 @@ class Driver:
                 parallelism=2,
                 max_parallelism=128,
                 tables=self._tables,
+                source_checkpoints={"in": {}} if checkpoints else {},
                 conditions=EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for) if opened_for else None,
                 sinks={
                     name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,34 @@ def test_a_plan_says_what_is_left_behind_and_changes_nothing(plane: Plane) -> No
     assert plan(plane, epoch=2, move_aside=True)["sinks"][0]["rule"] == "moved-aside"
     assert plane.get("/v1/applications/flights") == before
     assert plane.get("/v1/operations")["items"][0]["kind"] == "stop"
+
+
+def test_a_plan_past_epochs_that_have_expired_says_what_it_cannot_count(plane: Plane) -> None:
+    driver = running(plane, configuration={"retained_epochs": 2})
+    plane.post("/v1/applications/flights/snapshots/4/pin", 201)
+    for _ in range(3):
+        driver.epoch(sinks={"out": 10}, checkpoints=True)
+    operation = plane.post("/v1/collections", grace_seconds=0)
+    while plane.get(f"/v1/operations/{operation['id']}")["state"] == "running":
+        time.sleep(0.02)
+    assert plane.client.get("/v1/applications/flights/snapshots/6").status_code == 410
+    stop(plane, driver)
+    answer = plan(plane, epoch=4)
+    assert (answer["epochs"], answer["uncounted"]) == (4, 2)
+    shown = {(sink["target"], sink["epochs"], sink["rows"]) for sink in answer["sinks"]}
+    assert shown == {("files:/out", 2, 20), ("files:/data/flights", None, None)}
+    assert rolled_back(plane, epoch=4)["state"] == "succeeded"
+
+
+def test_a_damaged_snapshot_can_be_left_behind(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
+    driver = running(plane)
+    stop(plane, driver)
+    damaged = plane.get("/v1/applications/flights/snapshots/4")["reference"]["path"]
+    (Path(plane.settings.store_url) / damaged).write_bytes(b"{}")
+    answer = plan(plane, epoch=2)
+    assert (answer["epochs"], answer["uncounted"]) == (3, 1)
+    assert rolled_back(plane, epoch=2)["state"] == "succeeded"
 
 
 def test_a_stopped_application_goes_back_at_once_and_stays_stopped(plane: Plane) -> None:
