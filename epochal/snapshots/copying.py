@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from epochal.errors import FileMissing
+from epochal.errors import FileCorrupt, FileMissing
 from epochal.faults import FaultPoint
 from epochal.snapshots.backup_format import BackupFile
-from epochal.snapshots.store import SnapshotStore, Write
+from epochal.snapshots.store import Copy, SnapshotStore
 
 THREADS = 4
 """Of them some wait for disks or networks while others make checksums."""
@@ -74,9 +74,9 @@ def copy_all(
             missing.append(file)
     kept = len(done)
 
-    def copy_missing(write: Write) -> None:
+    def copy_missing(copy: Copy) -> None:
         copied_bytes = 0
-        for one in in_parallel(missing, lambda file: _copied(source, file, write)):
+        for one in in_parallel(missing, lambda file: _copied(file, copy)):
             if one.problem is not None:
                 problems.append(one.problem)
             if one.file is not None:
@@ -86,21 +86,19 @@ def copy_all(
             progress(f"{len(done) - kept} of {len(missing)} files copied, {copied_bytes / 1e6:.0f} MB")
 
     if missing:
-        target.write_some(copy_missing)
+        target.copy_some(source, copy_missing)
     copied = done[kept:]
     return Copied(tuple(sorted(done)), tuple(problems), len(copied), sum(file.bytes for file in copied))
 
 
-def _copied(source: SnapshotStore, file: ToCopy, write: Write) -> _One:
+def _copied(file: ToCopy, copy: Copy) -> _One:
     try:
-        data = source.read(file.path)
+        size, sha256 = copy(file.path, file.sha256)
     except FileMissing as error:
         return _One(None, None if file.may_vanish else error.message)
-    sha256 = hashlib.sha256(data).hexdigest()
-    if file.sha256 is not None and file.sha256 != sha256:
-        return _One(None, f"{source.location(file.path)} does not have the checksum recorded for it.")
-    write(file.path, data)
-    return _One(BackupFile(file.path, len(data), sha256))
+    except FileCorrupt as error:
+        return _One(None, error.message)
+    return _One(BackupFile(file.path, size, sha256))
 
 
 def check_all(

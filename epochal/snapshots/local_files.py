@@ -7,14 +7,20 @@ drivers, who own the store, are not, and have to write into folders that the con
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import local
 from uuid import uuid4
 
 from epochal.snapshots.layout import TEMPORARY
+
+_PIECE_BYTES = 1 << 20
+_own = local()
+"""Of each thread that copies: its buffer. A new one for each file would have the system clear its pages again."""
 
 
 def write_durably(path: Path, data: memoryview) -> None:
@@ -39,6 +45,39 @@ def write_whole(path: Path, data: memoryview, durable: bool = False) -> None:
         raise
 
 
+def copy_whole(source: int, path: Path, expected: str | None) -> tuple[int, str]:
+    """The file that is open as ``source``, as :func:`write_whole` writes one; its bytes, and the sha256 of what was
+    written. Raises ``Unequal`` when that is not ``expected``; then the file is not there.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}{TEMPORARY}")
+    try:
+        with _created(temporary, durable=False) as descriptor:
+            size, sha256 = _copied(source, descriptor)
+        if expected is not None and sha256 != expected:
+            raise Unequal(sha256)
+        os.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return size, sha256
+
+
+def _copied(source: int, target: int) -> tuple[int, str]:
+    """In pieces that the processor's cache holds: neither hashing nor writing waits for memory."""
+    buffer = getattr(_own, "buffer", None)
+    if buffer is None:
+        buffer = _own.buffer = memoryview(bytearray(_PIECE_BYTES))
+    digest, size = hashlib.sha256(), 0
+    while count := os.readv(source, [buffer]):
+        piece = buffer[:count]
+        digest.update(piece)
+        while piece:
+            piece = piece[os.write(target, piece) :]
+        size += count
+    return size, digest.hexdigest()
+
+
 def read_ranges(path: Path, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     """For each range, an offset and a number of bytes, its bytes; fewer where the file ends before."""
     with path.open("rb", buffering=0) as file:
@@ -52,6 +91,10 @@ def _read_range(descriptor: int, offset: int, size: int) -> bytes:
     return data
 
 
+class Unequal(Exception):
+    """A file does not have the checksum that is expected of it."""
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -61,31 +104,32 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, durably."""
+def make_folder(folder: Path, durable: bool = True) -> None:
+    """Make a folder and those above it."""
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    make_folder(folder.parent, durable)
     with suppress(FileExistsError):
         folder.mkdir()
         if os.geteuid() == 0:
             owner = folder.parent.stat()
             os.chown(folder, owner.st_uid, owner.st_gid, follow_symlinks=False)
-    sync_folder(folder.parent)
+    if durable:
+        sync_folder(folder.parent)
 
 
 @contextmanager
-def held_in_place(root: Path, path: Path, make: bool = False) -> Iterator[Path]:
+def held_in_place(root: Path, path: Path, make: bool = False, durable: bool = True) -> Iterator[Path]:
     """``path`` below ``root``, for root to write to or to remove: by way of its folder, which is held open.
 
     The store's owner runs authors' code, and could put a link in the way, to have root write or delete elsewhere.
-    ``make`` the folder, when it is not there. Raises ``OSError``.
+    ``make`` the folder, when it is not there, durably or not. Raises ``OSError``.
     """
     if os.geteuid() != 0 or sys.platform != "linux":
         yield path
         return
     if make:
-        make_folder(path.parent)
+        make_folder(path.parent, durable)
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         opened = f"/proc/self/fd/{descriptor}"
@@ -98,12 +142,12 @@ def held_in_place(root: Path, path: Path, make: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _created(path: Path) -> Iterator[int]:
+def _created(path: Path, durable: bool = True) -> Iterator[int]:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
         descriptor = os.open(path, flags, 0o644)
     except FileNotFoundError:
-        make_folder(path.parent)
+        make_folder(path.parent, durable)
         descriptor = os.open(path, flags, 0o644)
     try:
         if os.geteuid() == 0:

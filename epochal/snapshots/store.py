@@ -20,7 +20,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
-from epochal.snapshots.local_files import held_in_place, read_ranges, write_durably, write_whole
+from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place, read_ranges, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.remote_files import Data, RemoteFiles
 
@@ -28,7 +28,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
 _HASHED_BESIDE_BYTES = 1 << 20
 """Of a file this large the checksum is made while it is written: the processor need not wait for the disk."""
-Write = Callable[[str, Data], None]
+Copy = Callable[[str, str | None], tuple[int, str]]
+"""Copies the file with this path, if it has this sha256 (``None``: whatever it has); its bytes, and their sha256.
+Raises ``FileMissing``, ``FileCorrupt`` of the source, and what a write raises."""
 _manifests: OrderedDict[str, Manifest] = OrderedDict()
 _manifests_lock = Lock()
 
@@ -81,20 +83,49 @@ class SnapshotStore:
             else:
                 self._remote().write(path, data)
 
-    def write_some(self, files: Callable[[Write], None]) -> None:
-        """For very many files: ``files`` writes them, from several threads if it likes, each atomically; they are
-        durable when this returns."""
-        if self._root is None:
-            files(self.write)
+    def copy_some(self, source: SnapshotStore, copies: Callable[[Copy], None]) -> None:
+        """For very many files of another store: ``copies`` copies them, from several threads if it likes, each
+        atomically; they are durable when this returns."""
+        if self._root is None or source._root is None:
+            copies(lambda path, sha256: self._copy(source, path, sha256))
             return
-        root = self._root
-
-        def write(path: str, data: Data) -> None:
-            with storage_errors(self.location(path)), held_in_place(root, root / path, make=True) as held:
-                write_whole(held, memoryview(data).cast("B"))
-
-        files(write)
+        copies(lambda path, sha256: self._copy_near(source, path, sha256))
         os.sync()  # once for all, instead of twice for each
+
+    def _copy(self, source: SnapshotStore, path: str, sha256: str | None) -> tuple[int, str]:
+        data = source.read(path)
+        found = hashlib.sha256(data).hexdigest()
+        if sha256 not in (None, found):
+            raise source._unequal(path)
+        self.write(path, data)
+        return len(data), found
+
+    def _copy_near(self, source: SnapshotStore, path: str, sha256: str | None) -> tuple[int, str]:
+        assert self._root is not None
+        with (
+            storage_errors(self.location(path)),
+            source._opened(path) as descriptor,
+            held_in_place(self._root, self._root / path, make=True, durable=False) as held,
+        ):
+            try:
+                return copy_whole(descriptor, held, sha256)
+            except Unequal:
+                raise source._unequal(path) from None
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        assert self._root is not None
+        try:
+            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise self._missing(path, "the store") from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _unequal(self, path: str) -> FileCorrupt:
+        return FileCorrupt(f"{self.location(path)} does not have the checksum recorded for it.")
 
     def write_file(self, path: str, data: Data, rows: int) -> FileReference:
         """Write a file that a manifest will name."""
@@ -230,14 +261,17 @@ class SnapshotStore:
     def read_manifest(self, reference: ManifestReference) -> Manifest:
         """The manifest that a reference names, checked. Kept in memory: manifests never change."""
         with _manifests_lock:
-            known = _manifests.get(reference.sha256)
-        if known is not None:
-            return known
-        of = f"snapshot {reference.key}"
-        data = self.read(reference.path, of)
-        self._check(reference.path, data, reference.sha256, of)
-        manifest = Manifest.decode(data, self.location(reference.path))
-        _remember(reference.sha256, manifest)
+            manifest = _manifests.get(reference.sha256)
+        if manifest is None:
+            of = f"snapshot {reference.key}"
+            data = self.read(reference.path, of)
+            self._check(reference.path, data, reference.sha256, of)
+            manifest = Manifest.decode(data, self.location(reference.path))
+            _remember(reference.sha256, manifest)
+        if manifest.key != reference.key:
+            raise FileCorrupt(
+                f"{self.location(reference.path)} is the manifest of {manifest.key}, not of {reference.key}."
+            )
         return manifest
 
     def _check(self, path: str, data: bytes, sha256: str, of: str) -> None:
