@@ -1,4 +1,4 @@
-"""``backup create | verify | restore``."""
+"""``backup create | list | verify | prune | restore``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.failures import ExitCode
+from epochal.cli.listing import Column, Listing
 from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, catalog_url
 from epochal.cli.output import Output
 from epochal.cli.session import connected
-from epochal.client.models import BackedUp
+from epochal.client.models import BackedUp, Pruned
 from epochal.wire.bodies import read
 
 app = typer.Typer(
-    help="Back the catalog and the store up, look whether a backup is whole, restore one.", no_args_is_help=True
+    help="Back the catalog and the store up, look whether a backup is whole, remove old ones, restore one.",
+    no_args_is_help=True,
 )
 
 From = Annotated[str, typer.Option("--from", metavar="URL", help="Where backups are: a folder, or any fsspec URL.")]
@@ -48,6 +50,49 @@ def create(
             session.output.warn(problem)
     if backed_up.problems:
         raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command("list")
+def list_backups(source: From, as_json: Json = False) -> None:
+    """The backups in a place, newest first. Needs no control plane."""
+    from epochal.cli import local_backup
+
+    local_backup.show_all(_absolute(source), Output.make(as_json))
+
+
+@app.command()
+def prune(
+    source: Annotated[
+        str, typer.Option("--from", metavar="URL", help="A folder on the control plane's machine, or any fsspec URL.")
+    ],
+    keep: Annotated[int | None, typer.Option("--keep", min=1, metavar="N", help="The newest N stay.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="What is younger stays.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Remove old backups, and the files that none of those names that stay. With --keep and --older-than a backup goes
+    when both say so; the newest one stays in any case, and nothing goes unless one of those that stay is whole."""
+    if keep is None and older_than is None:
+        raise typer.BadParameter("Say what is to stay: --keep, --older-than, or both.")
+    seconds = None if older_than is None else older_than * 86_400
+    place = _absolute(source)
+    with connected(url, as_json) as session:
+        store = session.client.store
+        if dry_run:
+            with session.output.busy("Planning"):
+                plan = store.plan_pruning(place, keep=keep, older_than_seconds=seconds)
+            session.output.result(plan, _pruned(plan, "would go", "would stay"))
+            return
+        operation = store.prune_backups(place, keep=keep, older_than_seconds=seconds)
+        if not wait:
+            session.output.result(operation, Text(f"The pruning has begun, as operation {operation.id}."))
+            return
+        operation = session.wait(operation, "Pruning")
+        session.output.result(operation, _pruned(read(Pruned, operation.result), "went", "stay"))
 
 
 @app.command()
@@ -109,3 +154,16 @@ def _created(backed_up: BackedUp) -> RenderableType:
         f"({backed_up.copied.bytes / 1e6:.1f} MB) were copied now."
     )
     return Text(said)
+
+
+def _pruned(pruned: Pruned, gone: str, stays: str) -> RenderableType:
+    amount = f"{pruned.deleted.files} files ({pruned.deleted.bytes / 1e6:.1f} MB)"
+    head = Text(
+        f"{len(pruned.removed)} backups {gone}, with {amount} that no other one needs; {len(pruned.kept)} {stays}."
+    )
+    table = Listing(Column("backup"), Column("of"), Column("then"))
+    for backup in pruned.kept:
+        table.add(backup.id, f"{backup.at:%Y-%m-%d %H:%M:%S} UTC", stays)
+    for backup in pruned.removed:
+        table.add(backup.id, f"{backup.at:%Y-%m-%d %H:%M:%S} UTC", gone)
+    return Group(head, table)

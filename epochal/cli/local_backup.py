@@ -1,4 +1,4 @@
-"""``backup verify`` and ``backup restore``: on this machine, without a control plane."""
+"""``backup list``, ``backup verify`` and ``backup restore``: on this machine, without a control plane."""
 
 from __future__ import annotations
 
@@ -14,6 +14,30 @@ from epochal.service.commands.restore import Restore, RestoreReport
 from epochal.service.domain.settings import Settings, default_data_directory
 from epochal.snapshots.backup_format import Backups, Index
 from epochal.snapshots.backup_verification import BackupReport, verify_backup
+
+
+def show_all(place: str, output: Output) -> None:
+    """Raises ``NewerFormat``, ``FileCorrupt``, ``SnapshotError``."""
+    with output.busy("Reading"):
+        backups = Backups(place)
+        found = sorted(map(backups.index, backups.ids()), key=lambda index: (index.created_at, index.id), reverse=True)
+    if not found:
+        output.result([], Text(f"{backups.place.url} holds no backup."))
+        return
+    table = Listing(
+        Column("backup"),
+        Column("of"),
+        Column("applications", numeric=True, optional=True),
+        Column("files", numeric=True),
+        Column("MB", numeric=True),
+        Column("version", optional=True),
+        Column("not backed up", numeric=True),
+    )
+    for index in found:
+        moment, size = f"{index.created_at:%Y-%m-%d %H:%M:%S} UTC", f"{index.stored_bytes / 1e6:.1f}"
+        numbers = str(len(index.applications)), str(index.stored_files), size
+        table.add(index.id, moment, *numbers, index.version, str(len(index.problems)))
+    output.result([index.model_dump(mode="json", exclude={"tables", "files"}) for index in found], table)
 
 
 def verify(place: str, id: str | None, output: Output, *, quick: bool) -> bool:

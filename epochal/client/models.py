@@ -24,6 +24,7 @@ from epochal.wire.applications import Head, Parent, Restarts
 from epochal.wire.artifacts import ArtifactAnswer as Artifact
 from epochal.wire.audit import AuditAnswer as AuditRecord
 from epochal.wire.backups import BackupAnswer as BackedUp
+from epochal.wire.backups import PruneAnswer as Pruned
 from epochal.wire.bodies import Answer, read
 from epochal.wire.bundles import ImportAnswer as Upload
 from epochal.wire.bundles import ImportPlan, SinkMove, SourcePosition
@@ -116,6 +117,7 @@ __all__ = [
     "Pin",
     "Preflight",
     "Problem",
+    "Pruned",
     "Restarts",
     "RollbackPlan",
     "RotatedToken",

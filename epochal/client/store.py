@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epochal.client.models import CollectionPlan, Operation
+from epochal.client.models import CollectionPlan, Operation, Pruned
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 
@@ -36,3 +36,18 @@ class Store:
         The operation's result is a :class:`~epochal.client.models.BackedUp`. Raises ``Conflict`` while files are being
         deleted."""
         return read(Operation, self._transport.post("/v1/backups", {"to": to}))
+
+    def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruned:
+        """Which backups in ``place`` would go, and how much space that gives. Changes nothing. Raises ``NotFound``;
+        ``Conflict`` where none of those that would stay is whole."""
+        body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
+        return read(Pruned, self._transport.query("/v1/backups/prune/plan", body))
+
+    def prune_backups(
+        self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None
+    ) -> Operation:
+        """Remove backups but for the ``keep`` newest and what is younger, and the files that only they name.
+
+        The operation's result is a :class:`~epochal.client.models.Pruned`. Raises ``Conflict`` while one is made."""
+        body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
+        return read(Operation, self._transport.post("/v1/backups/prune", body))

@@ -100,14 +100,19 @@ class Backups:
     def take(self, installation: str) -> None:
         """Label a new place. Raises ``Conflict`` for one that has the backups of another installation."""
         try:
-            found = json.loads(self.place.read(LABEL)).get("installation")
+            self.check_of(installation)
         except FileMissing:
             if self.place.is_near:
                 # Hashes of tokens and what parameters hold are nobody else's.
                 with storage_errors(self.place.url):
                     Path(self.place.url).mkdir(mode=0o700, parents=True, exist_ok=True)
             self.place.write(LABEL, json.dumps({"format": FORMAT, "installation": installation}).encode())
-            return
+
+    def check_of(self, installation: str) -> None:
+        """Raises ``Conflict`` for the backups of another installation, ``FileMissing`` where nobody's are."""
+        label = self.place.read(LABEL)
+        try:
+            found = json.loads(label).get("installation")
         except ValueError:
             found = None
         if found != installation:
@@ -169,10 +174,17 @@ class Backups:
         """What the backup needs of ``files/``. Raises ``FileMissing``, ``FileCorrupt``."""
         return [BackupFile(*line) for line in self.read_part(index.files)]
 
+    def remove(self, id: str) -> None:
+        """A backup's own files, its index first; those in ``files/`` stay."""
+        paths = sorted(self.place.list(f"{BACKUPS}/{id}"), key=lambda path: not path.endswith("/index.json"))
+        for path in paths:
+            self.place.delete(path)
+        for folder in sorted({path.rpartition("/")[0] for path in paths}, key=len, reverse=True):
+            self.place.remove_empty_folder(folder)
+
     def discard(self, id: str) -> None:
         """Remove what a backup that was not finished has left, and what no backup needs any more."""
-        for path in sorted(self.place.list(f"{BACKUPS}/{id}"), key=lambda path: not path.endswith("/index.json")):
-            self.place.delete(path)
+        self.remove(id)
         needed = {file.path for other in self.ids() for file in self.listed(self.index(other))}
         for path in self.files.list(""):
             if path not in needed:

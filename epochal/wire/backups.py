@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from epochal.wire.bodies import Answer, Body
 from epochal.wire.collections import AmountAnswer
@@ -19,11 +19,31 @@ def _place(text: str) -> str:
     return text
 
 
+Place = Annotated[str, AfterValidator(_place), Field(min_length=1, max_length=1000)]
+
+
 class Backup(Body):
     """``to``: an absolute path on the control plane's machine, or a URL that fsspec knows; one folder for the backups
     of one installation. What it has already is not copied again."""
 
-    to: Annotated[str, AfterValidator(_place), Field(min_length=1, max_length=1000)]
+    to: Place
+
+
+class Prune(Body):
+    """``place``: where backups are, as ``to`` of a backup. With both limits a backup goes when both say so; the newest
+    one stays in any case."""
+
+    place: Place
+    keep: int | None = Field(default=None, ge=1, le=100_000, description="So many of the newest stay.")
+    older_than_seconds: float | None = Field(
+        default=None, ge=0, le=1000 * 365 * 86400, description="What is younger stays."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.keep is None and self.older_than_seconds is None:
+            raise ValueError("say what is to stay: keep, older_than_seconds, or both")
+        return self
 
 
 class BackupAnswer(Answer):
@@ -38,3 +58,20 @@ class BackupAnswer(Answer):
     copied: AmountAnswer
     snapshots: int
     problems: list[str]
+
+
+class BackupName(Answer):
+    """``at``: the moment of the catalog. ``files``: all that it needs, which it may share with others."""
+
+    id: str
+    at: datetime
+    files: AmountAnswer
+
+
+class PruneAnswer(Answer):
+    """What a pruning would do, or, as the result of an operation of kind ``prune``, did. ``kept``, ``removed``: newest
+    first. ``deleted``: files that no kept backup names."""
+
+    kept: list[BackupName]
+    removed: list[BackupName]
+    deleted: AmountAnswer

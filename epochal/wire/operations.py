@@ -22,6 +22,7 @@ OperationKind = Literal[
     "collect",
     "verify",
     "backup",
+    "prune",
 ]
 OperationState = Literal["running", "succeeded", "failed", "cancelled"]
 

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
-from epochal.service.api.access import requires
+from epochal.errors import Conflict, NotFound
+from epochal.service.api.access import reads_only, requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.wire.backups import Backup
+from epochal.wire.backups import Backup, Prune, PruneAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.scopes import Scope
 
@@ -17,3 +19,19 @@ router = APIRouter(prefix="/v1", tags=["store"])
 def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswer:
     """Copy the catalog, and all files and artifacts that it names. No collection runs meanwhile; applications do."""
     return control.backups.create(request, caller.name)
+
+
+@router.post("/backups/prune/plan")
+@requires(Scope.ADMIN)
+@reads_only
+@answers(Conflict, NotFound)
+def plan_pruning(request: Prune, control: Control) -> PruneAnswer:
+    """Which backups would go now, and how much space that gives. Changes nothing."""
+    return control.backups.plan_pruning(request)
+
+
+@router.post("/backups/prune", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.ADMIN)
+def prune(request: Prune, control: Control, caller: Caller) -> OperationAnswer:
+    """Remove old backups, and the files that none of those names that stay. Fails unless one of these is whole."""
+    return control.backups.prune(request, caller.name)

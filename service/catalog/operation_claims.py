@@ -217,12 +217,14 @@ class OperationClaims:
 
 def check_store_free(session: Session, kind: OperationKind) -> None:
     """Nothing is deleted while others verify the store or copy from it, nor while an import writes files that nothing
-    names yet, some of which may be there already. Raises ``Conflict`` naming what is under way."""
+    names yet, some of which may be there already. Backups are pruned while none is made. Raises ``Conflict`` naming
+    what is under way."""
     disturbing = {
         "collect": ("collect", "verify", "import", "backup"),
         "verify": ("collect", "verify"),
         "import": ("collect",),
-        "backup": ("collect", "backup"),
+        "backup": ("collect", "backup", "prune"),
+        "prune": ("backup", "prune"),
     }
     if kind not in disturbing:
         return

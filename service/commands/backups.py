@@ -8,13 +8,15 @@ write-ahead logs, which go when their epoch is committed: then sinks have it, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 
 import epochal
 from epochal.contracts.identity import EpochKey
-from epochal.errors import SnapshotError
+from epochal.errors import FileMissing, NotFound, SnapshotError
 from epochal.faults import declare
 from epochal.service.catalog.backups import BackedUp, BackupRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.migration import newest_revision
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.types import now
@@ -29,10 +31,11 @@ from epochal.snapshots.backup_format import (
     check_apart,
     problems_of,
 )
+from epochal.snapshots.backup_pruning import Pruning, plan_pruning, prune
 from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.backups import Backup, BackupAnswer
+from epochal.wire.backups import Backup, BackupAnswer, BackupName, Prune, PruneAnswer
 from epochal.wire.collections import AmountAnswer
 from epochal.wire.operations import OperationAnswer
 
@@ -48,12 +51,38 @@ class BackupService:
         self._database = database
         self._store = store
         self._worker = worker
-        worker.register("backups", [Verb("backup", Backup, self._create, self._sweep)])
+        making = Verb("backup", Backup, self._create, self._sweep)
+        worker.register("backups", [making, Verb("prune", Prune, self._prune)])
 
     def create(self, request: Backup, by: str) -> OperationAnswer:
         """Raises ``Conflict`` while files of the store are being deleted, ``InvalidInput`` for a place within it."""
         check_apart(self._store.url, SnapshotStore(request.to).url)
         return self._worker.begin("backup", by, lambda session: (None, request))
+
+    def plan_pruning(self, request: Prune) -> PruneAnswer:
+        """Raises ``NotFound``, and ``Conflict`` where none of the backups that would stay is whole."""
+        return _pruned(self._pruning(request, lambda said: None))
+
+    def prune(self, request: Prune, by: str) -> OperationAnswer:
+        """Raises ``Conflict`` while a backup is being made."""
+        return self._worker.begin("prune", by, lambda session: (None, request))
+
+    def _prune(self, claim: Claim, request: Prune) -> PruneAnswer:
+        pruning = self._pruning(request, claim.progress)
+        prune(Backups(request.place), pruning, claim.progress)
+        return _pruned(pruning)
+
+    def _pruning(self, request: Prune, progress: Callable[[str], None]) -> Pruning:
+        backups = Backups(request.place)
+        with self._database.reading() as session:
+            row = InstallationRepository(session).find()
+        try:
+            backups.check_of("" if row is None else row.id)
+        except FileMissing:
+            raise NotFound(f"{backups.place.url} holds no backups: there is nothing to prune.") from None
+        seconds = request.older_than_seconds
+        before = None if seconds is None else now() - timedelta(seconds=seconds)
+        return plan_pruning(backups, request.keep or 1, before, progress)
 
     def _create(self, claim: Claim, request: Backup) -> BackupAnswer:
         backups = Backups(request.to)
@@ -147,6 +176,19 @@ class BackupService:
 
     def _sweep(self, claim: Claim, request: Backup) -> None:
         Backups(request.to).discard(claim.id)
+
+
+def _pruned(pruning: Pruning) -> PruneAnswer:
+    return PruneAnswer(
+        kept=[_named(index) for index in pruning.kept],
+        removed=[_named(index) for index in pruning.removed],
+        deleted=AmountAnswer(files=len(pruning.files), bytes=pruning.bytes),
+    )
+
+
+def _named(index: Index) -> BackupName:
+    files = AmountAnswer(files=index.stored_files, bytes=index.stored_bytes)
+    return BackupName(id=index.id, at=index.created_at, files=files)
 
 
 def _known(backups: Backups, files: Sequence[ToCopy], progress: Callable[[str], None]) -> dict[str, BackupFile]:

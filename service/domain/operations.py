@@ -69,9 +69,11 @@ TRANSITIONS: Mapping[tuple[State | None, Event], State] = {
 
 FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 
-BACKGROUND: frozenset[OperationKind] = frozenset({"export", "import", "trial", "rekey", "collect", "verify", "backup"})
+BACKGROUND: frozenset[OperationKind] = frozenset(
+    {"export", "import", "trial", "rekey", "collect", "verify", "backup", "prune"}
+)
 BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKGROUND
-OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup"})
+OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup", "prune"})
 """Kinds that concern no application."""
 ONE_AT_A_TIME: frozenset[OperationKind] = frozenset({"import"})
 """Kinds of which all control planes together carry out one at a time: what one has found in the store, and leaves as it

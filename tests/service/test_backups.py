@@ -108,6 +108,33 @@ def test_the_place_of_another_installation_is_refused(plane: Plane, other: Plane
     assert refused["state"] == "failed" and "another installation" in refused["error"]["detail"]
 
 
+def test_old_backups_are_pruned_by_whom_they_belong_to(plane: Plane, other: Plane, tmp_path: Path) -> None:
+    place = tmp_path / "backups"
+    plane.application(configuration={"retained_epochs": 1})
+    driver = plane.driver()
+    first, second = (driver.epoch(checkpoints=True) and backed_up(plane, place)["id"] for _ in range(2))
+    order = {"place": str(place), "keep": 1}
+    planned = plane.post("/v1/backups/prune/plan", 200, **order)
+    assert ([backup["id"] for backup in planned["kept"]], planned["removed"][0]["id"]) == ([second], first)
+    assert planned["deleted"]["files"] == 1  # a manifest
+    assert len(Backups(str(place)).ids()) == 2
+    for refused in ({"keep": 0, "place": str(place)}, {"place": str(place)}, {"keep": 1, "place": "relative"}):
+        assert plane.client.post("/v1/backups/prune", json=refused).status_code == 422
+    assert plane.client.post("/v1/backups/prune/plan", json={**order, "place": "/nowhere"}).status_code == 404
+    assert "another installation" in other.client.post("/v1/backups/prune/plan", json=order).json()["detail"]
+    theirs = ended(other, other.post("/v1/backups/prune", **order))
+    assert theirs["state"] == "failed" and "another installation" in theirs["error"]["detail"]
+
+    done = ended(plane, plane.post("/v1/backups/prune", **order))
+    assert (done["state"], done["result"]) == ("succeeded", planned)
+    assert Backups(str(place)).ids() == [second] and is_sound(place)
+    next((place / "files").rglob("*.json")).unlink()
+    third = backed_up(plane, place)["id"]
+    (place / "backups" / third / "files.jsonl.gz").unlink()
+    failed = ended(plane, plane.post("/v1/backups/prune", **order))
+    assert failed["state"] == "failed" and Backups(str(place)).ids() == [second, third]
+
+
 def test_a_cancelled_backup_leaves_nothing_and_harms_no_other(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
     lives.write_inputs(inputs, 3)

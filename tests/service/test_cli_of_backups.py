@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from epochal.service.domain.settings import Settings
-from tests.service.backups import started
+from tests.service.backups import backed_up, started
 from tests.service.cli.conftest import CommandLine
 from tests.service.conftest import Plane
 
@@ -31,6 +31,12 @@ def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, 
         began = epochal("backup", "create", "--to", place, "--no-wait", "--json")
         assert began.document["kind"] == "backup"
         epochal("operations", "cancel", began.document["id"])
+        newest = backed_up(plane, place)["id"]
+        listed = epochal("backup", "list", "--from", place, "--json").document["items"]
+        assert (listed[0]["id"], listed[0]["applications"][0]["name"]) == (newest, "flights")
+        pruned = epochal("backup", "prune", "--from", place, "--keep", "1")
+        assert pruned.code == 0 and f"{len(listed) - 1} backups went" in pruned.output, pruned.words
+        assert epochal("backup", "prune", "--from", place).code == 2
         strange = epochal("doctor", "--home", home, "--store", settings.store_url)
         assert strange.code == 1 and "belongs to another catalog" in " ".join(strange.output.split())
     verified = epochal("backup", "verify", "--from", place, "--json")

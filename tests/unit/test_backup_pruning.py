@@ -1,0 +1,138 @@
+"""Old backups go: of their files those that no other one names, and never the only whole one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import Conflict, FileCorrupt, NotFound
+from epochal.snapshots.backup_format import BackupFile, Backups, Index
+from epochal.snapshots.backup_pruning import plan_pruning, prune
+from epochal.snapshots.backup_verification import verify_backup
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def quiet(said: str) -> None:
+    """Nobody looks."""
+
+
+def stopped_after(steps: int) -> Callable[[str], None]:
+    left = iter(range(steps))
+
+    def say(said: str) -> None:
+        if next(left, None) is None:
+            raise InterruptedError(said)
+
+    return say
+
+
+def backed_up(backups: Backups, day: int, names: Iterable[str]) -> str:
+    """A backup of that day, that needs the files with these names."""
+    files = []
+    for name in sorted(names):
+        data = name.encode() * 10
+        if name not in backups.files.list(""):
+            backups.files.write(name, data)
+        files.append(BackupFile(name, len(data), hashlib.sha256(data).hexdigest()))
+    id, moment = f"{day:032}", START + timedelta(days=day)
+    index = Index(
+        id=id,
+        installation="i",
+        incarnation="i",
+        revision="0001",
+        version="1",
+        catalog="sqlite",
+        store="/store",
+        created_at=moment,
+        finished_at=moment,
+        tables=(),
+        files=backups.write_part(id, "files", files),
+        stored_files=len(files),
+        stored_bytes=sum(file.bytes for file in files),
+        applications=(),
+    )
+    backups.write_index(index)
+    return id
+
+
+@pytest.fixture
+def backups(tmp_path: Path) -> Backups:
+    return Backups(str(tmp_path / "backups"))
+
+
+@pytest.fixture
+def days(backups: Backups) -> list[str]:
+    """Each day two files are new, and one is not needed any more."""
+    return [backed_up(backups, day, (f"f{number}" for number in range(day, 2 * day + 3))) for day in range(5)]
+
+
+def ids(indexes: Iterable[Index]) -> list[str]:
+    return [index.id for index in indexes]
+
+
+@pytest.mark.parametrize(
+    ("keep", "days_old", "stay"),
+    [(2, None, 2), (9, None, 5), (1, None, 1), (1, 2.5, 3), (3, 1.5, 3), (1, 100, 5), (1, 0, 1), (4, 0, 4)],
+)
+def test_what_both_limits_let_go_goes_and_its_own_files(
+    backups: Backups, days: list[str], keep: int, days_old: float | None, stay: int
+) -> None:
+    before = None if days_old is None else START + timedelta(days=4 - days_old, seconds=1)
+    plan = plan_pruning(backups, keep, before, quiet)
+    assert ids(plan.kept) == days[::-1][:stay]
+    assert ids(plan.removed) == days[::-1][stay:]
+    assert backups.ids() == days and len(backups.files.list("")) == 11
+    prune(backups, plan, quiet)
+    assert backups.ids() == days[-stay:]
+    assert backups.files.list("") == sorted(f"f{number}" for number in range(5 - stay, 11))
+    assert all(verify_backup(backups, backups.index(id), quick=False).is_sound for id in backups.ids())
+    assert plan.bytes == sum(len(path) * 10 for path in plan.files)
+
+
+def test_the_only_whole_backup_stays(backups: Backups, days: list[str]) -> None:
+    backups.files.delete("f10")
+    with pytest.raises(Conflict, match="None of the 1 backups that would stay is whole"):
+        plan_pruning(backups, 1, None, quiet)
+    plan = plan_pruning(backups, 2, None, quiet)  # the one before the newest does not need that file
+    assert ids(plan.removed) == days[2::-1]
+
+
+def test_what_cannot_be_read_is_needed(backups: Backups, days: list[str]) -> None:
+    """The list of a backup that stays: nobody knows which files it names."""
+    listed = backups.index(days[3]).files.path
+    backups.place.write(listed, b"damaged")
+    with pytest.raises(FileCorrupt, match="changed"):
+        plan_pruning(backups, 3, None, quiet)
+    assert len(backups.files.list("")) == 11
+
+
+def test_cut_short_it_goes_on(backups: Backups, days: list[str]) -> None:
+    backups.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
+    backups.files.write("left", b"by the one that was cut short")
+    plan = plan_pruning(backups, 2, None, quiet)
+    steps: list[str] = []
+    prune(backups, plan, steps.append)
+    after = sorted(path for path in backups.place.list(""))
+    assert not any("cut" in path or "left" in path for path in after)
+
+    for step in range(len(steps)):
+        again = Backups(f"{backups.place.url}-{step}")
+        for day in range(5):
+            backed_up(again, day, (f"f{number}" for number in range(day, 2 * day + 3)))
+        again.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
+        again.files.write("left", b"by the one that was cut short")
+        with pytest.raises(InterruptedError):
+            prune(again, plan_pruning(again, 2, None, quiet), stopped_after(step))
+        assert all(verify_backup(again, again.index(id), quick=False).is_sound for id in days[-2:])
+        prune(again, plan_pruning(again, 2, None, quiet), quiet)
+        assert sorted(again.place.list("")) == after
+
+
+def test_a_place_without_a_backup(backups: Backups) -> None:
+    with pytest.raises(NotFound, match="holds no backup"):
+        plan_pruning(backups, 1, None, quiet)
