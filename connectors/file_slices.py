@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
 from epochal.connectors.file_listing import FileRecord
 from epochal.contracts.source import Slice
-from epochal.errors import SourceChanged
+from epochal.errors import OptionError, SourceChanged
 
 
 class TakenFiles:
@@ -60,6 +61,19 @@ class TakenFiles:
         self.left = len(new)
         return new
 
+    def up_to_punctuation(self, new: Sequence[FileRecord], pattern: str, bounded: bool) -> list[FileRecord]:
+        """The next files up to the first whose name fits ``pattern``; none while it has not come.
+
+        Of a bounded source the rest; where only what is available is taken, the rest is left for the next time.
+        """
+        for position, record in enumerate(new):
+            if fnmatchcase(record.path.rpartition("/")[2], pattern):
+                return list(new[: position + 1])
+        if bounded and self._available is not None:
+            return list(new)
+        self.ended = self._available is not None
+        return []
+
     def slice_of(self, chosen: Sequence[FileRecord], rows: int | None) -> Slice:
         """The next slice: exactly these files. ``rows`` where they are known."""
         return Slice(
@@ -90,9 +104,22 @@ def first_within(
     return chosen, total
 
 
-def described_limits(max_files: int | None, bounded: bool) -> dict[str, Any]:
+def check_punctuation(what: str, punctuation: str | None, max_files: int | None) -> None:
+    """Raises ``OptionError`` for a pattern that fits no file's name, or beside what cuts slices elsewhere."""
+    if punctuation is None:
+        return
+    if not punctuation or "/" in punctuation or punctuation[0] in "_.":
+        raise OptionError(
+            f"{what}: punctuation is {punctuation!r}; it is a pattern of file names, such as '*.end'. Names that begin "
+            "with _ or . are not looked at."
+        )
+    if max_files is not None:
+        raise OptionError(f"{what}: max_files cuts epochs elsewhere than punctuation. Leave one of them out.")
+
+
+def described_limits(max_files: int | None, bounded: bool, punctuation: str | None = None) -> dict[str, Any]:
     """What a source of files says of how much it takes; nothing where that is not limited."""
-    limits: dict[str, Any] = {"max_files": max_files, "bounded": bounded}
+    limits: dict[str, Any] = {"max_files": max_files, "bounded": bounded, "punctuation": punctuation}
     return {name: limit for name, limit in limits.items() if limit}
 
 

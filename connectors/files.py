@@ -23,7 +23,14 @@ from epochal.connectors.file_reading import (
     declared_schema,
     estimated_rows,
 )
-from epochal.connectors.file_slices import TakenFiles, changed, described_limits, first_within, records_of
+from epochal.connectors.file_slices import (
+    TakenFiles,
+    changed,
+    check_punctuation,
+    described_limits,
+    first_within,
+    records_of,
+)
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
@@ -46,6 +53,7 @@ def source(
     *,
     max_files: int | None = None,
     bounded: bool = False,
+    punctuation: str | None = None,
     malformed: Malformed = "fail",
     **options: Any,
 ) -> SourceDefinition:
@@ -54,15 +62,19 @@ def source(
     ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. ``bounded``: the files that
     are there when the run begins are all that there are, and the source ends with them. A record that does not fit
     the schema fails the epoch, or is dropped and counted in the log (``malformed="drop"``). ``options`` are Spark's for
-    the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..). Raises ``OptionError``.
+    the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..).
+
+    ``punctuation``: a pattern of file names, such as ``*.end``. A file with such a name ends an epoch, and nothing else
+    does. Raises ``OptionError``.
     """
     reader = _reader("files.source", path, format, schema, malformed, options)
     check_positive("files.source", "max_files", max_files, whole=True)
     check_flag("files.source", "bounded", bounded)
+    check_punctuation("files.source", punctuation, max_files)
     return SourceDefinition(
         kind="files",
-        make=partial(FilesSource, path, reader, max_files, bounded),
-        description={"path": path, "format": format, **described_limits(max_files, bounded)},
+        make=partial(FilesSource, path, reader, max_files, bounded, punctuation),
+        description={"path": path, "format": format, **described_limits(max_files, bounded, punctuation)},
     )
 
 
@@ -105,7 +117,15 @@ def sink(
 class FilesSource(Source):
     """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
 
-    def __init__(self, path: str, reader: Reader, max_files: int | None = None, bounded: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        reader: Reader,
+        max_files: int | None = None,
+        bounded: bool = False,
+        punctuation: str | None = None,
+    ) -> None:
+        self._punctuation = punctuation
         self._location = absolute(path)
         self._reader = reader
         self._max_files = max_files
@@ -126,6 +146,10 @@ class FilesSource(Source):
     def ended(self) -> bool:
         return self._taken.ended
 
+    @property
+    def punctuated(self) -> bool:
+        return self._punctuation is not None
+
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
             self._schema = read_schema(self._location, self._reader, spark)
@@ -142,6 +166,8 @@ class FilesSource(Source):
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         new = self._taken.new_among(list_files(self._location))
+        if self._punctuation is not None:
+            new, limits = self._taken.up_to_punctuation(new, self._punctuation, self._bounded), SliceLimits(None)
         chosen, rows = self._within(limits, new[: self._max_files])
         return self._taken.slice_of(chosen, rows) if chosen else None
 

@@ -29,16 +29,23 @@ _VARYING = re.compile(
 
 
 def source(
-    columns: Mapping[str, str], *, rate: float | None = None, bound: int | None = None, seed: int = 0, **options: Any
+    columns: Mapping[str, str],
+    *,
+    rate: float | None = None,
+    bound: int | None = None,
+    seed: int = 0,
+    punctuation: int | None = None,
+    **options: Any,
 ) -> SourceDefinition:
     """Rows made by SQL expressions over ``id`` (0, 1, 2, ..) and ``noise`` (a bigint from 0 on that looks random)::
 
         generator.source({"sensor": "noise % 100", "time": "timestamp_seconds(id)"}, rate=1000, bound=60_000)
 
     ``rate`` is rows per second, ``bound`` the number of rows after which the source ends, ``seed`` changes ``noise``.
-    Raises ``OptionError``.
+    ``punctuation``: every so many-th row ends an epoch, and nothing else does. Raises ``OptionError``.
     """
-    check_options("generator.source", options, ("columns", "rate", "bound", "seed"))
+    check_options("generator.source", options, ("columns", "rate", "bound", "seed", "punctuation"))
+    check_positive("generator.source", "punctuation", punctuation, whole=True)
     check_positive("generator.source", "rate", rate, whole=False)
     check_positive("generator.source", "bound", bound, whole=True)
     if not columns:
@@ -52,8 +59,14 @@ def source(
             )
     return SourceDefinition(
         kind="generator",
-        make=partial(GeneratorSource, dict(columns), rate, bound, seed),
-        description={"columns": dict(columns), "rate": rate, "bound": bound, "seed": seed},
+        make=partial(GeneratorSource, dict(columns), rate, bound, seed, punctuation=punctuation),
+        description={
+            "columns": dict(columns),
+            "rate": rate,
+            "bound": bound,
+            "seed": seed,
+            **({} if punctuation is None else {"punctuation": punctuation}),
+        },
     )
 
 
@@ -73,8 +86,9 @@ class GeneratorSource(NumberedSource):
         bound: int | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        punctuation: int | None = None,
     ) -> None:
-        super().__init__(rate, bound, clock)
+        super().__init__(rate, bound, clock, punctuation)
         self._columns = columns
         self._seed = seed
 

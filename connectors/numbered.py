@@ -18,7 +18,7 @@ class NumberedSource(Source):
     """Positions count rows: 0, 1, 2, .. up to ``bound``, if there is one.
 
     With a rate, rows fall due from the first ``plan`` of an attempt on. Without one, a slice has as many as the engine
-    allows, else ``without_limit``.
+    allows, else ``without_limit``. With ``punctuation`` every so many-th row ends a slice.
     """
 
     without_limit: ClassVar[int]
@@ -27,8 +27,13 @@ class NumberedSource(Source):
     """What to say of a run that is to take all that is available, when there is no bound."""
 
     def __init__(
-        self, rate: float | None = None, bound: int | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        rate: float | None = None,
+        bound: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        punctuation: int | None = None,
     ) -> None:
+        self._punctuation = punctuation
         self._rate = rate
         self._bound = bound
         self._clock = clock
@@ -66,9 +71,15 @@ class NumberedSource(Source):
     def limit_to_bounds(self) -> None:
         """The bound is a number of rows, and the rate stays."""
 
+    @property
+    def punctuated(self) -> bool:
+        return self._punctuation is not None
+
     def plan(self, limits: SliceLimits) -> Slice | None:
         if self.ended:
             return None
+        if self._punctuation is not None:
+            return self._up_to_punctuation(self._punctuation)
         end = self._due(limits)
         self._seen = None if self._rate is None else end
         if limits.max_records is not None:
@@ -77,6 +88,15 @@ class NumberedSource(Source):
             end = min(end, self._bound)
         if end <= self._position:
             return None
+        return Slice(start={"row": self._position}, end={"row": end}, rows=end - self._position)
+
+    def _up_to_punctuation(self, every: int) -> Slice | None:
+        end = (self._position // every + 1) * every
+        end = end if self._bound is None else min(end, self._bound)
+        if self._rate is not None:
+            self._seen = self._due(SliceLimits(None))
+            if self._seen < end:
+                return None
         return Slice(start={"row": self._position}, end={"row": end}, rows=end - self._position)
 
     def accept(self, slice: Slice) -> None:

@@ -110,6 +110,7 @@ def source(
     settle_seconds: float = 1.0,
     partitions: int = 4,
     bounded: bool = False,
+    punctuation: str | None = None,
     password: Secret | None = None,
     **options: Any,
 ) -> SourceDefinition:
@@ -119,7 +120,9 @@ def source(
     may end a slice, once it has been seen for ``settle_seconds``: as long as a writer may take from drawing the value
     to its commit. A row that comes later still is not skipped in silence: the source stops, naming it.
     ``columns`` limits what is read; ``partitions`` is how many tasks read a large slice. ``bounded``: the rows that are
-    there when the run begins are all that there are, and the source ends with them. Raises ``OptionError``.
+    there when the run begins are all that there are, and the source ends with them. ``punctuation`` is a condition in
+    the database's SQL (``kind = 'end of day'``): a row that fulfils it ends an epoch, and nothing else does. Raises
+    ``OptionError``.
     """
     from epochal.backends.dbms import DatabaseAddress
     from epochal.connectors.dbms.table_source import DbmsSource, Reading
@@ -133,15 +136,18 @@ def source(
         check_positive(what, "settle_seconds", settle_seconds, whole=False)
     check_positive(what, "partitions", partitions, whole=True)
     check_flag(what, "bounded", bounded)
+    if punctuation is not None and not punctuation.strip():
+        raise OptionError(f"{what}: punctuation is a condition of SQL, such as \"kind = 'end of day'\".")
     reading = Reading(address, table, tuple(columns) if columns is not None else None)
     return SourceDefinition(
         kind="dbms",
-        make=partial(DbmsSource, reading, column, settle_seconds, partitions, bounded=bounded),
+        make=partial(DbmsSource, reading, column, settle_seconds, partitions, bounded=bounded, punctuation=punctuation),
         description={
             "database": address.place,
             "table": table,
             "column": column,
             **({"bounded": True} if bounded else {}),
+            **({"punctuation": punctuation} if punctuation is not None else {}),
         },
     )
 

@@ -47,7 +47,9 @@ class DbmsSource(Source):
         partitions: int = 4,
         clock: Callable[[], float] = time.monotonic,
         bounded: bool = False,
+        punctuation: str | None = None,
     ) -> None:
+        self._punctuation = punctuation
         self._bounded = bounded
         self._reading = reading
         self._column = column
@@ -73,11 +75,18 @@ class DbmsSource(Source):
     def ended(self) -> bool:
         return self._available is not None and self._available.ended
 
+    @property
+    def punctuated(self) -> bool:
+        return self._punctuation is not None
+
     def schema(self, spark: SparkSession) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         with self._connected("look at its columns") as connection:
-            return from_arrow_schema(self._known(connection).schema)
+            layout = self._known(connection)
+            if self._punctuation is not None:
+                self._check_punctuation(connection, layout, self._punctuation)
+            return from_arrow_schema(layout.schema)
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         self._taken = dict(checkpoint) if checkpoint else {"value": None}
@@ -134,6 +143,8 @@ class DbmsSource(Source):
         if settled is None or (after is not None and settled <= after):  # type: ignore[operator]
             return None
         within = layout.within(after, settled)
+        if self._punctuation is not None:
+            return self._up_to_punctuation(connection, layout, within, settled)
         ends: Any = None
         if limits.max_records is not None:
             numbered = sa.select(layout.column).where(within).order_by(layout.column)
@@ -141,6 +152,24 @@ class DbmsSource(Source):
         if ends is not None:
             return ends  # type: ignore[no-any-return]
         return settled
+
+    def _up_to_punctuation(
+        self, connection: Connection, layout: _Layout, within: sa.ColumnElement[bool], settled: Value
+    ) -> Value | None:
+        """The value of the next punctuation row; without one, of a bounded source, that of the last row."""
+        first = sa.select(sa.func.min(layout.column)).where(within, _condition(self._punctuation or ""))
+        found: Value | None = connection.execute(first).scalar()
+        if found is None and self._bounded and self._available is not None and settled == self._available.upto:
+            return settled
+        return found
+
+    def _check_punctuation(self, connection: Connection, layout: _Layout, condition: str) -> None:
+        try:
+            connection.execute(sa.select(layout.column).where(_condition(condition)).limit(0))
+        except sa.exc.DBAPIError as error:
+            raise SchemaError(
+                f"{self._reading.name}: punctuation {condition!r} is no condition over its columns: {error.orig}"
+            ) from None
 
     def _settled(self, greatest: Value | None) -> Value | None:
         """The greatest value that was already the greatest ``settle_seconds`` ago."""
@@ -263,6 +292,10 @@ class _RangeReader:
                 raise _changed(self.reading, self.column, range["after"], range["upto"], range["rows"], rows)
         finally:
             engine.dispose()
+
+
+def _condition(text: str) -> sa.ColumnElement[bool]:
+    return sa.literal_column(f"({text})", sa.Boolean)
 
 
 def _changed(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.file_reading import FORMATS, Format, Malformed, Reader, checked_reader
-from epochal.connectors.file_slices import described_limits
+from epochal.connectors.file_slices import check_punctuation, described_limits
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
@@ -40,6 +40,7 @@ def source(
     *,
     max_files: int | None = None,
     bounded: bool = False,
+    punctuation: str | None = None,
     malformed: Malformed = "fail",
     user: str | None = None,
     token: Secret | None = None,
@@ -50,17 +51,18 @@ def source(
     """The records of a folder's files, of a file, or of what a pattern (``/days/*/*.json``) finds; later ones too.
 
     As ``files.source``: oldest file first, a file must appear whole (a rename; ``hdfs dfs -put`` does so) and stay as
-    it is; ``bounded``: those that are there when the run begins are all. ``timeout_seconds`` is how long HDFS may take
-    to answer. Raises ``OptionError``.
+    it is; ``bounded``: those that are there when the run begins are all; ``punctuation``: a file whose name fits this
+    pattern ends an epoch. ``timeout_seconds`` is how long HDFS may take to answer. Raises ``OptionError``.
     """
     where = _address("hdfs.source", url, user, token, kerberos, timeout_seconds)
     reader = _reader("hdfs.source", format, schema, malformed, options)
     check_positive("hdfs.source", "max_files", max_files, whole=True)
     check_flag("hdfs.source", "bounded", bounded)
+    check_punctuation("hdfs.source", punctuation, max_files)
     return SourceDefinition(
         kind="hdfs",
-        make=partial(_source, where, _path("hdfs.source", path), reader, max_files, bounded),
-        description=_described(where, path, format) | described_limits(max_files, bounded),
+        make=partial(_source, where, _path("hdfs.source", path), reader, max_files, bounded, punctuation),
+        description=_described(where, path, format) | described_limits(max_files, bounded, punctuation),
     )
 
 
@@ -146,11 +148,13 @@ def _described(where: HdfsAddress, path: str, format: str) -> dict[str, Any]:
     return {"url": list(where.urls), "path": path, "format": format}
 
 
-def _source(where: HdfsAddress, path: str, reader: Reader, max_files: int | None, bounded: bool) -> Source:
+def _source(
+    where: HdfsAddress, path: str, reader: Reader, max_files: int | None, bounded: bool, punctuation: str | None
+) -> Source:
     from epochal.backends.hdfs.client import WebHdfs
     from epochal.connectors.hdfs.growing_folder import HdfsSource
 
-    return HdfsSource(WebHdfs(where), path, reader, max_files, bounded)
+    return HdfsSource(WebHdfs(where), path, reader, max_files, bounded, punctuation)
 
 
 def _table(where: HdfsAddress, path: str, reader: Reader, spark: SparkSession) -> DataFrame:

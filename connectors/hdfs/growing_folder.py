@@ -34,8 +34,15 @@ class HdfsSource(Source):
     """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
 
     def __init__(
-        self, hdfs: WebHdfs, path: str, reader: Reader, max_files: int | None = None, bounded: bool = False
+        self,
+        hdfs: WebHdfs,
+        path: str,
+        reader: Reader,
+        max_files: int | None = None,
+        bounded: bool = False,
+        punctuation: str | None = None,
     ) -> None:
+        self._punctuation = punctuation
         self._hdfs = hdfs
         self._path = path
         self._reader = reader
@@ -58,6 +65,10 @@ class HdfsSource(Source):
     @property
     def ended(self) -> bool:
         return self._taken.ended
+
+    @property
+    def punctuated(self) -> bool:
+        return self._punctuation is not None
 
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
@@ -92,7 +103,9 @@ class HdfsSource(Source):
         with _translated(self._who, "be listed"):
             new = self._taken.new_among(list_files(self._hdfs, self._path))[: self._max_files]
             rows = None
-            if limits.max_records is not None:
+            if self._punctuation is not None:
+                new = self._taken.up_to_punctuation(new, self._punctuation, self._bounded)
+            elif limits.max_records is not None:
                 new, estimated = first_within(limits.max_records, new, self._rows)
                 rows = estimated if self._reader.format == "parquet" else None
         return self._taken.slice_of(new, rows) if new else None

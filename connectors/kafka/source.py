@@ -24,9 +24,10 @@ from epochal.connectors.kafka.offsets import (
     ranges_between,
 )
 from epochal.connectors.kafka.options import Start, selection, start_position
+from epochal.connectors.kafka.punctuation import Punctuations
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.engine.observations import observed
-from epochal.errors import SourceChanged, SourceError
+from epochal.errors import OptionError, SourceChanged, SourceError
 from epochal.pipeline.definitions import SourceDefinition
 from epochal.pipeline.options import check_flag
 from epochal.secrets import redacted
@@ -48,6 +49,7 @@ def source(
     pattern: str | None = None,
     start: Start = "earliest",
     bounded: bool = False,
+    punctuation: str | None = None,
     metadata: Sequence[str] | Mapping[str, str] = (),
     value: str = "value",
     key_format: Literal["string", "raw"] = "string",
@@ -62,11 +64,14 @@ def source(
     ``topic``, ``partition``, ``offset``, ``timestamp``, ``headers``; as a mapping ``{"column": "offset"}`` under other
     names. ``start``, where there is no state yet: ``"earliest"``, ``"latest"``, a ``datetime`` with time zone, or
     offsets ``{"topic": {0: 17}}``. ``bounded``: the records that are there when the run begins are all that there are,
-    and the source ends with them. A record that does not fit fails the epoch, or is dropped and counted in the log
+    and the source ends with them. ``punctuation``: a key; a record with it, in every partition, ends an epoch, and
+    nothing else does. A record that does not fit fails the epoch, or is dropped and counted in the log
     (``malformed="drop"``). ``options`` are the client's, with ``_`` for ``.``. Raises ``OptionError``.
     """
     what = "kafka.source"
     check_flag(what, "bounded", bounded)
+    if punctuation == "":
+        raise OptionError(f"{what}: punctuation is the key of the records that end an epoch, such as 'end'.")
     selected = selection(what, topics, pattern)
     return SourceDefinition(
         kind="kafka",
@@ -77,6 +82,7 @@ def source(
             start_position(what, start),
             record_format(what, format, schema, value, metadata, key_format, malformed),
             bounded,
+            punctuation,
         ),
         description={
             "servers": servers,
@@ -84,6 +90,7 @@ def source(
             "format": format,
             "start": str(start),
             **({"bounded": True} if bounded else {}),
+            **({"punctuation": punctuation} if punctuation is not None else {}),
             **redacted(options),
         },
     )
@@ -99,8 +106,12 @@ class KafkaSource(Source):
         start: Start,
         format: RecordFormat,
         bounded: bool = False,
+        punctuation: str | None = None,
     ) -> None:
         self._bounded = bounded
+        self._punctuations = None if punctuation is None else Punctuations(connection, punctuation.encode())
+        self._rest_waits = False
+        """Of what is available, the rest has no punctuation yet."""
         self._connection = connection
         self._selection = selection
         self._start = start
@@ -126,7 +137,13 @@ class KafkaSource(Source):
 
     @property
     def ended(self) -> bool:
-        return self._available is not None and not ranges_between(self._positions, self._available)
+        if self._available is None:
+            return False
+        return self._rest_waits or not ranges_between(self._positions, self._available)
+
+    @property
+    def punctuated(self) -> bool:
+        return self._punctuations is not None
 
     def schema(self, spark: SparkSession) -> StructType:
         return self._format.schema(spark)
@@ -166,7 +183,10 @@ class KafkaSource(Source):
         if self._available is not None:
             ends = self._available
         self._seen = ends
-        ranges = limited(ranges_between(self._positions, ends), limits.max_records)
+        if self._punctuations is not None:
+            ranges = self._up_to_punctuation(self._punctuations, ends)
+        else:
+            ranges = limited(ranges_between(self._positions, ends), limits.max_records)
         if not ranges:
             return None
         self._planned = Slice(
@@ -227,6 +247,18 @@ class KafkaSource(Source):
         ends = self._cluster.latest([(topic.name, number) for topic in topics.values() for number in _numbers(topic)])
         self._check_kept(ends)
         return ends
+
+    def _up_to_punctuation(self, punctuations: Punctuations, ends: Offsets) -> list[OffsetRange]:
+        """Up to the next punctuation of every partition; of a bounded source also what comes after the last ones."""
+        punctuations.look(ranges_between(self._positions, ends))
+        found: Offsets = {}
+        for topic, number in pairs(ends):
+            end = punctuations.first_after(topic, number, self._positions[topic][number])
+            if end is None and not (self._bounded and self._available is not None):
+                self._rest_waits = self._available is not None
+                return []
+            found.setdefault(topic, {})[number] = ends[topic][number] if end is None else end
+        return ranges_between(self._positions, found)
 
     def _find_topics(self) -> dict[str, Topic]:
         topics = self._cluster.find(self._selection)

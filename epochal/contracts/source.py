@@ -116,6 +116,13 @@ class Source(ABC):
             self.limit_to_available()
 
     @property
+    def punctuated(self) -> bool:
+        """Whether records of its own say where an epoch ends (thesis 3.4.3.1): every slice ends with the next such
+        record, whatever the limits are, and ``plan`` gives ``None`` while none has come. What a bounded source has
+        after its last one is its last slice."""
+        return False
+
+    @property
     def partitioned(self) -> bool:
         """Whether rows come in partitions, each in an order of its own: their watermarks are kept apart then."""
         return False

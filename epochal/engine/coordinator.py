@@ -38,6 +38,7 @@ from epochal.engine.manifests import manifest_of
 from epochal.engine.meter import Meter
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program
+from epochal.engine.punctuation import punctuated_together
 from epochal.engine.triggers import NextDue, left_over, next_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.logs import about
@@ -157,6 +158,7 @@ class Coordinator:
         self._planned_in = self.meter.clock() - began
         self.meter.looked({name: source for name, source in sources.items() if not isinstance(source, InternalSource)})
         found = {name: slice for name, slice in planned.items() if slice is not None}
+        found = punctuated_together(sources, found)
         return found | slices_in_flight(self._participants.sources, self.position.snapshot, limits)
 
     def has_input(self, slices: Mapping[str, Slice]) -> bool:

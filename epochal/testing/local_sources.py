@@ -19,12 +19,15 @@ from epochal.testing.unread_sources import LogSource
 @dataclass
 class LocalRows:
     """The rows of a source, which outlive attempts: a table for each slice. ``partitions``: those that there are; none
-    of a source that has none. ``bounded``: no others will come."""
+    of a source that has none. ``bounded``: no others will come. ``punctuated``: each slice ends with a punctuation."""
 
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     slices: list[pa.Table] = field(default_factory=list)
     bounded: bool = False
+    punctuated: bool = False
+    awaited: bool = False
+    """More may come at any time: with all taken it has not ended."""
 
     def give(self, rows: Sequence[dict[str, Any]]) -> None:
         """The rows of the next slice. Of partitions, each says its own under ``source.PARTITION``."""
@@ -64,11 +67,19 @@ class LocalSource(LogSource):
         return self._rows.bounded
 
     @property
+    def punctuated(self) -> bool:
+        return self._rows.punctuated
+
+    @property
+    def ended(self) -> bool:
+        return super().ended and not self._rows.awaited
+
+    @property
     def length(self) -> int:
         return len(self._rows.slices)
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        if self.ended:
+        if super().ended:
             return None
         rows = self._rows.slices[self._position]
         seen = sorted(set(rows[PARTITION].to_pylist())) if self._rows.partitions else []

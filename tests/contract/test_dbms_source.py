@@ -115,6 +115,23 @@ class TestSlices:
         assert [slice.rows for slice in slices if slice] == [4, 4, 2]
         assert slices[-1] is None
 
+    def test_end_with_punctuation_rows_whatever_the_limit(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource], spark: SparkSession
+    ) -> None:
+        source, limit = make(punctuation="item LIKE '%0' OR id = 17"), SliceLimits(max_records=2)
+        add(database, *range(1, 10))
+        assert source.plan(limit) is None
+        add(database, *range(10, 20))
+        slices = [taken(source, limit) for _ in range(3)]
+        assert [(slice.end["value"], slice.rows) for slice in slices if slice] == [(10, 10), (17, 7)]
+        assert slices[-1] is None
+        assert read(source, spark, slices[1]) == list(range(11, 18))
+        rest = make(punctuation="id = 17", bounded=True)
+        rest.limit_to_bounds()
+        assert [slice.end["value"] for slice in (taken(rest), taken(rest)) if slice] == [17, 19]
+        with pytest.raises(SchemaError, match="punctuation 'colour = 1' is no condition over its columns"):
+            make(punctuation="colour = 1").schema(spark)
+
     def test_end_with_the_rows_that_were_there_once_they_have_settled(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource]
     ) -> None:

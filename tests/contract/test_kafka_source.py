@@ -97,6 +97,36 @@ def test_slices_of_several_partitions_follow_each_other(
     assert ids(source, spark, first) == [*range(50), *range(100, 150), *range(200, 250)]
 
 
+def test_slices_end_with_the_punctuation_of_every_partition(
+    kafka_server: KafkaServer, spark: SparkSession, make: Make
+) -> None:
+    topic = kafka_server.create_topic(partitions=2)
+    source, limit = make(topic, schema=DDL, punctuation="end"), SliceLimits(1)
+    send(kafka_server, topic, numbers(1, 2), partition=0)
+    send(kafka_server, topic, numbers(3), partition=0, key=b"end")
+    send(kafka_server, topic, numbers(4), partition=0)
+    send(kafka_server, topic, numbers(101), partition=1)
+    for _ in range(20):
+        assert source.plan(limit) is None
+    send(kafka_server, topic, numbers(102), partition=1, key=b"end")
+    assert ids(source, spark, take(source, limit)) == [1, 2, 3, 101, 102]
+    assert source.plan(limit) is None
+    for partition in range(2):
+        send(kafka_server, topic, numbers(50 + partition), partition, key=b"end")
+    send(kafka_server, topic, numbers(99))
+    assert ids(source, spark, take(source, limit)) == [4, 50, 51]
+
+    again = make(topic, schema=DDL, punctuation="end", bounded=True)
+    again.limit_to_bounds()
+    assert [len(ids(again, spark, take(again, limit))) for _ in range(3)] == [5, 3, 1]
+    assert again.ended
+    available = make(topic, schema=DDL, punctuation="end")
+    available.limit_to_available()
+    assert [len(ids(available, spark, take(available, limit))) for _ in range(2)] == [5, 3]
+    assert available.plan(limit) is None
+    assert available.ended
+
+
 def test_only_records_that_were_there_are_available(kafka_server: KafkaServer, make: Make) -> None:
     topic = kafka_server.create_topic(partitions=2)
     send(kafka_server, topic, numbers(*range(30)), partition=0)

@@ -1,0 +1,48 @@
+"""Where the punctuation records of a topic's partitions are: the driver reads the records once to find them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from epochal.backends.kafka.connection import Connection
+from epochal.connectors.kafka.offsets import OffsetRange
+from epochal.connectors.kafka.reading import RangeReader
+
+
+class Punctuations:
+    """The records with the key ``key``. What was looked at once is not read again while the attempt lasts."""
+
+    def __init__(self, connection: Connection, key: bytes) -> None:
+        self._connection = connection
+        self._key = key
+        self._looked: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], list[int]] = defaultdict(list)
+
+    def look(self, ranges: Sequence[OffsetRange]) -> None:
+        """See what is in these ranges. Raises as :class:`RangeReader` does."""
+        unseen = [self._unseen(range) for range in ranges]
+        left = [range for range in unseen if range.length > 0]
+        if not left:
+            return
+        found: list[tuple[str, int, int]] = []
+        with RangeReader(self._connection, left) as reader:
+            for messages in reader:
+                for message in messages:
+                    place = message.topic(), message.partition(), message.offset()
+                    if message.key() == self._key and None not in place:
+                        found.append(place)  # type: ignore[arg-type]
+        for topic, partition, offset in sorted(found):
+            self._ends[topic, partition].append(offset + 1)
+        for range in left:
+            self._looked[range.topic, range.partition] = range.end
+
+    def first_after(self, topic: str, partition: int, position: int) -> int | None:
+        """The offset behind the first punctuation that is not before ``position``; ``None``: none was seen."""
+        ends = [end for end in self._ends[topic, partition] if end > position]
+        self._ends[topic, partition] = ends
+        return ends[0] if ends else None
+
+    def _unseen(self, range: OffsetRange) -> OffsetRange:
+        since = max(range.start, self._looked.get((range.topic, range.partition), 0))
+        return OffsetRange(range.topic, range.partition, since, range.end)
