@@ -22,8 +22,10 @@ from pyspark.sql.types import StructType
 
 from epochal.backends import heap
 from epochal.contracts.backend import SinkBackend
+from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import PARTITION
+from epochal.engine.assembly import heads_of, tails_of
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced
@@ -85,11 +87,13 @@ class Life:
     recorder: Recorder | None = None
     """Notes what tasks do."""
     make_sink: Callable[[str], SinkBackend] = HandleSink
+    most: int | None = None
+    """So many records of a loop are in a slice, at most."""
 
     def __post_init__(self) -> None:
-        graph = self.pipeline.graph()
+        self._graph = self.pipeline.graph()
         self.rows = {name: LocalRows(schema, self.partitions.get(name, ())) for name, schema in self.columns.items()}
-        self._local = local_pipeline(graph, self.columns)
+        self._local = local_pipeline(self._graph, self.columns)
         self._store = SnapshotStore(f"memory://lives-{uuid4().hex}")
         self._caches = TemporaryDirectory(prefix="epochal-lives-")
         self._catalog = MemoryCatalogState()
@@ -129,12 +133,12 @@ class Life:
                 self.restart(step.parallelism)
                 if decided:
                     return
-        self._running.epoch()
+        self._running.epoch(self.most)
 
     def settle(self, most: int = 50) -> None:
         """Epochs until nothing is due, at this time."""
         for _ in range(most):
-            if self._running.epoch() is None:
+            if self._running.epoch(self.most) is None:
                 return
         raise AssertionError(f"something is due after {most} epochs")
 
@@ -161,18 +165,28 @@ class Life:
         )
         make_state = find(STATE_BACKENDS, self.state_backend)
         participants = Participants(
-            sources={name: LocalSource(rows) for name, rows in self.rows.items()},
+            sources={
+                **{name: LocalSource(rows) for name, rows in self.rows.items()},
+                **heads_of(self._graph, self._store),
+            },
             operators={
                 operator.name: make_state(operator.name, self._store, orders.cache_directory)
                 for operator in self._local.operators
             },
             sinks={name: self.make_sink(name) for name in self._local.sinks},
             tables=self._local.tables,
+            loops=tails_of(self._graph, self._store),
         )
         program = local_program(orders, self._local, participants)
         if self.recorder is not None:
             program = self.recorder.recorded(program)
         self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
+
+    def upgrade(self, pipeline: Pipeline) -> None:
+        """Another attempt, with another version. Raises ``IncompatibleState``."""
+        self._graph = pipeline.graph()
+        self._local = local_pipeline(self._graph, self.columns)
+        self.restart()
 
     def go_on_from(self, epoch: int, branch: str) -> None:
         """On a branch of its own from an older snapshot, as a fork and a rollback do. What came after is read again."""
@@ -189,18 +203,28 @@ class Life:
     def _failing(self, point: str, error: Exception) -> None:
         with failing_at(point, error) as fired:
             try:
-                self._running.epoch()
+                self._running.epoch(self.most)
             except (EpochAborted, Fenced):
                 assert fired
 
     @property
     def manifests(self) -> list[Manifest]:
         """Of all epochs that were decided."""
-        return [self._store.read_manifest(record.manifest) for record in self._catalog.decided if record.manifest]
+        return [self._store.read_manifest(reference) for reference in self.decided]
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    @property
+    def decided(self) -> list[ManifestReference]:
+        """All epochs that were decided."""
+        return [record.manifest for record in self._catalog.decided if record.manifest]
 
     def shown(self, sink: str) -> list[list[Row]]:
-        """By epoch what the sink shows."""
-        return [rows_of(manifest.sinks[sink].handles) for manifest in self.manifests]
+        """By epoch what the sink shows; of versions without it nothing."""
+        written = [manifest.sinks.get(sink) for manifest in self.manifests]
+        return [rows_of(sink.handles if sink is not None else ()) for sink in written]
 
     def all_of(self, sink: str) -> list[Row]:
         return [row for rows in self.shown(sink) for row in rows]

@@ -11,9 +11,16 @@ from epochal.cli import words
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.state.table import Column, StateTable
 
-_STYLES = {"source": "bold green", "static": "bold green", "sink": "bold magenta", "transform": ""}
+_STYLES = {
+    "source": "bold green",
+    "static": "bold green",
+    "feedback": "bold blue",
+    "close": "bold blue",
+    "sink": "bold magenta",
+    "transform": "",
+}
 _OPERATOR = "bold cyan"
-_KINDS = {"static": "table"}
+_KINDS = {"static": "table", "feedback": "loop begins", "close": "loop is closed"}
 
 
 def graph_tree(graph: GraphDescription) -> Tree:

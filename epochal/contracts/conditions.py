@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 BEGINNING: Final = -(2**63)
 """Before all times: nothing is known to have come."""
@@ -22,8 +22,9 @@ LATEST: Final = 2**62 - 1
 taken from it, without leaving 64 bits."""
 
 Trigger = Literal["input", "due", "in_flight", "command", "drain"]
-"""Why an epoch was opened: new input; a time that was due; records in flight in a loop; a command; the end of all
-input, after which everything that waits for event time comes out."""
+"""Why an epoch was opened: new input; a time that was due; records in flight in a loop, or a loop that goes in rounds
+and has just come to rest; a command; the end of all input, after which everything that waits for event time comes
+out."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -101,6 +102,16 @@ class EpochConditions(_Record):
     clock: Clock
     opened_for: tuple[Trigger, ...] = ()
     commands: tuple[Command, ...] = ()
+    hop: int = 0
+    """Of the records that come out of loops that go in rounds (``aligned``); 0 where none do."""
+    converged: bool = False
+    """Such a loop came to rest in the epoch before, and none has records in flight."""
+
+    @model_serializer(mode="wrap")
+    def _without_loops_where_there_are_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        absent = {"hop": 0, "converged": False}
+        return {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
 
     @property
     def epoch_time(self) -> int:

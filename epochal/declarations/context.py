@@ -18,7 +18,8 @@ class Context:
     ``epoch_time``: when the epoch was opened, in UTC: the same however often it is computed, unlike the clock.
     ``watermark``: rows before it have come; ``None`` before any is known, or without event time. In ``process`` it is
     the one that rows are late by, in ``on_timer`` the one that timers fire by; the last moment of the year 9999 when no
-    more rows can come.
+    more rows can come. ``hop``: of the records that come out of a loop in rounds (``aligned``), how often they have
+    been round; 0 in other epochs. ``converged``: such a loop has come to rest; this epoch follows its last round.
 
     A timer is known by its time and its name (and whether that is event time or processing time): setting one that is
     set already changes nothing, and a key may have any number of them. Times without a zone are UTC.
@@ -29,6 +30,8 @@ class Context:
     subtask: int
     epoch_time: datetime
     watermark: datetime | None
+    hop: int
+    converged: bool
 
     @property
     def timer_name(self) -> str:

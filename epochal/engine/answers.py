@@ -47,12 +47,13 @@ class Answers:
 
 @dataclass(frozen=True)
 class Collected:
-    """Handles by operator and by sink, complete, in subtask order."""
+    """Handles by operator, by sink and by loop, complete, in subtask order."""
 
     operators: Mapping[str, tuple[Handle, ...]]
     sinks: Mapping[str, tuple[Handle, ...]]
     rows_in: int
     time: ObservedTime = ObservedTime()
+    loops: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
 
     @property
     def due(self) -> dict[str, Due]:
@@ -68,7 +69,8 @@ class Collected:
 
     @property
     def all(self) -> list[Handle]:
-        return [handle for found in (self.operators, self.sinks) for handles in found.values() for handle in handles]
+        every = (self.operators, self.sinks, self.loops)
+        return [handle for found in every for handles in found.values() for handle in handles]
 
 
 def _earliest(handles: Sequence[Handle]) -> Due:
@@ -81,19 +83,27 @@ def collect(
     sinks: Sequence[str],
     parallelism: int,
     rejecting: Collection[str] = (),
+    loops: Sequence[str] = (),
 ) -> Collected:
-    """Check that exactly one handle per (operator or sink, subtask) is there. Raises :class:`HandlesIncomplete`.
+    """Check that exactly one handle per (operator, sink or loop, subtask) is there. Raises :class:`HandlesIncomplete`.
 
     Raises :class:`AuthorError` where subtasks differ in what they have to agree on, :class:`MalformedRecord` where rows
     have no possible event time and their declaration, one of ``rejecting``, has none of them.
     """
     _check_rejected(answers.time.rejected, rejecting)
+    written = _sinks(answers, [*sinks, *map(tail_owner, loops)])
     return Collected(
         operators={name: _complete(name, answers.operators.get(name, ()), parallelism) for name in operators},
-        sinks=_sinks(answers, sinks),
+        sinks={name: written[name] for name in sinks},
         rows_in=answers.rows_in,
         time=answers.time,
+        loops={name: written[tail_owner(name)] for name in loops},
     )
+
+
+def tail_owner(loop: str) -> str:
+    """Whose the handles of a loop's tail are; never a sink's name."""
+    return f"loop {loop}"
 
 
 def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tuple[Handle, ...]:

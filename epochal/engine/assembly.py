@@ -16,9 +16,11 @@ from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
 from epochal.engine.program import Program
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
+from epochal.operators.feedback import LoopHead, tail_of
 from epochal.pipeline.graph import Graph, SinkNode
 from epochal.pipeline.kinds import misfits
 from epochal.snapshots.store import SnapshotStore
+from epochal.tasks.loop_records import LoopTail
 
 _log = logging.getLogger(__name__)
 MakeSink = Callable[[SinkNode], SinkBackend]
@@ -36,7 +38,7 @@ def assemble(
     for message in misfits(graph):
         _log.warning("%s This version goes on as before; a new one would be refused.", message)
     make_sink = sink or (lambda node: node.backend(store, orders.configuration.guarantee))
-    sources = {node.name: node.make() for node in graph.sources}
+    sources: dict[str, Source] = {node.name: node.make() for node in graph.sources}
     plan = plan_pipeline(graph, spark, sources)
     sinks = {} if orders.shadow else {node.name: make_sink(node) for node in graph.sinks}
     return spark_program(orders, graph, plan, spark, store, sources, sinks)
@@ -51,13 +53,14 @@ def spark_program(
     sources: Mapping[str, Source],
     sinks: Mapping[str, SinkBackend],
 ) -> Program:
-    """A program of a graph that is planned, over these sources and sinks."""
+    """A program of a graph that is planned, over these sources and sinks; loops have their records in ``store``."""
     make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
     participants = Participants(
-        sources=sources,
+        sources={**sources, **heads_of(graph, store)},
         operators={node.name: make_state(node.name, store, orders.cache_directory) for node in graph.operators},
         sinks=sinks,
         tables=plan.tables,
+        loops=tails_of(graph, store),
     )
     runner = SparkRunner(
         spark,
@@ -70,3 +73,13 @@ def spark_program(
         plan.calls_epoch_time,
     )
     return Program(orders, graph, plan, participants, runner)
+
+
+def heads_of(graph: Graph, store: SnapshotStore) -> dict[str, Source]:
+    """The heads of a graph's loops, by name."""
+    return {node.name: LoopHead(node.feedback, store) for node in graph.loops}
+
+
+def tails_of(graph: Graph, store: SnapshotStore) -> dict[str, LoopTail]:
+    """The tails of a graph's loops, by name."""
+    return {node.name: tail_of(node.feedback, store) for node in graph.tails}

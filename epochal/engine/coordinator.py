@@ -31,7 +31,7 @@ from epochal.engine import points
 from epochal.engine.answers import Collected, collect
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
-from epochal.engine.conditions import conditions_after
+from epochal.engine.conditions import conditions_after, in_rounds
 from epochal.engine.failures import failure_of
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.manifests import manifest_of
@@ -43,7 +43,7 @@ from epochal.engine.triggers import NextDue, left_over, next_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.logs import about
 from epochal.snapshots import layout
-from epochal.snapshots.internal_source import InternalSource, slices_in_flight
+from epochal.snapshots.internal_source import InternalSource, input_held_back, slices_in_flight, under_way
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
@@ -87,7 +87,8 @@ class Coordinator:
         time, sources = self._program.plan.time, self._participants.sources
         ended = frozenset(time.declared) if draining else self._ended
         opening = time.opening(sources, slices, microseconds(self.now()), self.attempt_began, ended=ended)
-        return conditions_after(time.graph, self.position.snapshot, opening)
+        parent = self.position.snapshot
+        return in_rounds(conditions_after(time.graph, parent, opening), sources, parent, slices)
 
     @property
     def _ended(self) -> frozenset[str]:
@@ -146,20 +147,21 @@ class Coordinator:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a loop has records that the next epoch takes."""
-        return bool(slices_in_flight(self._participants.sources, self.position.snapshot))
+        """Whether a loop has records that the next epoch takes, or has just come to rest."""
+        return bool(under_way(self._participants.sources, self.position.snapshot))
 
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
-        sources = {} if self.drained else self._participants.sources
+        every, parent = self._participants.sources, self.position.snapshot
+        sources = {} if self.drained or input_held_back(every, parent) else every
         began = self.meter.clock()
         planned = {name: source.plan(limits) for name, source in sources.items()}
         self._planned_in = self.meter.clock() - began
         self.meter.looked({name: source for name, source in sources.items() if not isinstance(source, InternalSource)})
         found = {name: slice for name, slice in planned.items() if slice is not None}
         found = punctuated_together(sources, found)
-        return found | slices_in_flight(self._participants.sources, self.position.snapshot, limits)
+        return found | slices_in_flight(every, parent, limits)
 
     def has_input(self, slices: Mapping[str, Slice]) -> bool:
         """Whether there is anything from outside among these slices."""
@@ -237,6 +239,7 @@ class Coordinator:
                 sinks=list(program.participants.sinks),
                 parallelism=program.configuration.parallelism,
                 rejecting=program.plan.time.failing,
+                loops=list(program.participants.loops),
             )
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
@@ -256,6 +259,7 @@ class Coordinator:
             bases=bases,
             source_checkpoints=checkpoints,
             changes=self.changes,
+            before=self.position.snapshot,
         )
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
@@ -355,6 +359,8 @@ class Coordinator:
                 self._participants.operators[operator].abort(scope, handles)
             for sink, handles in collected.sinks.items():
                 self._participants.sinks[sink].abort(scope, handles)
+            for loop, handles in collected.loops.items():
+                self._participants.loops[loop].abort(scope, handles)
         if reference is not None:
             self.store.delete(reference.path)
         for backend in self._participants.backends:

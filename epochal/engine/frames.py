@@ -19,7 +19,7 @@ from epochal.engine.observations import observed
 from epochal.engine.settings import Configuration
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
-from epochal.pipeline.graph import OperatorNode, SourceNode, StaticNode
+from epochal.pipeline.graph import FeedbackNode, OperatorNode, SourceNode, StaticNode
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
 from epochal.tasks.operator import HANDLE, OperatorTask
@@ -41,7 +41,7 @@ class EpochFrames:
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
-    def source(self, node: SourceNode) -> DataFrame:
+    def source(self, node: SourceNode | FeedbackNode) -> DataFrame:
         """The rows of the epoch's slice; no rows where the source has none in this epoch."""
         source: Source = self.participants.sources[node.name]
         slice = self.plan.slices.get(node.name)

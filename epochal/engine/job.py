@@ -16,6 +16,7 @@ from epochal.engine.answers import Answers
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.manifest import DeltaFile
 from epochal.state.table import StateTable
+from epochal.tasks.loop_records import LoopTail
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,21 @@ class EpochRunner(ABC):
 
 @dataclass(frozen=True)
 class Participants:
-    """All that takes part in an epoch: sources, operators' state backends, sinks' backends, by name."""
+    """All that takes part in an epoch: sources, operators' state backends, sinks' backends, tails of loops, by name.
+
+    A loop's head is among the sources. Its tail takes rows as a sink does, and nothing of it is committed.
+    """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     operators: Mapping[str, StateBackend] = field(default_factory=dict)
     sinks: Mapping[str, SinkBackend] = field(default_factory=dict)
     tables: tuple[StateTable, ...] = ()
+    loops: Mapping[str, LoopTail] = field(default_factory=dict)
 
     @property
     def backends(self) -> list[Backend]:  # type: ignore[type-arg]
-        """Operators' and sinks' backends alike: all speak start, pre-commit, commit, abort.
+        """The backends of operators, sinks and loops alike: all speak start, pre-commit, commit, abort.
 
         No dictionary: an operator and a sink may have the same name.
         """
-        return [*self.operators.values(), *self.sinks.values()]
+        return [*self.operators.values(), *self.sinks.values(), *self.loops.values()]

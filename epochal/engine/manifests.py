@@ -11,6 +11,7 @@ from epochal.contracts.conditions import Due
 from epochal.engine.answers import Collected
 from epochal.engine.job import EpochPlan
 from epochal.engine.program import Program
+from epochal.snapshots.in_flight import held_after
 from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles
 from epochal.state.watermarks import observed
 
@@ -28,10 +29,12 @@ def manifest_of(
     source_checkpoints: Mapping[str, dict[str, Any]] | None = None,
     changes: Sequence[Change] = (),
     due: Mapping[str, Due] | None = None,
+    before: Manifest | None = None,
 ) -> Manifest:
     """What an epoch of ``program`` leaves on top of ``parent``: its plan, and what came back of it.
 
-    ``due``: of operators that did not run.
+    ``due``: of operators that did not run. ``before``: the parent's manifest, whose records in flight stay where no
+    slice took them.
     """
     clock = observed(program.plan.time.graph, plan.conditions.clock, collected.time.latest)
     orders, participants = program.orders, program.participants
@@ -56,6 +59,16 @@ def manifest_of(
         sinks={
             name: SinkHandles(kind=backend.kind, target=backend.target, handles=collected.sinks.get(name, ()))
             for name, backend in participants.sinks.items()
+        },
+        loops={
+            head.name: held_after(
+                None if before is None else before.loops.get(head.name),
+                plan.slices.get(head.name),
+                collected.loops.get(head.name, ()),
+                head.feedback.columns,
+                head.feedback.aligned,
+            )
+            for head in program.graph.loops
         },
         changes=tuple(changes),
         conditions=plan.conditions.seen(clock),

@@ -13,6 +13,7 @@ from epochal.contracts.source import Source
 from epochal.declarations.carried import carried_schema
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
+from epochal.operators.feedback import head_columns
 from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
@@ -55,6 +56,7 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
             operator=planned,
             event_time=lambda node, frame: frame,
             side=lambda node: empty_side(graph, node, frames, plans),
+            loop=lambda node: spark.createDataFrame([], head_columns(node.feedback)),
             frames=frames,
         )
 

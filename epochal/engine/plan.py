@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from epochal.pipeline.graph import EventTimeNode, Graph, NodeId, OperatorNode, SideNode, SinkNode, TransformNode
+from epochal.pipeline.graph import (
+    CloseNode,
+    EventTimeNode,
+    Graph,
+    NodeId,
+    OperatorNode,
+    SideNode,
+    SinkNode,
+    TransformNode,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ def _uses(graph: Graph, sinks: bool) -> dict[NodeId, int]:
             match graph.node(consumer):
                 case SinkNode():
                     total += 1 if sinks else 0
+                case CloseNode():
+                    total += 1
                 case TransformNode():
                     total += uses[consumer]
                 case EventTimeNode():

@@ -82,7 +82,8 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
             f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {configured}; it "
             f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
-    found = continuation(store, reference, program.participants.tables, program.configuration.allow_dropped_state)
+    loops, may_drop = program.graph.columns_of_loops, program.configuration.allow_dropped_state
+    found = continuation(store, reference, program.participants.tables, loops, may_drop)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
 

@@ -63,7 +63,7 @@ def rekey(
     ]
     if problems:
         raise IncompatibleState(f"Snapshot {before.key} cannot be re-keyed. {' '.join(problems)}")
-    if flying := slices_in_flight(program.participants.sources, before):
+    if flying := _lost(program, before):
         raise IncompatibleState(
             f"Snapshot {before.key} cannot be re-keyed: the records in flight in {', '.join(sorted(flying))} would be "
             "lost. Start the application, and stop it when the loop has none."
@@ -80,18 +80,23 @@ def rekey(
     now, command = datetime.now(UTC), Command(kind="rekey")
     conditions = conditions_at_rest(before, now).opened("command", commands=[command])
     scope = EpochScope(orders.application, at, orders.attempt, head.key)
-    return store.write_manifest(
-        manifest_of(
-            _as_before(program, before),
-            head,
-            EpochPlan(scope, conditions, slices={}, chains=chains),
-            now,
-            bases=bases,
-            source_checkpoints={name: source.checkpoint() for name, source in program.participants.sources.items()},
-            due=before.due,
-            changes=[Change(kind="rekey", detail={name: value for name, value in detail.items() if value})],
-        )
+    rekeyed = manifest_of(
+        _as_before(program, before),
+        head,
+        EpochPlan(scope, conditions, slices={}, chains=chains),
+        now,
+        bases=bases,
+        source_checkpoints={name: source.checkpoint() for name, source in program.participants.sources.items()},
+        due=before.due,
+        changes=[Change(kind="rekey", detail={name: value for name, value in detail.items() if value})],
     )
+    return store.write_manifest(rekeyed.model_copy(update={"loops": before.loops}))
+
+
+def _lost(program: Program, before: Manifest) -> set[str]:
+    """The internal sources that have records which are in none of the snapshot's files. Those of loops are: they know
+    no key groups, and stay as they are."""
+    return set(slices_in_flight(program.participants.sources, before)) - set(before.loops)
 
 
 def _as_before(program: Program, before: Manifest) -> Program:

@@ -35,6 +35,8 @@ def sweep_losers(store: SnapshotStore, participants: Participants, scope: EpochS
     removed = len(lost)
     for name, backend in participants.sinks.items():
         removed += backend.sweep(scope, manifest.sinks[name].handles if name in manifest.sinks else ())
+    for name, tail in participants.loops.items():
+        removed += tail.sweep_beside(scope, manifest.loops[name].files if name in manifest.loops else ())
     if removed:
         log.info("E7 retain: epoch %s: %d files of lost tasks removed", scope.key, removed)
 

@@ -21,7 +21,7 @@ from epochal.aggregates.overflow import is_overflow
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
-from epochal.engine.answers import Answers, SinkAnswer
+from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import EpochFrames, handle_columns
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
@@ -33,7 +33,7 @@ from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
-from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SideNode
+from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
@@ -96,8 +96,8 @@ class SparkRunner(EpochRunner):
     @cached_property
     def run_nodes(self) -> frozenset[NodeId]:
         """The nodes whose rows some job computes."""
-        operators = [node.id for node in self.graph.operators]
-        return self.graph.ancestors(operators + ([] if self.shadow else [node.id for node in self.graph.sinks]))
+        ends = OperatorNode | CloseNode if self.shadow else OperatorNode | CloseNode | SinkNode
+        return self.graph.ancestors(node.id for node in self.graph.nodes if isinstance(node, ends))
 
     @cached_property
     def read_apart(self) -> frozenset[NodeId]:
@@ -209,6 +209,7 @@ class _EpochJob:
                 operator=self._operator,
                 event_time=self._frames.time.accepted,
                 side=self._side,
+                loop=self._frames.source,
                 frames=frames,
                 carrying=self._runner.time.partitions.carrying,
             )
@@ -263,7 +264,7 @@ class _EpochJob:
         return kept
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
-        branches = [*self._sink_branches(frames), *self._drains]
+        branches = [*self._tail_branches(frames), *self._sink_branches(frames), *self._drains]
         # Above the union: only there Spark counts the partitions of the job, not those of a branch.
         return reduce(DataFrame.unionAll, [*branches, self._runner.end_row]).selectExpr(
             "*", f"spark_partition_id() AS {PARTITION}"
@@ -275,6 +276,11 @@ class _EpochJob:
         for node in self._runner.graph.sinks:
             task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
             yield map_in_arrow(frames[node.input], task, SINK_RESULT_TYPE)
+
+    def _tail_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
+        for node in self._runner.graph.tails:
+            task = SinkTask(tail_owner(node.name), self._runner.participants.loops[node.name], self._plan.scope)
+            yield map_in_arrow(frames[node.id], task, SINK_RESULT_TYPE)
 
     def _answers(self, rows: list[Row]) -> Answers:
         *answered, end = sorted(rows, key=lambda row: row[PARTITION])

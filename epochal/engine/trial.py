@@ -25,7 +25,7 @@ from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.answers import collect
 from epochal.engine.assembly import assemble
 from epochal.engine.comparison import compare_states
-from epochal.engine.conditions import conditions_after
+from epochal.engine.conditions import conditions_after, in_rounds
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program, check_continues, going_on
@@ -122,11 +122,12 @@ class _Trial:
             sinks=list(program.participants.sinks),
             parallelism=orders.configuration.parallelism,
             rejecting=program.plan.time.failing,
+            loops=list(program.participants.loops),
         )
         for name, handles in collected.sinks.items():
             self.handles[name] += handles
         # Never written: what the chains are extended with, and the next epoch builds on.
-        self._parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected)
+        self._parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected, before=self._parent)
         self.chains = {table: extend(chain, table, self._parent) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path=f"{key.branch}/unwritten", sha256="")
 
@@ -137,7 +138,7 @@ class _Trial:
         at_end = {name for name, place in was.places.items() if place.fire == END}
         ended = frozenset(time.declared if replayed.drained else at_end.intersection(time.declared))
         opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions, ended=ended)
-        conditions = conditions_after(time.graph, self._parent, opening)
+        conditions = in_rounds(conditions_after(time.graph, self._parent, opening), sources, self._parent, slices)
         before = replayed.conditions or conditions
         return conditions.opened(*before.opened_for, commands=before.commands)
 

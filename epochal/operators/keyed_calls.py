@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from epochal.declarations.feedback import HOP
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import declared_states
 from epochal.operators.declared import author_object, spelled
@@ -43,18 +46,26 @@ REFRESHED_STATES: dict[StateKind, type[KeyedAccess]] = {
 class KeyedCalls:
     """The author's object in one subtask, with its keyed states at the current key. To be bound by whoever makes it.
 
-    ``columns``: the names of a row's columns, as its input spells them.
+    ``columns``: the names of a row's columns, as its input spells them. ``hops``: rows have their hops beside, and so
+    has the output.
     """
 
     def __init__(
-        self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask, event_time: str | None = None
+        self,
+        process: type[KeyedProcess],
+        columns: Sequence[str],
+        subtask: Subtask,
+        event_time: str | None = None,
+        hops: bool = False,
     ) -> None:
         self._columns = columns
         self._key_in_rows = spelled(columns, subtask.key_names)
         self._subtask = subtask
         self._context = context_of(subtask)
         self._cursor = Cursor()
-        self._output = OutputRows(subtask.operator, subtask.output, subtask.sides)
+        self._hops = OutputWithHops(subtask, self._cursor) if hops else None
+        output = OutputRows(subtask.operator, subtask.output, subtask.sides) if self._hops is None else self._hops
+        self._output = output
         tables = {table.id: table for table in subtask.tables}
         self.keyed: dict[str, KeyedAccess] = {}
         for name, state in declared_states(process).items():
@@ -74,6 +85,7 @@ class KeyedCalls:
             state.begin(keys)
         if self._touches_by is not None:
             self._cursor.times = self._latest_times(chunk.rows, chunk.ends)
+        self._begin_hops(chunk.rows, chunk.ends)
         self._call_each(keys, chunk)
         self._stage_states()
         return self._output.take()
@@ -99,11 +111,17 @@ class KeyedCalls:
         latest = np.full(len(ends), self._subtask.watermarks.late)
         if rows is None or self._touches_by is None:
             return latest
-        times = np.asarray(microseconds(column_of(rows, self._touches_by)), np.int64)
-        starts = np.array([0, *ends[:-1]], np.int64)
-        with_rows = np.flatnonzero(np.asarray(ends) > starts)
-        latest[with_rows] = np.maximum(latest[with_rows], np.maximum.reduceat(times, starts[with_rows]))
-        return latest
+        return _highest(np.asarray(microseconds(column_of(rows, self._touches_by)), np.int64), ends, latest)
+
+    def _begin_hops(self, rows: pa.Table | None, ends: Sequence[int]) -> None:
+        if self._hops is None:
+            return
+        none = np.zeros(len(ends), np.int64)
+        if rows is None:
+            self._hops.of_keys = none
+        else:
+            hops = np.asarray(pc.fill_null(column_of(rows, HOP), 0), np.int64)
+            self._hops.of_keys = _highest(hops, ends, none)
 
     def _keys(self, chunk: Chunk) -> KeyChunk:
         first = chunk.rows.take(pa.array(chunk.starts))
@@ -114,6 +132,37 @@ class KeyedCalls:
 
     def _where(self, keys: KeyChunk) -> str:
         return f"Operator {self._subtask.operator!r}, key {keys.shown(self._cursor.position)}"
+
+
+class OutputWithHops(OutputRows):
+    """Gives each row the hop of the key that the author was called for."""
+
+    def __init__(self, subtask: Subtask, cursor: Cursor) -> None:
+        own = pa.schema([column for column in subtask.output if column.name != HOP])
+        super().__init__(subtask.operator, own, subtask.sides)
+        self._all, self._cursor = subtask.output, cursor
+        self._rows_of: list[tuple[int, int]] = []
+        self.of_keys: Times = np.zeros(0, np.int64)
+
+    def add(self, result: Iterable[Any] | None) -> None:
+        before = len(self._rows)
+        super().add(result)
+        self._rows_of.append((int(self.of_keys[self._cursor.position]), len(self._rows) - before))
+
+    def _taken(self) -> pa.RecordBatch:
+        taken, rows_of = super()._taken(), np.array(self._rows_of, np.int64).reshape(-1, 2)
+        self._rows_of = []
+        hops = pa.array(np.repeat(rows_of[:, 0], rows_of[:, 1]), pa.int32())
+        return pa.RecordBatch.from_arrays([*taken.columns, hops], schema=self._all)
+
+
+def _highest(values: Times, ends: Sequence[int], least: Times) -> Times:
+    """Of each key the highest value of its rows, which end at ``ends``, and at ``least`` that of ``least``."""
+    starts = np.array([0, *ends[:-1]], np.int64)
+    with_rows = np.flatnonzero(np.asarray(ends) > starts)
+    highest = least.copy()
+    highest[with_rows] = np.maximum(least[with_rows], np.maximum.reduceat(values, starts[with_rows]))
+    return highest
 
 
 def _access_of(table: StateTable) -> type[KeyedAccess]:

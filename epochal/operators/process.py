@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from epochal.declarations.feedback import HOP, HOP_COLUMN
 from epochal.declarations.keyed import KeyedProcess, has_timers
 from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import declared_sides
@@ -52,6 +53,8 @@ class ProcessOperator(Operator):
     event_time: str | None = None
     """The column of its input that says when a row happened."""
     hold: int = 0
+    hops: bool = False
+    """Its rows come out of a loop that counts hops."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -70,7 +73,10 @@ class ProcessOperator(Operator):
         key = key_columns(self.name, self.keys, frame.schema)
         tables = declared_tables(self.name, self.process, key, frame)
         output = declared_output(self.name, self.process.output)
-        work = ProcessWork(self.process, tuple(frame.columns), named(self.event_time, frame.columns))
+        columns, hops = tuple(frame.columns), self.hops and HOP in frame.columns and HOP not in output.names
+        if hops:
+            columns, output = tuple(name for name in columns if name != HOP), output.append(HOP_COLUMN.to_arrow())
+        work = ProcessWork(self.process, columns, named(self.event_time, columns), hops=hops)
         order_by = self.process.order_columns()
         sides = side_outputs(self.name, self.process)
         if work.has_timers:
@@ -122,6 +128,8 @@ class ProcessWork:
     event_time: str | None = None
     chunk_rows: int = CHUNK_ROWS
     """About how many rows are Python objects at a time."""
+    hops: bool = False
+    """Rows have come out of a loop that counts hops: what is given for a key has the highest of its rows'."""
     needs_order: ClassVar[bool] = True
 
     @property
@@ -133,7 +141,7 @@ class ProcessWork:
         if self.has_timers:
             yield from self._run_with_timers(subtask, chunks)
             return
-        calls = KeyedCalls(self.process, self.columns, subtask, self.event_time)
+        calls = KeyedCalls(self.process, self.columns, subtask, self.event_time, self.hops)
         bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
             for chunk in chunks:
@@ -141,7 +149,7 @@ class ProcessWork:
 
     def _run_with_timers(self, subtask: Subtask, chunks: Iterator[Chunk]) -> Iterator[OutputBatch]:
         interleaved = named(self.event_time, self.process.order_columns()[:1]) is not None
-        calls = TimedCalls(self.process, self.columns, subtask, self.event_time, interleaved)
+        calls = TimedCalls(self.process, self.columns, subtask, self.event_time, interleaved, self.hops)
         bind(calls.author, calls.keyed)
         with read_only(calls.author, f"Operator {subtask.operator!r}"):
             yield from calls.run(chunks, self.chunk_rows)

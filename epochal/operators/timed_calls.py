@@ -36,8 +36,9 @@ class TimedCalls(KeyedCalls):
         subtask: Subtask,
         event_time: str | None,
         interleaved: bool,
+        hops: bool = False,
     ) -> None:
-        super().__init__(process, columns, subtask, event_time)
+        super().__init__(process, columns, subtask, event_time, hops)
         self._fire = subtask.watermarks.fire
         self._timers = Timers(self._fire, subtask.epoch_time, subtask.draining)
         self._contexts = timer_contexts(subtask, self._timers, event_time is not None)
@@ -51,6 +52,7 @@ class TimedCalls(KeyedCalls):
                 state.begin(due.keys)
             if self._touches_by is not None:
                 self._cursor.times = self._latest_times(due.rows, due.ends)
+            self._begin_hops(due.rows, due.ends)
             self._timers.begin_chunk()
             with AuthorCall(lambda keys=due.keys: self._where(keys)):  # type: ignore[misc]
                 for _ in self._calls(due):

@@ -15,6 +15,7 @@ from epochal.declarations.carried import carried_schema
 from epochal.declarations.determinism import check_expression, check_function
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
+from epochal.operators.feedback import head_columns
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.epoch_time import calls_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate, place
@@ -98,6 +99,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             operator=operator,
             event_time=event_time,
             side=lambda node: empty_side(graph, node, frames, plans),
+            loop=lambda node: spark.createDataFrame([], head_columns(node.feedback)),
             frames=frames,
         )
 

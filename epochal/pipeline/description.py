@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.stream_kind import StreamKind
 from epochal.pipeline.graph import (
+    CloseNode,
     EventTimeNode,
+    FeedbackNode,
     Graph,
     Node,
     OperatorNode,
@@ -21,7 +23,9 @@ from epochal.pipeline.graph import (
 )
 from epochal.pipeline.kinds import Kinds, kinds_of
 from epochal.pipeline.warnings import notes_of, warnings_of
-from epochal.state.table import StateTable
+from epochal.state.table import Column, StateTable
+
+HEAD: Final = "feedback"
 
 
 class _Value(BaseModel):
@@ -29,9 +33,10 @@ class _Value(BaseModel):
 
 
 class NodeDescription(_Value):
-    """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink`` or an operator's kind, such as
-    ``aggregate``; ``columns`` (name -> Spark type) are known after an analysis only. ``stream``: the kind of stream
-    that it gives; ``null`` for tables and sinks, and in versions from before there were kinds."""
+    """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink``, an operator's kind, such as
+    ``aggregate``, or, of the two ends of a loop, which have one name, ``feedback`` and ``close``. ``columns`` (name ->
+    Spark type) are known after an analysis only. ``stream``: the kind of stream that it gives; ``null`` for tables and
+    sinks, and in versions from before there were kinds."""
 
     id: int
     name: str
@@ -56,6 +61,11 @@ class GraphDescription(_Value):
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def loops(self) -> dict[str, tuple[Column, ...]]:
+        """The columns of each loop."""
+        return {node.name: _columns(node.description) for node in self.nodes if node.type == HEAD}
+
 
 def describe(graph: Graph) -> GraphDescription:
     """What can be said of a graph without Spark: names, kinds, edges, and where the sinks write."""
@@ -67,6 +77,10 @@ def describe(graph: Graph) -> GraphDescription:
         warnings=warnings_of(graph),
         notes=notes_of(graph),
     )
+
+
+def _columns(feedback: dict[str, Any]) -> tuple[Column, ...]:
+    return tuple(Column(name=name, type=type) for name, type in feedback["columns"].items())
 
 
 def _described(node: Node, kinds: Kinds) -> NodeDescription:
@@ -104,6 +118,10 @@ def _type(node: Node) -> str:
             return node.operator.kind
         case SideNode():
             return "side"
+        case FeedbackNode():
+            return HEAD
+        case CloseNode():
+            return "close"
         case SinkNode():
             return "sink"
 
@@ -112,7 +130,9 @@ def _details(node: Node) -> dict[str, Any]:
     match node:
         case SourceNode() | StaticNode() | SinkNode():
             return dict(node.description)
-        case TransformNode() | SideNode():
+        case FeedbackNode():
+            return node.feedback.details()
+        case TransformNode() | SideNode() | CloseNode():
             return {}
         case EventTimeNode():
             return node.event_time.details()

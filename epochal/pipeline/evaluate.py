@@ -16,7 +16,9 @@ from epochal.declarations.sides import LATE_OF_INPUT
 from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
 from epochal.pipeline.graph import (
+    CloseNode,
     EventTimeNode,
+    FeedbackNode,
     Graph,
     Node,
     NodeId,
@@ -43,14 +45,16 @@ def evaluate(
     operator: Callable[[OperatorNode, list[DataFrame]], DataFrame],
     event_time: Callable[[EventTimeNode, DataFrame], DataFrame],
     side: Callable[[SideNode], DataFrame],
+    loop: Callable[[FeedbackNode], DataFrame],
     frames: dict[NodeId, DataFrame] | None = None,
     carrying: Collection[NodeId] = (),
 ) -> dict[NodeId, DataFrame]:
-    """The DataFrame of every node that an operator or a sink needs; a sink's is its input.
+    """The DataFrame of every node that an operator, a sink or a loop needs; a sink's, and a tail's, is its input.
 
     ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input; ``side`` is asked after that
-    for the sides of a node. ``frames`` is filled on the way, and returned. ``carrying``: the nodes whose frames have
-    the column ``source.PARTITION``, for those among them that carry it on to a declaration (``pipeline.partitions``).
+    for the sides of a node, ``loop`` for the head of a loop. ``frames`` is filled on the way, and returned.
+    ``carrying``: the nodes whose frames have the column ``source.PARTITION``, for those among them that carry it on to
+    a declaration (``pipeline.partitions``).
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
     frames = {} if frames is None else frames
@@ -77,7 +81,9 @@ def evaluate(
                 frames[node.id] = event_time(node, frames[node.input])
             case SideNode():
                 frames[node.id] = side(node)
-            case SinkNode():
+            case FeedbackNode():
+                frames[node.id] = loop(node)
+            case SinkNode() | CloseNode():
                 frames[node.id] = read(node.input)
             case OperatorNode():
                 frames[node.id] = operator(node, list(map(read, node.inputs)))
@@ -140,6 +146,10 @@ def place(graph: Graph, id: NodeId) -> str:
             return f"with_watermark({node.event_time.column!r})"
         case SideNode():
             return f"side {node.side!r} of {place(graph, node.input)}"
+        case FeedbackNode():
+            return f"loop {node.name!r}"
+        case CloseNode():
+            return f"close() of loop {node.name!r}"
         case SinkNode():
             return f"sink {node.name!r}"
         case OperatorNode():

@@ -6,7 +6,7 @@ Analysis (``pipeline.analysis``) and the engine's planner walk the same nodes. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from epochal.contracts.delivery import Delivery, Guarantee
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import Accepted
 from epochal.declarations.event_time import EventTime
+from epochal.declarations.feedback import Feedback
 from epochal.declarations.sides import RESERVED_SIDES
 from epochal.pipeline.verb_kinds import KindOf
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from epochal.declarations.expressions import Expression
     from epochal.operators.contract import Operator
     from epochal.snapshots.store import SnapshotStore
+    from epochal.state.table import Column
 
 NodeId = int
 
@@ -105,6 +107,31 @@ class SideNode:
 
 
 @dataclass(frozen=True)
+class FeedbackNode:
+    """The head of a loop: the records that its tail took in earlier epochs. To the graph it is a beginning."""
+
+    id: NodeId
+    feedback: Feedback
+
+    @property
+    def name(self) -> str:
+        return self.feedback.name
+
+
+@dataclass(frozen=True)
+class CloseNode:
+    """The tail of a loop: what it reads comes out of the head in later epochs. To the graph it is an end."""
+
+    id: NodeId
+    feedback: Feedback
+    input: NodeId
+
+    @property
+    def name(self) -> str:
+        return self.feedback.name
+
+
+@dataclass(frozen=True)
 class SinkNode:
     """``make`` gives the sink's backend; it is serialised to the tasks. ``takes``: the kinds of stream to write.
 
@@ -131,17 +158,27 @@ class SinkNode:
         return guarantee if guarantee in self.deliveries else "exactly_once"
 
 
-Node = SourceNode | StaticNode | TransformNode | EventTimeNode | OperatorNode | SideNode | SinkNode
+Node = (
+    SourceNode
+    | StaticNode
+    | FeedbackNode
+    | TransformNode
+    | EventTimeNode
+    | OperatorNode
+    | SideNode
+    | CloseNode
+    | SinkNode
+)
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
     """The nodes that ``node`` reads."""
     match node:
-        case SourceNode() | StaticNode():
+        case SourceNode() | StaticNode() | FeedbackNode():
             return ()
         case TransformNode() | OperatorNode():
             return node.inputs
-        case EventTimeNode() | SideNode() | SinkNode():
+        case EventTimeNode() | SideNode() | CloseNode() | SinkNode():
             return (node.input,)
 
 
@@ -188,10 +225,23 @@ class Graph:
     def sinks(self) -> tuple[SinkNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
+    @property
+    def loops(self) -> tuple[FeedbackNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, FeedbackNode))
+
+    @property
+    def columns_of_loops(self) -> dict[str, tuple[Column, ...]]:
+        return {node.name: node.feedback.columns for node in self.loops}
+
+    @property
+    def tails(self) -> tuple[CloseNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, CloseNode))
+
     @cached_property
     def needed(self) -> frozenset[NodeId]:
-        """Operators and sinks, and every node that they read: what has to be evaluated."""
-        return self.ancestors([*(node.id for node in self.operators), *(node.id for node in self.sinks)])
+        """Operators, sinks and tails of loops, and every node that they read: what has to be evaluated."""
+        ends = OperatorNode | SinkNode | CloseNode
+        return self.ancestors(node.id for node in self.nodes if isinstance(node, ends))
 
     def consumers(self, id: NodeId) -> tuple[NodeId, ...]:
         """The nodes that read node ``id``, once for each time they read it."""
@@ -204,3 +254,9 @@ class Graph:
             if node.id in found:
                 found.update(inputs(node))
         return frozenset(found)
+
+
+def counts_hops(nodes: Sequence[Node], ids: Iterable[NodeId]) -> bool:
+    """Whether rows of these nodes come out of a loop whose records carry their hops."""
+    above = Graph("", tuple(nodes)).ancestors(ids)
+    return any(isinstance(node, FeedbackNode) and node.feedback.counts_hops for node in nodes if node.id in above)

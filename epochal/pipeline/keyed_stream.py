@@ -33,7 +33,7 @@ from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import event_time_verbs, row_verbs
 from epochal.pipeline.aggregations import declared_aggregations, time_to_live_of
 from epochal.pipeline.changes import way_to
-from epochal.pipeline.graph import Graph, NodeId
+from epochal.pipeline.graph import Graph, NodeId, counts_hops
 from epochal.pipeline.kinds import kinds_of
 from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream
 from epochal.pipeline.windowed import WindowedStream, windowed_stream
@@ -162,7 +162,8 @@ class KeyedStream:
             event_time = Stream(self._builder, self._node).event_time
             check_times_to_live(configured, event_time)
             hold = checked_hold(configured, has_timers(configured), event_time)
-        return self._operator(ProcessOperator(operator, self._keys, configured, event_time, hold))
+        hops = counts_hops(self._builder.nodes, [self._node])
+        return self._operator(ProcessOperator(operator, self._keys, configured, event_time, hold, hops))
 
     def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
         """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""

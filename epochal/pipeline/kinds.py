@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from epochal.contracts.stream_kind import APPEND, Accepted, Kind, StreamKind
+from epochal.contracts.stream_kind import APPEND, Accepted, Kind, StreamKind, only_append
 from epochal.errors import PipelineError
 from epochal.pipeline.evaluate import place
 from epochal.pipeline.graph import (
+    CloseNode,
     EventTimeNode,
+    FeedbackNode,
     Graph,
     NodeId,
     OperatorNode,
@@ -28,6 +30,10 @@ _MEANINGS = {
     Kind.CHANGES: "rows as they were and as they are",
 }
 
+_RECORDS = only_append(
+    "Give the rows that are to go round again as rows: with process() or process_batch() behind it, whose rows stay."
+)
+
 Kinds = Mapping[NodeId, StreamKind]
 
 
@@ -36,7 +42,7 @@ def kinds_of(graph: Graph) -> Kinds:
     kinds: dict[NodeId, StreamKind] = {}
     for node in graph.nodes:
         match node:
-            case SourceNode():
+            case SourceNode() | FeedbackNode():
                 kinds[node.id] = APPEND
             case TransformNode():
                 streams = [kinds[id] for id in node.inputs if id in kinds]
@@ -50,7 +56,7 @@ def kinds_of(graph: Graph) -> Kinds:
                 kinds[node.id] = (
                     kept_out([kinds[id] for id in inputs(graph.node(node.input))]) if node.by_engine else APPEND
                 )
-            case StaticNode() | SinkNode():
+            case StaticNode() | CloseNode() | SinkNode():
                 pass
     return kinds
 
@@ -76,6 +82,8 @@ def _readers(graph: Graph) -> Iterator[tuple[str, Accepted, NodeId]]:
         if isinstance(node, OperatorNode):
             for input, id in zip(node.operator.inputs, node.inputs, strict=True):
                 yield f"Operator {node.name!r}", input.takes, id
+        if isinstance(node, CloseNode):
+            yield f"Loop {node.name!r}", _RECORDS, node.input
         if isinstance(node, SinkNode):
             yield f"Sink {node.name!r}", node.takes, node.input
 

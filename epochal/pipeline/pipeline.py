@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.registry import RUNNERS, find
+from epochal.declarations.feedback import feedback
 from epochal.declarations.names import check_name, listed
 from epochal.errors import PipelineError
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
 from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
+from epochal.pipeline.loops import Loop, check_loops, loop
 from epochal.pipeline.relation import StaticTable
 from epochal.pipeline.runner import Runner, RunOptions, RunOutcome
 from epochal.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 _TIMED = ("operator", "watermark")
@@ -86,6 +89,25 @@ class Pipeline:
         node = self._builder.add(lambda id: StaticNode(id=id, name=name, read=table.read, description=description))
         return StaticTable(self._builder, node)
 
+    def feedback(
+        self, name: str, schema: str | StructType, *, max_hops: int | None = None, aligned: bool = False
+    ) -> Loop:
+        """A loop: a stream of the rows that :meth:`Loop.close` takes, each in an epoch after the one it was given in::
+
+            ranks = pipeline.feedback("ranks", "page bigint, share double", aligned=True)
+            shares = links.union(ranks.select(..)).key_by("page").process(Rank)
+            ranks.close(shares)
+
+        Epochs open at once while it holds records; what it holds is part of every snapshot. ``max_hops``: a record that
+        has gone round so often goes to :meth:`Loop.dead_letters` instead of once more. Rows then have a column
+        ``_hop``, which has to reach ``close``. ``aligned``: it goes in rounds. An epoch takes all of its records, and
+        nothing comes from outside while there are any; the hop is that of the round, ``ctx.hop``. After the last round
+        comes one more epoch, in which ``ctx.converged`` is true.
+        """
+        declared = feedback(name, schema, max_hops, aligned)
+        self._builder.claim("source", name)
+        return loop(self._builder, declared)
+
     def graph(self) -> Graph:
         """What was built. Raises ``PipelineError`` when there is nothing to run, or a source that nothing reads."""
         graph = Graph(name=self.name, nodes=tuple(self._builder.nodes))
@@ -96,6 +118,7 @@ class Pipeline:
         unused = [node.name for node in graph.sources if node.id not in graph.needed]
         if unused:
             raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
+        check_loops(graph)
         return graph
 
     def show(self, rows: int = 20, *, sample: int = 1000, spark: SparkSession | None = None) -> None:

@@ -13,7 +13,7 @@ from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.names import listed
 from epochal.errors import PipelineError
 from epochal.pipeline import stream_joins, verb_kinds, verbs
-from epochal.pipeline.graph import NodeId, TransformNode
+from epochal.pipeline.graph import NodeId, TransformNode, counts_hops
 from epochal.pipeline.maps_batches import MapsBatches
 
 if TYPE_CHECKING:
@@ -81,11 +81,14 @@ class Relation(MapsBatches):
         """All rows of these relations; columns are matched by name."""
         for other in others:
             self._check_same_pipeline(other, "union")
-            if type(other) is not type(self):
+            if isinstance(other, StaticTable) != isinstance(self, StaticTable):
                 raise PipelineError(
                     "A table cannot be united with a stream: its rows would come again in every epoch. Use join()."
                 )
-        return self._transformed("union", verbs.union, verb_kinds.united, *(other._node for other in others))
+        nodes = [other._node for other in others]
+        hops = counts_hops(self._builder.nodes, [self._node, *nodes])
+        function = verbs.union_with_hops if hops else verbs.union
+        return self._transformed("union", function, verb_kinds.united, *nodes)
 
     def join(self, other: StaticTable, on: str | Sequence[str], how: JoinKind = "inner") -> Self:
         """Join each row with the rows of the table ``other`` that are equal in the columns ``on``, which both have.
@@ -119,6 +122,10 @@ class Relation(MapsBatches):
         node = self._builder.add(
             lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author, carrying)
         )
+        return self._of(node)
+
+    def _of(self, node: NodeId) -> Self:
+        """What a verb gives."""
         return type(self)(self._builder, node)
 
     def _check_same_pipeline(self, other: Any, verb: str) -> None:

@@ -98,6 +98,11 @@ def joined(how: str) -> KindOf:
     )
 
 
+def kept(streams: Sequence[StreamKind]) -> StreamKind:
+    """Of what hands rows on as they are."""
+    return streams[0]
+
+
 def by_author(streams: Sequence[StreamKind]) -> StreamKind:
     """An author's function from DataFrame to DataFrame."""
     reason = "what a function does with rows and keys cannot be known"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.source import PARTITION
 from epochal.declarations.expressions import Expression, to_column
+from epochal.declarations.feedback import HOP
 from epochal.declarations.names import require_columns
 from epochal.operators.declared import declared_columns
 from epochal.tasks.arrow_tasks import map_in_arrow
@@ -48,6 +49,17 @@ def union(frame: DataFrame, *others: DataFrame) -> DataFrame:
         require_columns(tuple(other.columns), frame.columns, "every input of the union")
         frame = frame.unionByName(other)
     return frame
+
+
+def union_with_hops(*frames: DataFrame) -> DataFrame:
+    """Rows that have not come out of a loop that counts hops have gone round no time."""
+    if any(HOP in each.columns for each in frames):
+        frames = tuple(each if HOP in each.columns else _at_hop_0(each) for each in frames)
+    return union(*frames)
+
+
+def _at_hop_0(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("*", f"0 AS {HOP}")
 
 
 def join(columns: tuple[str, ...], how: str, frame: DataFrame, table: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from epochal.pipeline.graph import Graph, OperatorNode
+from epochal.pipeline.loops import unread_dead_letters
 
 
 def notes_of(graph: Graph) -> tuple[str, ...]:
@@ -15,7 +16,15 @@ def notes_of(graph: Graph) -> tuple[str, ...]:
 
 def warnings_of(graph: Graph) -> tuple[str, ...]:
     """One text for each: where, what, and what to do."""
-    return tuple(text for node in graph.operators for text in (*node.operator.warnings(), *_unread(graph, node)))
+    of_operators = (text for node in graph.operators for text in (*node.operator.warnings(), *_unread(graph, node)))
+    return (*of_operators, *(_left_out(name) for name in unread_dead_letters(graph)))
+
+
+def _left_out(loop: str) -> str:
+    return (
+        f"Loop {loop!r}: nobody reads its dead letters, so that what has gone round more often than max_hops is left "
+        "out. Write dead_letters() somewhere, or leave max_hops out."
+    )
 
 
 def _unread(graph: Graph, node: OperatorNode) -> Iterator[str]:

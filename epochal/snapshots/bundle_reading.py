@@ -193,7 +193,7 @@ class BundleReader:
         for file in named_files(manifest):
             if file.path.partition("/")[0] not in self._branches:
                 continue  # Only named: the importer has it already, or needs it no more.
-            _check_path(file.path, ("epochs", "bases"), self._branches)
+            _check_path(file.path, ("epochs", "bases", "loops"), self._branches)
             known = self._files.setdefault(file.sha256, [])
             if file.path not in {other.path for other in known}:
                 known.append(file)
@@ -286,14 +286,14 @@ def _manifest(data: bytes, name: str) -> Manifest:
 def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, object]) -> None:
     """A path of a store, and one that a bundle may write to."""
     parts = path.split("/")
-    depth = {"manifests": 3, "epochs": 4, "bases": 3}
+    depth = {"manifests": 3, "epochs": 4, "bases": 3, "loops": 4}
     if (
         len(parts) < 3
         or parts[0] not in branches
         or parts[1] not in allowed
         or len(parts) != depth[parts[1]]
         or not all(_LEAF.fullmatch(part) for part in parts[2:])
-        or (parts[1] == "epochs" and not parts[2].isdigit())
+        or (parts[1] in ("epochs", "loops") and not parts[2].isdigit())
     ):
         raise BundleError(f"The bundle names the file {path!r}, which is none of its branches': it was altered.")
 

@@ -51,9 +51,10 @@ def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestR
 
 
 def named_files(manifest: Manifest) -> Iterator[FileReference]:
-    """The deltas and bases that a manifest names."""
+    """The deltas, bases and records in flight that a manifest names."""
     yield from (base.file for base in manifest.bases)
     yield from (delta.file for delta in manifest.deltas)
+    yield from (part.file for loop in manifest.loops.values() for part in loop.files)
 
 
 class BundleWriter:

@@ -1,17 +1,18 @@
-"""Can other declarations of state tables go on from a snapshot? By its tables, and by what its files still hold."""
+"""Can other declarations of state tables and loops go on from a snapshot? By what it has, and what its files hold."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import drained
+from epochal.snapshots.in_flight import against_going_on
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import TableChange, compare
-from epochal.state.table import StateTable
+from epochal.state.table import Column, StateTable
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,18 @@ class Continuation:
 
 
 def continuation(
-    store: SnapshotStore, snapshot: ManifestReference, tables: Sequence[StateTable], may_drop: Collection[str]
+    store: SnapshotStore,
+    snapshot: ManifestReference,
+    tables: Sequence[StateTable],
+    loops: Mapping[str, Sequence[Column]],
+    may_drop: Collection[str],
 ) -> Continuation:
-    """Of going on from ``snapshot`` with ``tables``; see :func:`epochal.state.evolution.compare` for ``may_drop``."""
+    """Of going on from ``snapshot`` with ``tables``, and ``loops`` by name with their columns; see
+    :func:`epochal.state.evolution.compare` for ``may_drop``."""
     manifest = store.read_manifest(snapshot)
     changes = compare(manifest.tables, tables, may_drop)
     problems = [problem for change in changes for problem in change.problems]
+    problems += against_going_on(manifest.loops, loops, may_drop)
     return Continuation(changes, (*end_of_input(manifest), *problems, *revived_columns(store, snapshot, tables)))
 
 

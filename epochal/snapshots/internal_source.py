@@ -27,6 +27,14 @@ class InternalSource(Source):
         """E1, instead of ``plan``: of the records in flight at ``parent``, those that the next epoch takes; ``None``
         when there are none. What it leaves must be found again in the manifest that has the slice. Pure."""
 
+    def is_under_way(self, parent: Manifest | None) -> bool:
+        """Whether an epoch is opened at once after ``parent``. Pure."""
+        return self.slice_of(parent, UNLIMITED) is not None
+
+    def holds_input_back(self, parent: Manifest | None) -> bool:
+        """Whether the epoch after ``parent`` takes nothing from outside. Pure."""
+        return False
+
     def plan(self, limits: SliceLimits) -> Slice | None:
         """Nothing comes from outside."""
         return None
@@ -56,6 +64,20 @@ def slices_in_flight(
     sources: Mapping[str, Source], parent: Manifest | None, limits: SliceLimits = UNLIMITED
 ) -> dict[str, Slice]:
     """By internal source the slice that the epoch after ``parent`` takes; those that have nothing are left out."""
-    internal = {name: source for name, source in sources.items() if isinstance(source, InternalSource)}
-    found = {name: source.slice_of(parent, limits) for name, source in internal.items()}
+    found = {name: source.slice_of(parent, limits) for name, source in internal_sources(sources).items()}
     return {name: slice for name, slice in found.items() if slice is not None}
+
+
+def under_way(sources: Mapping[str, Source], parent: Manifest | None) -> frozenset[str]:
+    """The internal sources for which an epoch is opened at once after ``parent``."""
+    return frozenset(name for name, source in internal_sources(sources).items() if source.is_under_way(parent))
+
+
+def input_held_back(sources: Mapping[str, Source], parent: Manifest | None) -> bool:
+    """Whether the epoch after ``parent`` takes nothing from outside."""
+    return any(source.holds_input_back(parent) for source in internal_sources(sources).values())
+
+
+def internal_sources(sources: Mapping[str, Source]) -> dict[str, InternalSource]:
+    """Those among them that are inside the application."""
+    return {name: source for name, source in sources.items() if isinstance(source, InternalSource)}

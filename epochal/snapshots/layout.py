@@ -3,6 +3,7 @@
     {branch}/manifests/{epoch:010}-{attempt}-{unique}.json
     {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
     {branch}/bases/{table}-{epoch:010}-{first}-{last}-{unique}.parquet
+    {branch}/loops/{epoch:010}/{loop}-{subtask:05}-{unique}.parquet          records in flight
     {branch}/logs/{sink}/{epoch:010}/{attempt}-{subtask:05}-{unique}.arrow   write-ahead logs
     epochal-store.json                                                       whose store it is
 
@@ -73,6 +74,16 @@ def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
     return f"{bases(at.branch)}/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
 
 
+def loops(key: EpochKey) -> str:
+    """The folder of what an epoch put into loops."""
+    return f"{key.branch}/loops/{key.epoch:010}"
+
+
+def records_of_loop(key: EpochKey, loop: str, subtask: int) -> str:
+    """A new path for records that one subtask puts into a loop."""
+    return f"{loops(key)}/{loop}-{subtask:05}-{uuid4().hex}.parquet"
+
+
 OF_THE_CATALOG = frozenset({"artifacts", "uploads", "exports", "imports", "logs"})
 """Folders of files that no manifest names: a catalog does, one by one. No branch has such a name."""
 
@@ -132,7 +143,7 @@ def epoch_of_base(path: str) -> int | None:
 
 
 def table_of_delta(path: str) -> str | None:
-    """The state table of a delta's path, finished or not; ``None`` when it is no delta's path."""
+    """The state table of a delta's path, or the loop of records' path, finished or not; ``None`` for any other."""
     name = path.rpartition("/")[2]
     if name.endswith(TEMPORARY):
         name = name.removeprefix(".").removesuffix(TEMPORARY).rpartition(".")[0]
@@ -145,13 +156,14 @@ def belongs_to(table: str, operator: str) -> bool:
     return table == operator or table.startswith(f"{operator}.")
 
 
-Kind = Literal["manifest", "delta", "base", "log"]
+Kind = Literal["manifest", "delta", "base", "loop", "log"]
 
 _UNIQUE = r"[0-9a-f]{32}"
 _PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("manifest", re.compile(rf"manifests/(?P<epoch>\d{{10,}})-\d+-{_UNIQUE}\.json")),
     ("delta", re.compile(rf"epochs/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),
     ("base", re.compile(rf"bases/[^/]+-(?P<epoch>\d{{10,}})-\d+-\d+-{_UNIQUE}\.parquet")),
+    ("loop", re.compile(rf"loops/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),
     ("log", re.compile(rf"{LOGS}/[^/]+/(?P<epoch>\d{{10,}})/\d+-\d{{5,}}-{_UNIQUE}\.arrow")),
 )
 _UNFINISHED = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}")

@@ -20,7 +20,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.contracts.source import Slice
 from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT, check_format_of
-from epochal.state.table import StateTable
+from epochal.state.table import Column, StateTable
 
 
 class _Model(BaseModel):
@@ -84,6 +84,35 @@ class BaseFile(_Model):
     index: FilePart | None = None
 
 
+class FileInFlight(_Model):
+    """Records of a loop: the rows of a file from ``first`` on, up to and without ``last``."""
+
+    file: FileReference
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first
+
+
+class RecordsInFlight(_Model):
+    """What a loop holds at a snapshot: the records on its back edge, in the order in which they are taken.
+
+    ``columns``: of the files, which may have ``_hop`` beside. ``hop``: of a loop that goes in rounds (``aligned``), the
+    epochs since it was empty, which is the hop of these records; 0 when it is at rest. A loop without files whose hop
+    is greater has come to rest in this epoch.
+    """
+
+    columns: tuple[Column, ...]
+    files: tuple[FileInFlight, ...] = ()
+    hop: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
 class SinkHandles(_Model):
     """A sink's part of the epoch: what E5 commits. ``target`` as in ``SinkBackend.target``."""
 
@@ -95,7 +124,7 @@ class SinkHandles(_Model):
 class Manifest(_Model):
     """Snapshot ``(branch, epoch)``. ``watermark`` and ``extras`` are reserved for later features."""
 
-    added: ClassVar[frozenset[str]] = frozenset({"conditions", "due", "event_times"})
+    added: ClassVar[frozenset[str]] = frozenset({"conditions", "due", "event_times", "loops"})
 
     format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
     application: str
@@ -117,10 +146,12 @@ class Manifest(_Model):
     source_checkpoints: dict[str, dict[str, Any]] = {}
     """Beside bases: for each source, what ``Source.restore`` needs instead of the slices up to and with this one."""
     sinks: dict[str, SinkHandles] = {}
+    loops: dict[str, RecordsInFlight] = {}
+    """By loop the records that are in flight: nothing else of it is ever saved."""
     changes: tuple[Change, ...] = ()
     watermark: dict[str, Any] | None = None
     extras: dict[str, Any] = {}
-    """Room for timers, broadcast and operator state, and loop records."""
+    """Room for more."""
     conditions: EpochConditions | None = None
     """What the epoch ran with; ``None`` in manifests from before there were any."""
     event_times: dict[str, dict[str, Any]] = {}

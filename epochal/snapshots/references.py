@@ -1,4 +1,5 @@
-"""What a snapshot needs of a store: the manifests, deltas and bases without which it could not be read or gone on from.
+"""What a snapshot needs of a store: the manifests, deltas, bases and records in flight without which it could not be
+read or gone on from.
 
 The same walk as :func:`epochal.snapshots.lineage.read_chains`, for all of a snapshot's state tables at once, and as the
 one of a recovery, which looks for the sources' checkpoints.
@@ -34,6 +35,7 @@ class _Summary:
     tables: frozenset[str]
     deltas: tuple[NeededFile, ...]
     bases: tuple[NeededFile, ...]
+    in_flight: tuple[NeededFile, ...]
     base_at: EpochKey | None
     has_checkpoints: bool
 
@@ -55,8 +57,9 @@ class References:
 
     def files(self, snapshot: ManifestReference) -> dict[str, NeededFile]:
         """As :meth:`needed`, with what is recorded of each file."""
-        needed: dict[str, NeededFile] = {}
-        tables = self._summary(snapshot).tables
+        own = self._summary(snapshot)
+        needed = {file.path: file for file in own.in_flight}
+        tables = own.tables
         base_at: EpochKey | None = None
         state, slices = bool(tables), True
         for manifest in self._walk(snapshot):
@@ -111,6 +114,7 @@ def _summary(reference: ManifestReference, manifest: Manifest) -> _Summary:
         tables=frozenset(table.id for table in manifest.tables),
         deltas=tuple(_needed(delta.file) for delta in manifest.deltas),
         bases=tuple(_needed(base.file) for base in manifest.bases),
+        in_flight=tuple(_needed(part.file) for loop in manifest.loops.values() for part in loop.files),
         base_at=manifest.bases[0].at if manifest.bases else None,
         has_checkpoints=bool(manifest.source_checkpoints),
     )

@@ -140,6 +140,8 @@ class Verification:
             if tables is None:
                 tables = {table.id for table in manifest.tables}
                 state = bool(tables)
+                for part in (part for loop in manifest.loops.values() for part in loop.files):
+                    self._need_file(root, part.file)
             if state:
                 if base_at is None and manifest.bases:
                     base_at = manifest.bases[0].at

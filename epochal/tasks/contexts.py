@@ -18,14 +18,14 @@ _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 def context_of(subtask: Subtask) -> Context:
     """Of a function that has no timers."""
-    return Context(*_known(subtask), moment(subtask.watermarks.late))
+    return Context(*_known(subtask), moment(subtask.watermarks.late), *_rounds(subtask))
 
 
 def timer_contexts(subtask: Subtask, timers: Timers, has_event_time: bool) -> tuple[TimerContext, TimerContext]:
     """Of ``process``, and of ``on_timer``."""
     late, fire = (moment(mark) for mark in (subtask.watermarks.late, subtask.watermarks.fire))
-    known = _known(subtask)
-    return TimerContext(*known, late, timers, has_event_time), TimerContext(*known, fire, timers, has_event_time)
+    known, rest = _known(subtask), (*_rounds(subtask), timers, has_event_time)
+    return TimerContext(*known, late, *rest), TimerContext(*known, fire, *rest)
 
 
 def moment(time: int) -> datetime | None:
@@ -78,6 +78,10 @@ class TimerContext(Context):
 def _known(subtask: Subtask) -> tuple[int, str, int, datetime]:
     epoch_time = moment(subtask.epoch_time) or _FIRST_MOMENT
     return subtask.epoch.epoch, subtask.operator, subtask.subtask, epoch_time
+
+
+def _rounds(subtask: Subtask) -> tuple[int, bool]:
+    return subtask.conditions.hop, subtask.conditions.converged
 
 
 def _time_and_name(call: str, at: datetime, name: str) -> tuple[int, str]:

@@ -48,11 +48,14 @@ class LocalAttempt:
         self._compaction = Compaction(store, position, bases, current)
         self._retention = self._queue.retain = Retention(store, current, self._compaction, self.coordinator.aborted)
 
-    def epoch(self) -> Manifest | None:
-        """The next epoch; ``None`` when there is nothing to do now. Raises ``EpochAborted``, ``Fenced``."""
+    def epoch(self, most: int | None = None) -> Manifest | None:
+        """The next epoch, with slices of at most so many records; ``None`` when there is nothing to do now.
+
+        Raises ``EpochAborted``, ``Fenced``.
+        """
         while not self._queue.has_room:
             self.commit()
-        slices = self.coordinator.plan_slices(SliceLimits(None))
+        slices = self.coordinator.plan_slices(SliceLimits(most))
         decision = decide(situation_of(self.coordinator, slices))
         if decision.step is not Step.OPEN:
             return None

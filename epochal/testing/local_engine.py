@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
@@ -27,7 +27,7 @@ from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.sides import REJECTED
 from epochal.declarations.state import declared_states
-from epochal.engine.answers import Answers, SinkAnswer
+from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.pipeline_plan import PipelinePlan
@@ -36,6 +36,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.operators.contract import Operator
+from epochal.operators.feedback import LoopHead
 from epochal.operators.process import ProcessWork
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
@@ -93,6 +94,22 @@ def local_process(
     return LocalOperator(name, work, key, tables, output, (LocalInput(order_by=process.order_columns()),))
 
 
+class RowsChange(Protocol):
+    """A verb between operators that knows what it does to rows in Arrow."""
+
+    def table(self, rows: pa.Table) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class LocalChange:
+    """A verb over the streams ``reads``. ``name``: of the stream that it gives, ``columns`` its columns."""
+
+    name: str
+    change: RowsChange
+    reads: tuple[str, ...]
+    columns: pa.Schema
+
+
 @dataclass(frozen=True)
 class LocalPipeline:
     """Sources by name, with their columns; ``steps``, in the order in which rows pass them; and for each sink the
@@ -103,12 +120,14 @@ class LocalPipeline:
     """
 
     sources: Mapping[str, pa.Schema]
-    steps: tuple[LocalOperator | LocalEventTime, ...]
+    steps: tuple[LocalOperator | LocalEventTime | LocalChange, ...]
     sinks: Mapping[str, str]
     loops: tuple[str, ...] = ()
     graph: Graph | None = None
     kept_out: Mapping[str, pa.Schema] = field(default_factory=dict)
     """The streams of late and of rejected rows, with their columns."""
+    tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By loop of the graph the streams that its tail reads."""
 
     @property
     def operators(self) -> tuple[LocalOperator, ...]:
@@ -124,6 +143,7 @@ class LocalPipeline:
         columns |= {f"{one.name}.{side}": schema for one in self.operators for side, schema in one.sides.items()}
         time = WITHOUT_EVENT_TIME if self.graph is None else TimePlan.of(self.graph, sources)
         columns |= self.kept_out
+        columns |= {step.name: step.columns for step in self.steps if isinstance(step, LocalChange)}
         sinks = {sink: columns[name] for sink, name in self.sinks.items()}
         return PipelinePlan({}, sinks, time)
 
@@ -216,16 +236,22 @@ class LocalRunner(EpochRunner):
             if isinstance(step, LocalEventTime):
                 streams.update(self._event_time(plan, step, streams, time))
                 continue
+            if isinstance(step, LocalChange):
+                streams[step.name] = [
+                    step.change.table(_united([part for name in step.reads for part in streams[name]]))
+                ]
+                continue
             inputs = self._inputs(step, streams)
             if step.declared is not None:
                 inputs, late = time.on_time(step.declared, inputs)
                 streams.update({f"{step.name}.{side}": [rows] for side, rows in late.items()})
             output, handles[step.name] = self._operator(plan, step, inputs)
             streams.update(output)
-        read = [(sink, part) for sink, name in self.pipeline.sinks.items() for part in streams[name]]
+        read = [self._sink(plan, sink, part) for sink, name in self.pipeline.sinks.items() for part in streams[name]]
+        for loop, names in self.pipeline.tails.items():
+            read += [self._tail(plan, loop, part) for name in names for part in streams[name]]
         answers = [
-            SinkAnswer(partition, self._sink(plan, sink, part, partition))
-            for partition, (sink, part) in enumerate(read)
+            SinkAnswer(partition, self._written(task, rows, partition)) for partition, (task, rows) in enumerate(read)
         ]
         return Answers(handles, answers, (), partitions=len(read), rows_in=rows_in, time=time.observed)
 
@@ -241,6 +267,9 @@ class LocalRunner(EpochRunner):
             rows = source.table(mine) if isinstance(source, LocalSource) else read_rows(mine, schema)
             half = rows.num_rows // 2
             found[name] = [rows.slice(0, half), rows.slice(half)]
+        for name, head in self.participants.sources.items():
+            if isinstance(head, LoopHead):
+                found[loop_stream(name)] = [head.table(plan.slices.get(name))]
         return found
 
     def _event_time(
@@ -300,10 +329,20 @@ class LocalRunner(EpochRunner):
         known = {table.id: table for table in self.participants.tables}
         return tuple(known.get(table.id, table) for table in operator.tables)
 
-    def _sink(self, plan: EpochPlan, sink: str, rows: pa.Table, partition: int) -> Handle:
-        task = SinkTask(sink, self.participants.sinks[sink], plan.scope)
+    def _sink(self, plan: EpochPlan, sink: str, rows: pa.Table) -> tuple[SinkTask, pa.Table]:
+        return SinkTask(sink, self.participants.sinks[sink], plan.scope), rows
+
+    def _tail(self, plan: EpochPlan, loop: str, rows: pa.Table) -> tuple[SinkTask, pa.Table]:
+        return SinkTask(tail_owner(loop), self.participants.loops[loop], plan.scope), rows
+
+    def _written(self, task: SinkTask, rows: pa.Table, partition: int) -> Handle:
         (answer,) = self.tasks.run(task, rows.to_batches(), partition)
         return Handle.decode(answer.column("handle")[0].as_py())
+
+
+def loop_stream(loop: str) -> str:
+    """The name of what comes out of a loop."""
+    return f"loop {loop}"
 
 
 def _united(parts: Sequence[pa.Table]) -> pa.Table:

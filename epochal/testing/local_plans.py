@@ -18,19 +18,23 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from epochal.declarations.feedback import HOP
 from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import LATE_OF_INPUT
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
 from epochal.declarations.windows import GridWindows, SessionWindows
 from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.feedback import Closing, WithinBound
 from epochal.operators.interval_join import IntervalJoinPlan
 from epochal.operators.panes import WINDOW
 from epochal.operators.process import ProcessPlan
 from epochal.operators.window_aggregate import WindowedAggregate
 from epochal.operators.window_process import WindowProcessOperator
 from epochal.pipeline.graph import (
+    CloseNode,
     EventTimeNode,
+    FeedbackNode,
     Graph,
     NodeId,
     OperatorNode,
@@ -45,7 +49,14 @@ from epochal.tasks.session_rows import TIME
 from epochal.tasks.windows import TIMESTAMP, Integers, pane_starts, times_of, timestamps
 from epochal.testing.local_aggregates import local_aggregation, partials
 from epochal.testing.local_distribution import LocalInput
-from epochal.testing.local_engine import Change, LocalOperator, LocalPipeline
+from epochal.testing.local_engine import (
+    Change,
+    LocalChange,
+    LocalOperator,
+    LocalPipeline,
+    RowsChange,
+    loop_stream,
+)
 from epochal.testing.local_event_time import LocalEventTime
 
 if TYPE_CHECKING:
@@ -75,7 +86,8 @@ class _Walk:
         self._graph, self._sources = graph, sources
         self._streams: dict[NodeId, tuple[str, ...]] = {}
         self._columns: dict[NodeId, pa.Schema] = {}
-        self._steps: list[LocalOperator | LocalEventTime] = []
+        self._steps: list[LocalOperator | LocalEventTime | LocalChange] = []
+        self._tails: dict[str, tuple[str, ...]] = {}
         self._sinks: dict[str, str] = {}
         self._kept_out: dict[str, pa.Schema] = {}
 
@@ -88,9 +100,15 @@ class _Walk:
                     name = f"watermark {node.name}"
                     self._steps.append(LocalEventTime(name, node.name, node.event_time, self._streams[node.input]))
                     self._add(node.id, name, self._columns[node.input])
+                case FeedbackNode():
+                    self._add(node.id, loop_stream(node.name), node.feedback.output)
+                case CloseNode():
+                    self._tails[node.name] = self._streams[node.input]
+                case TransformNode(function=WithinBound() | Closing()):
+                    self._change(node)
                 case TransformNode(label="union"):
                     self._streams[node.id] = tuple(name for id in node.inputs for name in self._streams[id])
-                    self._columns[node.id] = self._columns[node.inputs[0]]
+                    self._columns[node.id] = _with_hops([self._columns[id] for id in node.inputs])
                 case OperatorNode():
                     self._operator(node)
                 case SideNode():
@@ -102,10 +120,19 @@ class _Walk:
                     (self._sinks[node.name],) = self._streams[node.input]
                 case TransformNode() | StaticNode():
                     raise ValueError(f"{node} needs Spark")
-        return LocalPipeline(self._sources, tuple(self._steps), self._sinks, (), self._graph, self._kept_out)
+        return LocalPipeline(
+            self._sources, tuple(self._steps), self._sinks, (), self._graph, self._kept_out, self._tails
+        )
 
     def _add(self, id: NodeId, name: str, columns: pa.Schema) -> None:
         self._streams[id], self._columns[id] = (name,), columns
+
+    def _change(self, node: TransformNode) -> None:
+        (input,) = node.inputs
+        change, name = cast(RowsChange, node.function), f"{node.label} {node.id}"
+        columns = change.table(self._columns[input].empty_table()).schema
+        self._steps.append(LocalChange(name, change, self._streams[input], columns))
+        self._add(node.id, name, columns)
 
     def _operator(self, node: OperatorNode) -> None:
         columns = [self._columns[id] for id in node.inputs]
@@ -168,6 +195,11 @@ def _around(operator: Operator, plan: OperatorPlan) -> tuple[tuple[Change, ...],
         sides = (plan.work.left, plan.work.right)
         return tuple(partial(_selected, side.columns.names) for side in sides), None
     return (), None
+
+
+def _with_hops(united: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of a union; hops are counted where one of its streams has them."""
+    return next((columns for columns in united if HOP in columns.names), united[0])
 
 
 def _selected(names: Sequence[str], rows: pa.Table) -> pa.Table:

@@ -11,9 +11,10 @@ from epochal.wire.bodies import Answer
 
 
 class NodeAnswer(Answer):
-    """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink`` or an operator's kind, such as
-    ``aggregate``; ``columns`` (name -> Spark type) are known after an analysis only. ``stream``: the kind of stream
-    that it gives; ``null`` for tables and sinks, and in versions from before there were kinds."""
+    """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink``, an operator's kind, such as
+    ``aggregate``, or, of the two ends of a loop, which have one name, ``feedback`` and ``close``. ``columns`` (name ->
+    Spark type) are known after an analysis only. ``stream``: the kind of stream that it gives; ``null`` for tables and
+    sinks, and in versions from before there were kinds."""
 
     id: int
     name: str

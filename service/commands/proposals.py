@@ -109,7 +109,8 @@ class Proposals:
         """As :meth:`proposal`, of a version whose graph is known."""
         found = None
         if snapshot is not None and graph.tables is not None:
-            found = continuation(self._store, snapshot, graph.tables, candidate.configuration.allow_dropped_state)
+            may_drop = candidate.configuration.allow_dropped_state
+            found = continuation(self._store, snapshot, graph.tables, graph.loops, may_drop)
         comparison = compared(producer, graph, found)
         return Proposal(candidate, graph, comparison)
 
@@ -160,15 +161,16 @@ def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestRefe
     """Raises ``IncompatibleState`` with everything that stands against it."""
     manifest = store.read_manifest(snapshot)
     configuration = ApplicationConfiguration.model_validate(version.configuration)
-    tables = None if version.graph is None else GraphDescription.model_validate(version.graph).tables
+    graph = graph_of(version)
+    tables = None if graph is None else graph.tables
     problems = [] if tables is not None else list(end_of_input(manifest))
     if manifest.max_parallelism != configuration.max_parallelism:
         problems.append(
             f"it has {manifest.max_parallelism} key groups, version {version.number} has "
             f"{configuration.max_parallelism}; fork it with max_parallelism {manifest.max_parallelism} instead."
         )
-    if tables is not None:
-        problems += continuation(store, snapshot, tables, configuration.allow_dropped_state).problems
+    if graph is not None and tables is not None:
+        problems += continuation(store, snapshot, tables, graph.loops, configuration.allow_dropped_state).problems
     if problems:
         raise IncompatibleState(
             f"Version {version.number} cannot go on from snapshot {snapshot.key}: {' '.join(problems)} "

@@ -10,7 +10,7 @@ from epochal.snapshots.continuation import Continuation
 from epochal.state.evolution import TableChange
 from epochal.wire.preflight import Comparison, PartChange, StateChange
 
-NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "sink")
+NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "feedback", "close", "sink")
 """What a node can be beside an operator, whose type is its kind: aggregate, process, .."""
 
 

@@ -90,6 +90,15 @@ def test_streams(reader_folder: Path) -> None:
     assert "Operator 'histogram' takes append" in misfits(refused.graph())[0]
 
 
+def test_loops(reader_folder: Path) -> None:
+    """The page's loop is closed, read, bounded, and what exceeds its bound is written."""
+    names = execute(blocks_of("docs/loops.md", "python"), {"__name__": "loops"})
+    graph = names["pipeline"].graph()
+    check_kinds(graph)
+    assert [(node.name, node.feedback.max_hops) for node in graph.loops] == [("messages", 50)]
+    assert {node.name for node in graph.sinks} == {"labels", "dead"}
+
+
 @pytest.mark.slow
 def test_testing(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/testing.md", "python"), {})

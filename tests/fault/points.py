@@ -24,6 +24,7 @@ DELIVERIES = "tests/unit/test_deliveries.py"
 CONTROL_PLANE = "tests/fault/test_control_plane.py"
 
 ELSEWHERE: Mapping[str, str] = {
+    "T3.loop.records-durable": "tests/simulation/test_loops.py",
     # Only an administrator brings an epoch there.
     "E5.given-up": "tests/unit/test_engine_transactions.py",
     "E1.assembled": RECONFIGURATION,

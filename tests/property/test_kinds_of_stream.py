@@ -124,6 +124,7 @@ def outputs(graph: Graph, rows: DataFrame) -> Iterator[DataFrame]:
             operator=operator,
             event_time=lambda node, frame: frame,
             side=lambda node: of,
+            loop=lambda node: of,
         )
 
     sink = graph.sinks[0].id

@@ -1,4 +1,4 @@
-"""Re-keying writes state alone: a snapshot that holds more is refused."""
+"""Re-keying writes state alone; the records of loops stay where they are, and a snapshot that holds more is refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.definitions import SourceDefinition
 from epochal.snapshots.internal_source import InternalSource
-from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.manifest import FileInFlight, FileReference, Manifest, RecordsInFlight
 from epochal.snapshots.store import SnapshotStore
+from tests.graphs import components
 from tests.manifests import plain_manifest
 
 
@@ -60,3 +61,26 @@ def test_records_in_flight_are_not_lost_by_a_rekey(spark: SparkSession, tmp_path
     with pytest.raises(IncompatibleState, match="records in flight in ranks"):
         rekey(orders, pipeline.graph(), spark, reference, EpochKey("rekeyed", 2))
     assert store.list("rekeyed") == []
+
+
+def test_the_records_of_a_loop_stay_in_flight(spark: SparkSession, tmp_path: Path) -> None:
+    graph = components().graph()
+    orders = ExecutionOrders(
+        application="loop",
+        execution="one",
+        attempt=1,
+        artifact="a" * 64,
+        configuration=Configuration(max_parallelism=64),
+        store=str(tmp_path),
+        cache_directory=str(tmp_path / "cache"),
+    )
+    store = SnapshotStore(orders.store)
+    file = FileReference(
+        path="main/loops/0000000001/messages-00000-" + "0" * 32 + ".parquet", sha256="0" * 64, bytes=1, rows=3
+    )
+    held = RecordsInFlight(
+        columns=graph.columns_of_loops["messages"], files=(FileInFlight(file=file, first=1, last=3),), hop=2
+    )
+    head = plain_manifest(1, application="loop", parallelism=2, max_parallelism=128, loops={"messages": held})
+    rekeyed = store.read_manifest(rekey(orders, graph, spark, store.write_manifest(head), EpochKey("rekeyed", 2)))
+    assert rekeyed.loops == {"messages": held} and rekeyed.max_parallelism == 64

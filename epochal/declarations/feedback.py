@@ -1,0 +1,69 @@
+"""What an author says of a loop: its columns, how long a record's way may be, whether it goes in rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from epochal.declarations.ddl import parse_columns
+from epochal.declarations.names import check_name
+from epochal.errors import PipelineError
+from epochal.state.table import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HOP: Final = "_hop"
+"""How often a record has been round: the column beside those of a loop that bounds the ways of its records."""
+HOP_COLUMN: Final = Column(name=HOP, type="int")
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """A loop. ``aligned``: it goes in rounds; nothing comes from outside while records are in flight."""
+
+    name: str
+    columns: tuple[Column, ...]
+    max_hops: int | None
+    aligned: bool
+
+    @property
+    def counts_hops(self) -> bool:
+        """Whether each record carries its own hop; those of a round have one in common."""
+        return self.max_hops is not None and not self.aligned
+
+    @property
+    def record(self) -> pa.Schema:
+        """The columns of a record in the store."""
+        return pa.schema([column.to_arrow() for column in (*self.columns, *([HOP_COLUMN] * self.counts_hops))])
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of a record as the head gives it: with its hop, where hops have a bound."""
+        hop = [HOP_COLUMN] if self.max_hops is not None else []
+        return pa.schema([column.to_arrow() for column in (*self.columns, *hop)])
+
+    def details(self) -> dict[str, Any]:
+        """What its description says, as JSON."""
+        said: dict[str, Any] = {"columns": {column.name: column.type for column in self.columns}}
+        return said | {"aligned": self.aligned} | ({} if self.max_hops is None else {"max_hops": self.max_hops})
+
+
+def feedback(name: str, schema: str | StructType, max_hops: int | None, aligned: bool) -> Feedback:
+    """Raises ``PipelineError``, ``SchemaError`` with the fix."""
+    check_name("a loop", name)
+    if not isinstance(aligned, bool):
+        raise PipelineError(f"Loop {name!r}: aligned is True or False, not {aligned!r}.")
+    if max_hops is not None and (type(max_hops) is not int or max_hops < 1):
+        raise PipelineError(
+            f"Loop {name!r}: max_hops is how often a record may go round, a whole number from 1, not {max_hops!r}."
+        )
+    columns = parse_columns(f"Loop {name!r}", schema)
+    for column in columns:
+        if column.default is not None:
+            raise PipelineError(
+                f"Loop {name!r}: column {column.name!r} has a default, which only state can. Leave it out."
+            )
+    return Feedback(name, columns, max_hops, aligned)

@@ -1,0 +1,114 @@
+"""The records in flight in a loop, from one snapshot to the next. Pure.
+
+What the tail of a loop wrote in epoch n stands in manifest n, behind what was left of earlier epochs; the head's slice
+in epoch n+1 takes of it from the front. So a snapshot holds the records on the back edge, exactly, and nothing else of
+a loop (ABS, algorithm 2; thesis, algorithm 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from epochal.contracts.handle import Handle
+from epochal.contracts.source import Slice
+from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight
+from epochal.state.evolution import widens
+from epochal.state.table import Column
+
+FILES, HOP = "files", "hop"
+
+
+def slice_of(held: RecordsInFlight, most: int | None) -> Slice | None:
+    """The next records, at most so many; ``None`` when there are none."""
+    taken = list(_first(held.files, most))
+    if not taken:
+        return None
+    detail: dict[str, Any] = {FILES: [part.model_dump(mode="json") for part in taken]}
+    if held.hop:
+        detail[HOP] = held.hop
+    return Slice(start={}, end={}, detail=detail, rows=sum(part.rows for part in taken))
+
+
+def parts_of(slice: Slice) -> list[FileInFlight]:
+    """The records of a slice."""
+    return [FileInFlight.model_validate(part) for part in slice.detail[FILES]]
+
+
+def hop_of(slice: Slice | None) -> int:
+    """Of a loop in rounds, the hop of the records of a slice; 0 without one."""
+    return 0 if slice is None else int(slice.detail.get(HOP, 0))
+
+
+def held_after(
+    before: RecordsInFlight | None,
+    slice: Slice | None,
+    handles: Iterable[Handle],
+    columns: Sequence[Column],
+    rounds: bool,
+) -> RecordsInFlight:
+    """What a loop holds after an epoch that took ``slice`` of what it held ``before``, and whose tail gave ``handles``.
+
+    ``rounds``: it is aligned.
+    """
+    left = [] if before is None else list(_without_first(before.files, 0 if slice is None else slice.rows or 0))
+    written = [part for handle in handles for part in files_of(handle)]
+    hop = 0
+    if rounds and before is not None and left:
+        hop = before.hop
+    elif rounds and (written or slice is not None):
+        hop = hop_of(slice) + 1
+    return RecordsInFlight(columns=tuple(columns), files=(*left, *written), hop=hop)
+
+
+def against_going_on(
+    held: Mapping[str, RecordsInFlight], loops: Mapping[str, Sequence[Column]], may_drop: Collection[str]
+) -> Iterator[str]:
+    """What stands against records in flight going on in a version with these ``loops``, by name with their columns: a
+    sentence for each. Columns may be added, null in these records, and widened; what is in ``may_drop`` (``ranks``,
+    ``ranks.note``) is left out. A loop that holds nothing may change in any way."""
+    for name, records in sorted(held.items()):
+        if not records.files:
+            continue
+        what = f"Loop {name!r} has {records.rows} records in flight"
+        instead = "Let the version before run until the loop is empty"
+        if name not in loops:
+            if name not in may_drop:
+                yield f"{what}, and is not in this version. {instead}, or put {name!r} into allow_dropped_state."
+            continue
+        types = {column.name: column.type for column in loops[name]}
+        for column in records.columns:
+            path, type = f"{name}.{column.name}", types.get(column.name)
+            if type is None and path not in may_drop:
+                consent = f"put {path!r} into allow_dropped_state"
+                yield f"{what}, with a column {column.name!r} that is gone. {instead}, or {consent}."
+            elif type is not None and type != column.type and not widens(column.type, type):
+                yield f"{what}, whose column {column.name!r} is {column.type} and would be {type}. {instead}."
+
+
+def files_of(handle: Handle) -> list[FileInFlight]:
+    """What a subtask of a loop's tail has written."""
+    files = [FileReference.model_validate(file) for file in handle.payload.get(FILES, [])]
+    return [FileInFlight(file=file, first=0, last=file.rows) for file in files]
+
+
+def payload_of(files: Sequence[FileReference]) -> dict[str, Any]:
+    """The inverse of :func:`files_of`; empty for a subtask without rows."""
+    return {FILES: [file.model_dump(mode="json") for file in files]} if files else {}
+
+
+def _first(files: Iterable[FileInFlight], most: int | None) -> Iterator[FileInFlight]:
+    for part in files:
+        if most is not None and most <= 0:
+            return
+        last = part.last if most is None else min(part.last, part.first + most)
+        yield part.model_copy(update={"last": last})
+        most = None if most is None else most - (last - part.first)
+
+
+def _without_first(files: Iterable[FileInFlight], taken: int) -> Iterator[FileInFlight]:
+    for part in files:
+        skipped = min(taken, part.rows)
+        taken -= skipped
+        if skipped < part.rows:
+            yield part.model_copy(update={"first": part.first + skipped})

@@ -1,0 +1,202 @@
+"""Loops with real tasks, state and recovery: what is in flight stands in the snapshot, whatever happens to a driver."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from epochal.engine import points
+from epochal.errors import EpochAborted, Fenced, IncompatibleState
+from epochal.faults import FaultPoint
+from epochal.snapshots import layout
+from epochal.snapshots.bundle_writing import files_of
+from epochal.snapshots.references import References
+from epochal.snapshots.verification import Trouble, Verification
+from epochal.tasks import points as task_points
+from tests.graphs import COUNTED, EDGES, Edge, components, connected, rounds, rows_of_edges
+from tests.lives import Life, Row, Step, failing_at
+
+CHANCE = random.Random(5)
+GRAPH: list[Edge] = [(vertex, vertex + 1) for vertex in range(1, 9)] + [
+    (CHANCE.randrange(20, 40), CHANCE.randrange(20, 40)) for _ in range(18)
+]
+"""A long way, on which a label goes round often, and a thicket."""
+BATCHES = [GRAPH[4:], GRAPH[:2], GRAPH[2:4]]
+SMALL: list[list[Edge]] = [[(3, 4), (4, 5), (8, 9)], [(1, 2), (2, 3)]]
+
+
+def row_key(row: Row) -> tuple[int, int]:
+    return row["vertex"], row["neighbour"]
+
+
+def labels(life: Life) -> dict[int, int]:
+    return {row["vertex"]: row["label"] for row in life.state("components.component")}
+
+
+def test_records_in_flight_open_epochs_until_there_are_none() -> None:
+    with Life(components(), {"edges": EDGES}) as life:
+        life.epoch(edges=rows_of_edges(GRAPH))
+        first = life.manifests[0]
+        assert first.loops["messages"].rows == len({row_key(row) for row in rows_of_edges(GRAPH)})
+        life.settle()
+        assert labels(life) == connected(GRAPH)
+        opened = [manifest.conditions.opened_for for manifest in life.manifests if manifest.conditions]
+        assert opened[0] == ("input",) and set(opened[1:]) == {("in_flight",)} and len(opened) > 8
+        assert life.manifests[-1].loops["messages"].files == ()
+        assert [manifest.counts.rows_in for manifest in life.manifests[1:3]] == [
+            manifest.loops["messages"].rows for manifest in life.manifests[:2]
+        ]
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_what_comes_of_a_loop_does_not_depend_on_slices_and_parallelism(aligned: bool) -> None:
+    for most, parallelism in ((None, 1), (9, 2)):
+        with Life(components(aligned=aligned), {"edges": EDGES}, parallelism=parallelism, most=most) as life:
+            for batch in BATCHES:
+                life.epoch(edges=rows_of_edges(batch))
+            life.settle(500)
+            assert labels(life) == connected(GRAPH)
+            sizes = [
+                manifest.slices["messages"].rows or 0 for manifest in life.manifests if "messages" in manifest.slices
+            ]
+            assert max(sizes) == most or most is None or (aligned and max(sizes) > most)
+
+
+def disturbed(point: str, error: Exception, aligned: bool) -> tuple[dict[int, int], bool]:
+    """The labels in the end, with a fault while records are in flight; whether it was met."""
+    with Life(components(aligned=aligned), {"edges": EDGES}) as life:
+        for batch in SMALL:
+            life.epoch(edges=rows_of_edges(batch))
+        with failing_at(point, error) as fired:
+            try:
+                life.restart()
+                life.epoch()
+                life.epoch()
+                life.finish()
+            except (Fenced, EpochAborted):
+                pass
+        life.restart(3)
+        life.settle()
+        life.finish()
+        in_flight = {part.file.path for manifest in life.manifests for part in manifest.loops["messages"].files}
+        assert {path for path in life.store.list("") if "/loops/" in path} == in_flight, (
+            "the files are those of the snapshots"
+        )
+        return labels(life), bool(fired)
+
+
+def named(module: Any) -> list[str]:
+    return sorted(point.name for point in vars(module).values() if isinstance(point, FaultPoint))
+
+
+MET = (
+    "E1.before",
+    "E1.slices",
+    "E1.opened",
+    "E2",
+    "E3",
+    "E4",
+    "E5.before",
+    "E5.sink-committed",
+    "E6",
+    "E7.swept",
+    "R4",
+)
+"""The others are of reconfigurations and administrators, of compaction, which reads no loop, and of recovery."""
+DRIVER = [name for name in named(points) if name.startswith(MET)]
+TASKS = [*named(task_points), "T3.loop.records-durable"]
+
+
+@pytest.mark.parametrize("point", [*DRIVER, *TASKS])
+def test_no_record_is_lost_or_doubled_when_a_driver_dies_or_a_task_fails(point: str) -> None:
+    error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
+    found, met = disturbed(point, error, aligned=len(point) % 2 == 0)
+    assert met or point.startswith(("abort", "R")), "nothing has failed there"
+    assert found == connected([edge for batch in SMALL for edge in batch])
+
+
+def test_a_branch_goes_on_with_the_records_of_its_snapshot() -> None:
+    with Life(components(), {"edges": EDGES}) as life:
+        life.epoch(edges=rows_of_edges(GRAPH))
+        life.settle()
+        life.go_on_from(3, "fork")
+        life.settle()
+        assert labels(life) == connected(GRAPH)
+        forked, original = life.manifests[0], 3
+        assert forked.parent is not None and forked.parent.epoch == original
+        assert forked.slices["messages"].rows == life.store.read_manifest(forked.parent).loops["messages"].rows
+
+
+def test_what_a_snapshot_needs_has_its_records_in_flight() -> None:
+    """So do what collections keep, exports bring and ``verify`` checks; of no other snapshot's."""
+    with Life(components(), {"edges": EDGES}, most=3) as life:
+        life.epoch(edges=rows_of_edges(GRAPH[:4]))
+        life.epoch()
+        second, records = life.decided[1], life.manifests[1].loops["messages"].files
+        written_before = life.manifests[0].loops["messages"].files[0].file.path
+        assert records[0].first > 0 or records[0].file.path != written_before, "a part of it was taken"
+        needed = References(life.store).needed(second)
+        assert {path for path in needed if "/loops/" in path} == {part.file.path for part in records}
+        assert {file.path for file in files_of(life.store, second, None).files} >= {part.file.path for part in records}
+        places = [layout.place_of(part.file.path) for part in records]
+        assert all(place and (place.kind, place.finished) == ("loop", True) for place in places)
+        report = Verification(life.store, life.decided).run()
+        assert report.is_sound and not [file for file in report.unreferenced if "/loops/" in file.path]
+        life.store.delete(records[-1].file.path)
+        (finding,) = Verification(life.store, life.decided).run().findings
+        assert finding.trouble is Trouble.MISSING and second.key in finding.harms
+
+
+def test_a_loop_in_rounds_takes_nothing_from_outside_before_it_is_at_rest() -> None:
+    with Life(rounds(), {"rows": COUNTED}) as life:
+        life.rows["rows"].give([{"name": "a", "n": 2}, {"name": "b", "n": 1}])
+        life.rows["rows"].give([{"name": "c", "n": 0}])
+        life.settle()
+        said = [[(row["name"], row["n"], row["hop"]) for row in rows] for rows in life.shown("said")]
+        assert [sorted(rows) for rows in said] == [
+            [("a", 2, 0), ("b", 1, 0)],
+            [("a", 1, 1), ("b", 0, 1)],
+            [("a", 0, 2)],
+            [],
+            [("c", 0, 0)],
+        ]
+        conditions = [manifest.conditions for manifest in life.manifests]
+        assert [each.converged for each in conditions if each] == [False, False, False, True, False]
+        assert [manifest.loops["loop"].hop for manifest in life.manifests] == [1, 2, 3, 0, 0]
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_what_goes_round_too_often_is_a_dead_letter(aligned: bool) -> None:
+    with Life(rounds(max_hops=2, aligned=aligned), {"rows": COUNTED}) as life:
+        life.epoch(rows=[{"name": "a", "n": 9}, {"name": "b", "n": 1}])
+        life.epoch(rows=[{"name": "c", "n": 9}])
+        life.settle()
+        dead = sorted((row["name"], row["n"], row["_hop"]) for row in life.all_of("dead"))
+        assert dead == [("a", 6, 3), ("c", 6, 3)]
+        assert sorted(row["n"] for row in life.all_of("said") if row["name"] == "a") == [7, 8, 9]
+
+
+def test_a_retry_in_a_loop_in_rounds_has_the_same_hop() -> None:
+    with Life(rounds(), {"rows": COUNTED}) as life:
+        life.epoch(rows=[{"name": "a", "n": 3}])
+        for happening in ("abort", "die", "die decided", "abort", "restart"):
+            life.epoch(Step(happening, parallelism=3))  # type: ignore[arg-type]
+        life.settle()
+        assert [(row["n"], row["hop"]) for row in life.all_of("said")] == [(3, 0), (2, 1), (1, 2), (0, 3)]
+        assert [manifest.conditions.converged for manifest in life.manifests if manifest.conditions][-1]
+
+
+def test_a_version_goes_on_with_the_records_in_flight_or_is_refused() -> None:
+    with Life(rounds(), {"rows": COUNTED}) as life:
+        life.epoch(rows=[{"name": "a", "n": 2}])
+        with pytest.raises(IncompatibleState, match="Loop 'loop' has 1 records in flight, and is not in this version"):
+            life.upgrade(rounds(name="other"))
+        life.upgrade(rounds(max_hops=1, aligned=False))
+        life.settle()
+        assert [(row["n"], row["hop"]) for row in life.all_of("said")] == [(2, 0), (1, 0)], "its hops begin anew"
+        assert [(row["n"], row["_hop"]) for row in life.all_of("dead")] == [(0, 2)]
+        life.finish()
+        life.upgrade(rounds(name="other"))
+        assert life.manifests[-1].loops["loop"].files == ()
