@@ -1,0 +1,130 @@
+"""``python -m examples.loops.demo``: components, ranks and centres, each killed in the middle of its rounds.
+
+Every example is run by ``epochal run --available-now``. Its driver is killed between writing a manifest and deciding
+it, while records are in flight, and started again. Exits 0 only when the state that is left says
+what NumPy says; leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epochal.faults import Fault
+from epochal.snapshots.discovery import discover
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.drivers import planned, without_faults
+from epochal.testing.servers.control_plane import COMMAND
+from examples.loops.k_means import STANDS_STILL
+from examples.loops.karate_club import EDGES
+from examples.loops.page_rank import DAMPING
+
+HERE = Path(__file__).parent
+KILLED_IN_EPOCH = 4
+AT_REST = [(101, 102), (102, 103)]
+"""Three who have met nobody else."""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="epochal-example-") as folder:
+        return 0 if all([components(Path(folder)), page_rank(Path(folder)), k_means(Path(folder))]) else 1
+
+
+def components(folder: Path) -> bool:
+    edges = [*EDGES, *AT_REST]
+    example = Example("components", folder, [[{"one": one, "other": other} for one, other in edges]])
+    found = {row["vertex"]: row["label"] for row in example.state("components.component")}
+    expected = dict.fromkeys(np.unique(EDGES).tolist(), 1) | dict.fromkeys(np.unique(AT_REST).tolist(), 101)
+    return said("components", found == expected, f"{len(set(found.values()))} of {len(found)} members")
+
+
+def page_rank(folder: Path) -> bool:
+    both = [pair for one, other in EDGES for pair in ((one, other), (other, one))]
+    links = [{"page": page, "link": link} for page, link in both]
+    example = Example("page_rank", folder, [links[:100], links[100:]])
+    found = {row["page"]: row["rank"] for row in example.state("pages.ranks")}
+    expected = ranks(both)
+    worst = max(abs(found[page + 1] - rank) for page, rank in enumerate(expected))
+    return said(
+        "ranks",
+        worst < 1e-4,
+        f"the greatest is that of member {max(found, key=lambda page: found[page])}, {worst:.1e} off at most",
+    )
+
+
+def ranks(links: Iterable[tuple[int, int]]) -> Any:
+    """By page, from 1 on, as one system of equations; each page has a link."""
+    pairs = np.array(list(links)) - 1
+    shares = np.zeros((pairs.max() + 1,) * 2)
+    shares[pairs[:, 1], pairs[:, 0]] = 1
+    shares /= shares.sum(axis=0)
+    return np.linalg.solve(np.eye(len(shares)) - DAMPING * shares, np.full(len(shares), 1 - DAMPING))
+
+
+def k_means(folder: Path) -> bool:
+    chance = np.random.default_rng(3)
+    middles = np.array([(0.0, 0.0), (6.0, 1.0), (2.0, 7.0)])
+    points = np.concatenate([middle + chance.normal(size=(60, 2)) for middle in middles])
+    chance.shuffle(points)
+    rows = [{"id": number, "x": x, "y": y} for number, (x, y) in enumerate(points.tolist())]
+    example = Example("k_means", folder, [rows[:90], rows[90:]])
+    found = np.array(
+        [(row["x"], row["y"]) for row in sorted(example.state("move.place"), key=lambda row: row["centre"])]
+    )
+    nearest = ((points[:, None] - found[None]) ** 2).sum(axis=2).argmin(axis=1)
+    means = np.array([points[nearest == number].mean(axis=0) for number in range(len(found))])
+    return said("centres", bool(np.abs(means - found).max() < STANDS_STILL), f"{np.round(found, 2).tolist()}")
+
+
+@dataclass
+class Example:
+    """A pipeline beside this file over ``batches`` of rows: for each a file, and a run until it is at rest."""
+
+    name: str
+    folder: Path
+    batches: Sequence[Sequence[Mapping[str, Any]]]
+
+    def __post_init__(self) -> None:
+        home = self.folder / self.name
+        (home / "input").mkdir(parents=True)
+        for number, rows in enumerate(self.batches):
+            (home / "input" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            if number == 0:
+                self.run([Fault("E4.manifest-written", "kill", epoch=KILLED_IN_EPOCH)], expected=-9)
+            self.run([], expected=0)
+
+    def run(self, faults: list[Fault], expected: int) -> None:
+        home = self.folder / self.name
+        places = ["input"] if self.name == "page_rank" else ["input", "output"]
+        command = ["run", f"{HERE / self.name}.py", "--available-now", f"--directory={home / 'kept'}", "--take-over"]
+        command += [f"--parameter={place}={home / place}" for place in places]
+        environment = without_faults(os.environ) | planned(faults)
+        code = subprocess.run([COMMAND, *command, "--set=parallelism=2"], env=environment, check=False).returncode
+        if code != expected:
+            raise SystemExit(f"{self.name}: the run ended with {code}, not with {expected}.")
+
+    def state(self, table: str) -> list[dict[str, Any]]:
+        """The state table at the newest snapshot."""
+        store = SnapshotStore(str(self.folder / self.name / "kept" / "store"))
+        newest = max(discover(store).roots, key=lambda reference: reference.epoch)
+        rows: list[dict[str, Any]] = SnapshotReader(store, newest).read(table).to_pylist()
+        return rows
+
+
+def said(what: str, equal: bool, of: str) -> bool:
+    print(f"{what}: {of}; {'equal' if equal else 'NOT equal'} to NumPy's")
+    return equal
+
+
+if __name__ == "__main__":
+    sys.exit(main())
