@@ -16,6 +16,7 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from epochal.service.api import problem_handlers
+from epochal.service.api.fast_calls import FastCalls
 from epochal.service.api.gate import driver_gate
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.api.internal import health
@@ -59,6 +60,8 @@ def create_internal_app(settings: Settings) -> FastAPI:
     problem_handlers.install(app)
     app.include_router(health)
     app.include_router(internal)
+    # The last one added is the outermost.
+    app.add_middleware(FastCalls, drivers=app.state.drivers)
     limit = settings.limits.body_bytes
     app.add_middleware(Transport, limit_of=lambda _path: limit, observe=lambda *_: None)
     return app

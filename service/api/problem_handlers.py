@@ -29,12 +29,13 @@ _PARTS_OF_A_REQUEST = ("body", "query", "path", "header")
 
 
 def install(app: FastAPI) -> None:
-    app.add_exception_handler(EpochalError, _epochal)
+    app.add_exception_handler(EpochalError, epochal_problem)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
 
 
-async def _epochal(request: Request, error: Exception) -> Response:
+async def epochal_problem(request: Request, error: Exception) -> Response:
+    """The answer to a request that has raised an ``EpochalError``."""
     error = cast(EpochalError, error)
     problem = problem_of(error, **_context(request))
     headers: dict[str, str] = {}

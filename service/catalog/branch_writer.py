@@ -7,7 +7,7 @@ it may happen; only where one finds no row is it read why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, Row, func, select, update
@@ -206,6 +206,10 @@ class BranchWriter:
             return epoch_record(row).model_dump(mode="json", exclude_none=True)
 
         enqueue(self._session, kind, self._branch, f"{self._branch}/{row.epoch}/{kind.partition('.')[2]}", record)
+
+    def hear(self, status: Mapping[str, Any]) -> Row[Any]:
+        """A heartbeat; see ``statements.HEAR``."""
+        return self._run(statements.HEAR, execution=self._execution, status=status).one()
 
     def in_state(self, state: State) -> Sequence[Epoch]:
         """This branch's epochs in ``state``, in epoch order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -40,6 +41,9 @@ _KEPT_CONNECTIONS = 10
 STOPPED_MILLISECONDS = 5_000
 """Between two statements of a write transaction on PostgreSQL, which ends the connection then. What a control plane
 that was stopped had locked (the lease, a branch) would otherwise be locked until it goes on, for all others."""
+TRUSTED_SECONDS = 1.0
+"""A connection that answered so long ago is taken to be there, by what answers drivers, supervises and leads: who
+calls them calls again, and they do so themselves."""
 _INSUFFICIENT_PRIVILEGE = "42501"
 _PATIENCE = {
     "connect_timeout": 5,
@@ -227,16 +231,37 @@ def _postgresql(url: URL, pool: Mapping[str, Any], urgent: bool) -> Engine:
     patience = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
         engine = create_engine(
-            url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=patience, **pool
+            url.set(drivername="postgresql+psycopg"), pool_pre_ping=not urgent, connect_args=patience, **pool
         )
     except ModuleNotFoundError:
         message = "PostgreSQL's driver is not installed; install it with pip install 'epochal[postgresql]'."
         raise OptionError(message) from None
     if urgent:
         event.listen(engine, "connect", _bound_each)  # its transactions are short: one statement less in each
+        _ping_after_a_pause(engine)
     else:
         event.listen(engine, "begin", _bound_writing)
     return engine
+
+
+def _ping_after_a_pause(engine: Engine) -> None:
+    """Of connections that are used all the time most calls would be questions whether they are still there. One that
+    was lost since it was used a moment ago is seen when it is used, and takes the others of its pool with it."""
+
+    def used(_connection: Any, record: Any, *_: Any) -> None:
+        record.info["used_at"] = time.monotonic()
+
+    def check(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info["used_at"] < TRUSTED_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise exc.InvalidatePoolError from error
+
+    event.listen(engine, "connect", used)
+    event.listen(engine, "checkin", used)
+    event.listen(engine, "checkout", check)
 
 
 def _bound_each(connection: Any, _record: Any) -> None:

@@ -1,4 +1,4 @@
-"""The statements of each epoch of each application, made once: to put them together took longer than to run them.
+"""The statements of each epoch, and of each heartbeat, made once: to put them together took longer than to run them.
 
 Parameters are called ``the_..``, by :func:`parameters`: names of columns mean something else in an UPDATE. ``branch``
 and ``attempt``, the one that writes, go to all; the others are said beside each. Where one says that it may not happen,
@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeEngine
 
 from epochal.engine.epoch import Event, State, advance
 from epochal.service.catalog.models import Base
-from epochal.service.catalog.types import UtcDateTime
+from epochal.service.catalog.types import DatabaseClock, UtcDateTime
 
 COUNTED: Final = ("rows_in", "rows_out", "state_rows", "state_bytes")
 """Of an epoch that is committed, added up by its branch."""
@@ -43,6 +43,7 @@ def _the(name: str, type: type[TypeEngine[Any]]) -> Any:
 
 _tables = Base.metadata.tables
 _branches, _epochs, _executions = _tables["branches"].c, _tables["epochs"].c, _tables["executions"].c
+_operations, _directives = _tables["operations"].c, _tables["directives"].c
 _all = tuple(_epochs)
 _branch, _attempt, _epoch = _the("branch", String), _the("attempt", Integer), _the("epoch", BigInteger)
 _parent_branch, _parent_epoch = _the("parent_branch", String), _the("parent_epoch", BigInteger)
@@ -50,6 +51,7 @@ _execution, _at = _the("execution", String), _the("at", UtcDateTime)
 
 _of_branch = update(_tables["branches"]).where(_branches.id == _branch)
 _of_owned_branch = _of_branch.where(_branches.attempt == _attempt, _branches.owned)
+_of_execution = update(_tables["executions"]).where(_executions.id == _execution)
 _of_epoch = update(_tables["epochs"]).where(_epochs.branch == _branch, _epochs.epoch == _epoch)
 
 
@@ -104,9 +106,8 @@ MOVE_HEAD = _of_owned_branch.where(
 ).values(head_branch=_branch, head_epoch=_epoch)
 """From ``parent_branch``, ``parent_epoch`` to ``epoch`` of the branch."""
 
-CHANGE_VERSION = (
-    update(_tables["executions"]).where(_executions.id == _execution).values(version=_the("version", Integer))
-)
+CHANGE_VERSION = _of_execution.values(version=_the("version", Integer))
+"""``execution``, ``version``."""
 
 PREPARE = (
     _of_epoch.where(
@@ -146,3 +147,12 @@ ABORT = (
 """``epoch``, ``failure``."""
 
 COUNT_ABORTED = _of_branch.values(aborted_epochs=_branches.aborted_epochs + 1)
+
+HEAR = _of_execution.values(
+    heartbeat_at=DatabaseClock(), status=bindparam("the_status", type_=_executions.status.type)
+).returning(
+    _executions.state,
+    exists().where(_operations.execution == _execution, _operations.state == "running").label("has_operations"),
+    exists().where(_directives.execution == _execution, _directives.completed_at.is_(None)).label("has_directives"),
+)
+"""``execution``, ``status``. What is wanted of the driver, and waits for it, is asked only where there is anything."""

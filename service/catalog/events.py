@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, func, insert, select, text, update
+from sqlalchemy import CursorResult, bindparam, delete, func, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from epochal.errors import EventsExpired
 from epochal.service.catalog.models import EventStream, LoggedEvent
+from epochal.service.catalog.types import UtcDateTime
 from epochal.service.domain.ports import ControlEvent
 
 ALL = "*"
@@ -35,6 +36,13 @@ _NUMBER = (
 )
 _NUMBER_ONE = text(_NUMBER.format(values="(:application, :more)"))
 _NUMBER_BOTH = text(_NUMBER.format(values=f"(:application, :more), ('{ALL}', :more)"))
+_INSERT = insert(LoggedEvent.__table__)  # type: ignore[arg-type]
+# PostgreSQL: as both of them, for the one event that most transactions have.
+_NUMBER_AND_INSERT = text(
+    f"WITH stream AS ({_NUMBER.format(values='(:application, :more)')}) "
+    "INSERT INTO events (application, number, kind, at, data) "
+    "SELECT :application, stream.last, :kind, :at, :data FROM stream"
+).bindparams(bindparam("at", type_=UtcDateTime))
 _LOCK = text("SELECT last FROM event_streams WHERE application = :application FOR UPDATE")
 # An application's events keep the order of their numbers, also where the clocks of two control planes differ.
 _ASSIGN = text(
@@ -103,7 +111,12 @@ def encoded(event: ControlEvent) -> str:
 def _write(session: Session, application: str, events: Sequence[ControlEvent]) -> None:
     positioned = _is_sqlite(session)
     more = {"application": application, "more": len(events)}
-    last = {row[0]: row[1] for row in session.execute(_NUMBER_BOTH if positioned else _NUMBER_ONE, more)}
+    connection = session.connection()
+    if len(events) == 1 and not positioned:
+        (event,) = events
+        connection.execute(_NUMBER_AND_INSERT, more | {"kind": event.kind, "at": event.at, "data": encoded(event)})
+        return
+    last = {row[0]: row[1] for row in connection.execute(_NUMBER_BOTH if positioned else _NUMBER_ONE, more)}
     number = last[application] - len(events)
     position = last[ALL] - len(events) if positioned else None
     rows = [
@@ -117,7 +130,7 @@ def _write(session: Session, application: str, events: Sequence[ControlEvent]) -
         }
         for place, event in enumerate(events, 1)
     ]
-    session.execute(insert(LoggedEvent.__table__), rows)  # type: ignore[arg-type]
+    connection.execute(_INSERT, rows)
 
 
 class EventRepository:
@@ -222,7 +235,7 @@ class EventRepository:
             for entry in kept
         ]
         if rows:
-            self._session.execute(insert(LoggedEvent.__table__), rows)  # type: ignore[arg-type]
+            self._session.execute(_INSERT, rows)
         names = {entry.application for entry in kept}
         self.go_on_above(last, first - 1, {*applications, *names, ALL})
 

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from epochal.errors import CallInProgress, CallOutcomeUnknown, InvalidInput
 from epochal.service.catalog.models import IdempotencyKey
-from epochal.service.catalog.types import database_clock, database_now
+from epochal.service.catalog.types import DatabaseClock, database_now
 from epochal.service.domain.identifiers import new_id
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def current_claim() -> KeyClaim | None:
 
 def record_effect(session: Session, claim: KeyClaim) -> None:
     """In the transaction that is the call's effect. Raises ``CallInProgress`` when another one makes the call."""
-    acting = update(IdempotencyKey).where(*claim._row).values(acted_at=database_clock(session))
+    acting = update(IdempotencyKey).where(*claim._row).values(acted_at=DatabaseClock())
     if cast(CursorResult[Any], session.execute(acting)).rowcount == 0:
         raise CallInProgress
 
@@ -131,7 +131,7 @@ class IdempotencyKeys:
     def renew(self, claim: KeyClaim) -> None:
         """The call is still being made."""
         with self._database.writing() as session:
-            session.execute(update(IdempotencyKey).where(*claim._row).values(created_at=database_clock(session)))
+            session.execute(update(IdempotencyKey).where(*claim._row).values(created_at=DatabaseClock()))
 
     def keep(self, claim: KeyClaim, answer: StoredAnswer) -> None:
         """Nothing, when another one makes the call."""

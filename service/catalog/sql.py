@@ -33,7 +33,7 @@ from epochal.service.catalog.driver_reports import keep_report
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
-from epochal.service.catalog.types import database_clock, now
+from epochal.service.catalog.types import now
 
 
 class SqlCatalog(Catalog):
@@ -105,17 +105,20 @@ class SqlCatalog(Catalog):
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
         with self._writing(writes.HEARTBEAT) as session:
-            self._writer(session).own()
-            execution = self._row(session)
-            execution.heartbeat_at = database_clock(session)
-            execution.status = status.model_dump(mode="json")
-            if status.phase in ("running", "waiting"):
-                if execution.state == "starting":
-                    execution.state = "running"
-                    session.get_one(models.Application, execution.application).updated_at = now()
-                    announce_execution(session, self._application, execution)
-                outcomes.driver_runs(session, execution)
-            return [_directive(row) for row in self._pending(session)]
+            writer = self._writer(session)
+            writer.own()
+            heard = writer.hear(status.model_dump(mode="json"))
+            if status.phase in ("running", "waiting") and (heard.state == "starting" or heard.has_operations):
+                self._runs(session)
+            return [_directive(row) for row in self._pending(session)] if heard.has_directives else []
+
+    def _runs(self, session: Session) -> None:
+        execution = self._row(session)
+        if execution.state == "starting":
+            execution.state = "running"
+            session.get_one(models.Application, execution.application).updated_at = now()
+            announce_execution(session, self._application, execution)
+        outcomes.driver_runs(session, execution)
 
     def replace_driver(self, status: DriverStatus, version: str) -> None:
         """The driver, of software ``version``, is too far from this control plane to be served for long: it stops at an

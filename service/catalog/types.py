@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, DateTime, Dialect, func, select
+from sqlalchemy import DateTime, Dialect, select
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
@@ -37,16 +40,26 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def database_clock(session: Session) -> ColumnElement[datetime]:
+class DatabaseClock(FunctionElement[datetime]):
     """As :func:`database_now`, to be asked by the statement that writes it."""
-    if session.get_bind().dialect.name == "sqlite":
-        return func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime())
-    return func.clock_timestamp(type_=UtcDateTime())
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+@compiles(DatabaseClock, "postgresql")
+def _clock_of_postgresql(_element: DatabaseClock, _compiler: SQLCompiler, **_: Any) -> str:
+    return "clock_timestamp()"
+
+
+@compiles(DatabaseClock, "sqlite")
+def _clock_of_sqlite(_element: DatabaseClock, _compiler: SQLCompiler, **_: Any) -> str:
+    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
 
 
 def database_now(session: Session) -> datetime:
     """The time by the database's clock, which is one clock for all control planes."""
-    return session.scalars(select(database_clock(session))).one()
+    return session.scalars(select(DatabaseClock())).one()
 
 
 def now() -> datetime:

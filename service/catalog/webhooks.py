@@ -23,16 +23,14 @@ from epochal.wire.webhooks import WebhookAnswer, WebhookKind, WebhookState
 
 MOST = 100
 """So many webhooks there can be: each commit looks at them."""
+_ACTIVE = select(Webhook.id, Webhook.kinds, Webhook.applications).where(Webhook.disabled_at.is_(None))
 
 
 def enqueue(
     session: Session, kind: WebhookKind, branch: str, event: str, data: Callable[[], Mapping[str, Any]]
 ) -> None:
     """For every webhook that takes it. ``event``: its id, the same when it is delivered again. ``data``: JSON."""
-    active = session.execute(
-        select(Webhook.id, Webhook.kinds, Webhook.applications).where(Webhook.disabled_at.is_(None))
-    )
-    takers = [row for row in active if kind in row.kinds]
+    takers = [row for row in session.connection().execute(_ACTIVE) if kind in row.kinds]
     if not takers:
         return
     application = session.scalars(

@@ -60,9 +60,12 @@ def _silence_by_the_nodes_clock() -> None:
 
 @mutant("supervision: heartbeats are written by the node's clock", SIMULATION)
 def _heartbeats_by_the_nodes_clock() -> None:
-    from epochal.service.catalog import sql
+    from sqlalchemy import bindparam
 
-    change(sql, "database_clock", _nodes_clock)
+    from epochal.service.catalog import epoch_statements, types
+
+    own = bindparam("own_clock", callable_=lambda: types.now(), type_=types.UtcDateTime())
+    change(epoch_statements, "HEAR", lambda hear: hear.values(heartbeat_at=own))
 
 
 @mutant("supervision: processes of other machines are looked for and ended here", SIMULATION)

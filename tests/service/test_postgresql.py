@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 
 from epochal.contracts.catalog import DriverStatus
-from epochal.errors import EpochalError, Fenced
+from epochal.errors import CatalogUnavailable, EpochalError, Fenced
+from epochal.service.catalog import database as catalog_database
 from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
 
@@ -224,3 +225,33 @@ def test_a_database_that_is_gone_without_a_word_is_not_waited_for_long(postgresq
         database.close()
         assert int(parameters["connect_timeout"]) == seconds
         assert parameters["tcp_user_timeout"] == "10000" and parameters["keepalives_idle"] == "5"
+
+
+def test_connections_that_the_server_has_ended_are_found_when_they_are_used(
+    postgresql_catalog_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a pause by asking them; otherwise by the first call, which fails, and takes all of them with it."""
+    drivers, others = Database(postgresql_catalog_url, 4, urgent=True), Database(postgresql_catalog_url, 4)
+
+    theirs = "pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+
+    def end_all() -> None:
+        with drivers.reading() as one, drivers.reading() as other:
+            one.execute(text("SELECT 1")), other.execute(text("SELECT 1"))
+        # Each look in a transaction of its own: within one PostgreSQL shows the same all the time.
+        eventually(lambda: _scalar(others, f"SELECT count(pg_terminate_backend(pid)) FROM {theirs}") == 0)
+
+    end_all()
+    with pytest.raises(CatalogUnavailable):
+        _scalar(drivers, "SELECT 1")
+    assert _scalar(drivers, "SELECT 1") == 1
+    monkeypatch.setattr(catalog_database, "TRUSTED_SECONDS", 0.0)
+    end_all()
+    assert _scalar(drivers, "SELECT 1") == 1
+    drivers.close()
+    others.close()
+
+
+def _scalar(database: Database, query: str) -> Any:
+    with database.reading() as session:
+        return session.scalar(text(query))
