@@ -38,6 +38,7 @@ MEASURES = (
     "lookups",
     "query_nodes",
     "internal_calls",
+    "many_applications",
     "recovery",
     "fork",
     "rescale",

@@ -1,0 +1,330 @@
+"""1,000 applications, of which 50 commit an epoch each second, on one control plane and PostgreSQL of this machine.
+
+The control plane is a real ``epochal up``; replicas of all applications are there. The drivers have no Spark: they make
+the calls of real ones (an epoch's, heartbeats, questions for directives), and write real files of two rows. They take
+some of the machine's cores, which real drivers on machines of their own would not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import httpx
+from sqlalchemy import func, insert, select, update
+
+from benchmarks.result import Result, at_least, at_most, number, percentile
+from benchmarks.running import wait_for
+from benchmarks.scripted_drivers import Answer, Line, Orders, write_epoch
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.migration import migrate
+from epochal.service.catalog.models import Application, Artifact, Attempt, Branch, Epoch, Execution, Version
+from epochal.service.domain.identifiers import new_branch_id, new_id
+from epochal.service.domain.secrets import DriverToken
+from epochal.service.runtime.launchers.base import ProcessReference
+from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.machine import this_machine
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.servers.control_plane import ControlPlane, control_plane
+from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+
+REGISTERED, ACTIVE = 1_000, 50
+PROCESSES = 2
+WARM_SECONDS, SECONDS = 15.0, 60.0
+SCRAPE_EVERY_SECONDS, LOOK_UP_EVERY_SECONDS = 5.0, 0.1
+ON_TIME = 0.99
+"""So many epochs have to be committed within the second in which they were due."""
+ARTIFACT = "a" * 64
+
+
+def run(folder: Path) -> list[Result]:
+    with postgresql() as server:
+        url = server.create_database()
+        migrate(url)
+        with control_plane(folder, {"EPOCHAL_DATABASE_URL": url}) as plane:
+            store = plane.home / "store"
+            lines = _register(url, SnapshotStore(str(store)))
+            reached = _replicas_are_there(plane, lines)
+            with _drivers(url, plane, store, lines[:ACTIVE]) as (processes, begin):
+                measured = _measure(plane, server, begin)
+                answers = [_answer_of(process) for process in processes]
+                restarts = _restarts(url) + sum(len(answer.ended) for answer in answers)
+                plane.process.stop()  # before its drivers go
+            return [
+                number(f"replicas of {REGISTERED:,} applications", reached, "s", "built"),
+                *_results(measured, answers),
+                at_most("restarts of drivers", restarts, 0, "", digits=0),
+            ]
+
+
+@dataclass
+class Measured:
+    """CPU in cores, by what uses it; seconds of each scrape and look-up."""
+
+    cores: dict[str, float] = field(default_factory=dict)
+    scrapes: list[float] = field(default_factory=list)
+    lookups: list[float] = field(default_factory=list)
+    bytes_of_a_scrape: int = 0
+    megabytes: float = 0.0
+
+
+def _results(measured: Measured, answers: Sequence[Answer]) -> list[Result]:
+    late = [late for answer in answers for late in answer.committed_after]
+    calls = [call for answer in answers for call in answer.calls]
+    beats = [beat for answer in answers for beat in answer.heartbeats]
+    what = f"{REGISTERED:,} applications, {ACTIVE} active"
+    on_time = sum(after <= 1.0 for after in late) / (ACTIVE * SECONDS)
+    cores, all_of_it = os.cpu_count() or 1, sum(measured.cores.values())
+    # Each of the two processes of a control plane has one interpreter, and so one core.
+    held = ACTIVE / max(all_of_it / cores, measured.cores["internal process"], measured.cores["control plane"])
+    shares = ", ".join(f"{name} {cores:.2f}" for name, cores in measured.cores.items())
+    return [
+        at_least(
+            "epochs committed within their second", on_time, ON_TIME, "", f"{what}; {len(late):,} epochs", digits=4
+        ),
+        number("an epoch committed after, p99", percentile(late, 0.99) * 1e3, "ms", what, digits=0),
+        number("calls of drivers, p50", median(calls) * 1e3, "ms", f"{len(calls):,} calls that write", digits=1),
+        number("calls of drivers, p99", percentile(calls, 0.99) * 1e3, "ms", digits=1),
+        number("heartbeats, p99", percentile(beats, 0.99) * 1e3, "ms", f"{len(beats):,}", digits=1),
+        at_most("cores for it", all_of_it, cores, "cores", shares),
+        number("active applications that one control plane holds", held, "", f"derived: {cores} cores", digits=0),
+        number(
+            "/metrics", median(measured.scrapes) * 1e3, "ms", f"{measured.bytes_of_a_scrape / 1e6:.2f} MB", digits=0
+        ),
+        number("a look-up meanwhile, p50", median(measured.lookups) * 1e3, "ms", digits=1),
+        number("a look-up meanwhile, p99", percentile(measured.lookups, 0.99) * 1e3, "ms", digits=1),
+        number("memory of the control plane", measured.megabytes, "MB", "both processes", digits=0),
+    ]
+
+
+def _register(url: str, store: SnapshotStore) -> list[Line]:
+    """Applications that have run and been stopped, with an epoch each."""
+    moment = datetime.now(UTC)
+    by = {"created_at": moment, "created_by": "benchmark"}
+    over = {"started_at": moment, "ended_at": moment}
+    tables: dict[type, list[dict[str, object]]] = {
+        Artifact: [{"sha256": ARTIFACT, "filename": "totals.py", "bytes": 0, **by}]
+    }
+    lines = []
+    for place in range(REGISTERED):
+        name, id, execution = f"application-{place}", new_id(), new_id()
+        branch, token = new_branch_id(name), DriverToken.make(execution, 1)
+        line = Line(application=name, branch=branch, execution=execution, token=token.text)
+        written = write_epoch(store, line, ARTIFACT, 1, None)
+        lines.append(line)
+        rows: dict[type, dict[str, object]] = {
+            Application: {
+                "id": id,
+                "name": name,
+                "branch": branch,
+                "execution": execution,
+                "shadow": False,
+                "updated_at": moment,
+                **by,
+            },
+            Version: {
+                "application": id,
+                "number": 1,
+                "artifact": ARTIFACT,
+                "parameters": {},
+                "configuration": {},
+                **by,
+            },
+            Branch: {
+                "id": branch,
+                "application": id,
+                "kind": "start",
+                "head_branch": branch,
+                "head_epoch": 1,
+                "attempt": 0,
+                "owned": False,
+                "last_attempt": 1,
+                "committed_epochs": 1,
+                "attempts": 1,
+                **by,
+            },
+            Execution: {
+                "id": execution,
+                "application": id,
+                "version": 1,
+                "branch": branch,
+                "state": "stopped",
+                "attempt": 1,
+                "available_now": False,
+                "drain": True,
+                **over,
+            },
+            Attempt: {"execution": execution, "number": 1, "state": "ended", "token_sha256": token.sha256, **over},
+            Epoch: {
+                "branch": branch,
+                "epoch": 1,
+                "execution": execution,
+                "attempt": 1,
+                "state": "committed",
+                "manifest_path": written.path,
+                "manifest_sha256": written.sha256,
+                "rows_in": 2,
+                "rows_out": 0,
+                "state_rows": 2,
+                "state_bytes": 0,
+                "version": 1,
+                "started_at": moment,
+                "prepared_at": moment,
+                "committed_at": moment,
+            },
+        }
+        for kind, row in rows.items():
+            tables.setdefault(kind, []).append(row)
+    database = Database(url, keeps_events=False)
+    with database.writing() as session:
+        for kind, of_kind in tables.items():
+            session.execute(insert(kind), of_kind)
+    database.close()
+    return lines
+
+
+def _replicas_are_there(plane: ControlPlane, lines: Sequence[Line]) -> float:
+    with _client(plane) as client:
+
+        def answered(line: Line) -> bool:
+            return client.get(_path(line.application), timeout=60).is_success
+
+        began = time.monotonic()
+        for line in lines:
+            wait_for(lambda line=line: answered(line), f"the replica of {line.application}")  # type: ignore[misc]
+        return time.monotonic() - began
+
+
+@contextmanager
+def _drivers(
+    url: str, plane: ControlPlane, store: Path, lines: Sequence[Line]
+) -> Iterator[tuple[list[subprocess.Popen[str]], float]]:
+    with _client(plane) as client:
+        internal = client.get("/v1/nodes").json()["items"][0]["internal_url"]
+    begin = time.time() + WARM_SECONDS
+    processes: list[subprocess.Popen[str]] = []
+    database = Database(url, keeps_events=False)
+    try:
+        for part in range(PROCESSES):
+            mine = lines[part::PROCESSES]
+            orders = Orders(
+                control_planes=[internal], store=str(store), artifact=ARTIFACT, lines=mine, begin=begin, seconds=SECONDS
+            )
+            process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.scripted_drivers"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            processes.append(process)
+            _launched(database, mine, process.pid)
+            assert process.stdin is not None
+            process.stdin.write(orders.model_dump_json() + "\n")
+            process.stdin.flush()
+        yield processes, begin
+    finally:
+        database.close()
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _launched(database: Database, lines: Sequence[Line], process: int) -> None:
+    """They are to run, and have been launched: the control plane sees the process of each of these attempts."""
+    reference = ProcessReference(identity=str(LocalProcess.find(process)), machine=this_machine())
+    executions, begins = [line.execution for line in lines], {"started_at": datetime.now(UTC), "ended_at": None}
+    with database.writing() as session:
+        session.execute(update(Execution).where(Execution.id.in_(executions)).values(state="starting", **begins))
+        attempts = update(Attempt).where(Attempt.execution.in_(executions))
+        session.execute(attempts.values(state="running", process=str(reference), **begins))
+
+
+def _answer_of(process: subprocess.Popen[str]) -> Answer:
+    assert process.stdout is not None
+    return Answer.model_validate_json(process.stdout.readline())
+
+
+def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float) -> Measured:
+    measured = Measured()
+    time.sleep(max(0.0, begin - time.time()))
+    before = _cpu_seconds(plane, server)
+    began, over = time.monotonic(), threading.Event()
+    looking = threading.Thread(target=_look_up, args=(plane, over, measured.lookups))
+    looking.start()
+    with _client(plane) as client:
+        while time.monotonic() < began + SECONDS:
+            asked = time.perf_counter()
+            answer = client.get("/metrics", timeout=60).raise_for_status()
+            measured.scrapes.append(time.perf_counter() - asked)
+            measured.bytes_of_a_scrape = len(answer.content)
+            time.sleep(max(0.0, min(SCRAPE_EVERY_SECONDS, began + SECONDS - time.monotonic())))
+    over.set()
+    seconds = time.monotonic() - began
+    after = _cpu_seconds(plane, server)
+    looking.join()
+    measured.cores = {name: (after[name] - before[name]) / seconds for name in after}
+    measured.megabytes = sum(map(_resident_megabytes, _children(plane.process.pid, itself=True)))
+    return measured
+
+
+def _look_up(plane: ControlPlane, over: threading.Event, seconds: list[float]) -> None:
+    with _client(plane) as client:
+        place = 0
+        while not over.wait(LOOK_UP_EVERY_SECONDS):
+            place = (place + 7) % REGISTERED
+            asked = time.perf_counter()
+            client.get(_path(f"application-{place}")).raise_for_status()
+            seconds.append(time.perf_counter() - asked)
+
+
+def _path(application: str) -> str:
+    return f"/v1/applications/{application}/state/totals/keys/all"
+
+
+def _client(plane: ControlPlane) -> httpx.Client:
+    token = (plane.home / "admin.token").read_text().strip()
+    return httpx.Client(base_url=plane.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+
+
+def _restarts(url: str) -> int:
+    """Attempts beyond the first, and those that are over."""
+    database = Database(url, keeps_events=False)
+    with database.reading() as session:
+        running = select(func.count()).where(Attempt.state == "running")
+        more = select(func.count()).where(Attempt.number > 1)
+        found = ACTIVE - (session.scalar(running) or 0) + (session.scalar(more) or 0)
+    database.close()
+    return found
+
+
+def _cpu_seconds(plane: ControlPlane, server: PostgresqlServer) -> dict[str, float]:
+    """User and system time since they began, by what they are."""
+    return {
+        "control plane": _seconds(plane.process.pid),
+        "internal process": sum(map(_seconds, _children(plane.process.pid))),
+        # Of processes of connections that are over, too: their parent has waited for them.
+        "PostgreSQL": sum(_seconds(process, waited_for=True) for process in _children(server.process.pid, itself=True)),
+    }
+
+
+def _seconds(process: int, waited_for: bool = False) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11 : 15 if waited_for else 13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(process: int, itself: bool = False) -> list[int]:
+    listed = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
+    return [*([process] if itself else []), *map(int, listed)]
+
+
+def _resident_megabytes(process: int) -> float:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
