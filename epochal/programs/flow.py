@@ -1,0 +1,138 @@
+"""What statements use and assign: live variables, and which assignments reach a statement."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from epochal.programs.source import assigned_names
+
+UNASSIGNED = 0
+"""The definition that reaches where a variable may have no value."""
+Definitions = Mapping[str, frozenset[int]]
+"""By variable, the assignments that may have given it its value: numbers of statements, or 1 for a parameter."""
+PARAMETER = 1
+_INNER = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.SetComp)
+
+
+def used(node: ast.AST) -> set[str]:
+    """The names that an expression or a simple statement reads, but for those of inner scopes."""
+    if isinstance(node, _INNER):
+        inner = {name for each in node.generators for name in assigned_names(each.target)}
+        return {name for child in ast.iter_child_nodes(node) for name in used(child)} - inner
+    if isinstance(node, ast.Lambda):
+        return used(node.body) - {argument.arg for argument in node.args.args}
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    found = {name for child in ast.iter_child_nodes(node) for name in used(child)}
+    if isinstance(node, ast.AugAssign):
+        found |= set(assigned_names(node.target))
+    return found
+
+
+def assigned(statement: ast.stmt) -> list[str]:
+    """The names that a simple statement, or the head of a loop, binds."""
+    match statement:
+        case ast.Assign():
+            return [name for target in statement.targets for name in assigned_names(target)]
+        case ast.AugAssign() | ast.For():
+            return assigned_names(statement.target)
+        case ast.AnnAssign():
+            return assigned_names(statement.target) if statement.value is not None else []
+    return []
+
+
+def all_assigned(statements: Iterable[ast.stmt]) -> set[str]:
+    """The names that these statements, and those within them, bind."""
+    found: set[str] = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.stmt):
+                found |= set(assigned(node))
+            if isinstance(node, ast.ExceptHandler) and node.name:
+                found.add(node.name)
+    return found
+
+
+@dataclass(frozen=True)
+class _Exits:
+    """What is live where ``break`` and ``continue`` lead."""
+
+    after: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
+
+
+def live_before(statements: Sequence[ast.stmt], after: Iterable[str] = (), exits: _Exits | None = None) -> set[str]:
+    """The variables whose values the statements, or what follows them, may still use."""
+    live, exits = set(after), exits or _Exits()
+    for statement in reversed(statements):
+        live = _live(statement, live, exits)
+    return live
+
+
+def _live(statement: ast.stmt, after: set[str], exits: _Exits) -> set[str]:
+    match statement:
+        case ast.Return() | ast.Raise():
+            return used(statement)
+        case ast.Break():
+            return set(exits.after)
+        case ast.Continue():
+            return set(exits.again)
+        case ast.If():
+            branches = live_before(statement.body, after, exits) | live_before(statement.orelse, after, exits)
+            return used(statement.test) | branches
+        case ast.For():
+            beyond = live_before(statement.orelse, after, exits)
+            again = set(beyond)
+            while True:
+                inner = _Exits(frozenset(after), frozenset(again))
+                once = again | (live_before(statement.body, again, inner) - set(assigned(statement)))
+                if once == again:
+                    return used(statement.iter) | again
+                again = once
+        case ast.Try():
+            return after | set().union(*(used(node) for node in ast.walk(statement) if isinstance(node, ast.Name)))
+    return (after - set(assigned(statement))) | used(statement)
+
+
+def reaching(statements: Sequence[ast.stmt], before: Definitions) -> Definitions | None:
+    """The assignments that reach the end of the statements; ``None``: nothing reaches it."""
+    reached: Definitions | None = before
+    for statement in statements:
+        if reached is None:
+            return None
+        reached = after_statement(statement, reached)
+    return reached
+
+
+def after_statement(statement: ast.stmt, before: Definitions) -> Definitions | None:
+    """As :func:`reaching`, of one statement."""
+    match statement:
+        case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
+            return None
+        case ast.If():
+            return _either(reaching(statement.body, before), reaching(statement.orelse, before))
+        case ast.For() | ast.Try():
+            return within_loop(statement, before)
+    return {**before, **dict.fromkeys(assigned(statement), frozenset({id(statement)}))}
+
+
+def within_loop(statement: ast.stmt, before: Definitions) -> Definitions:
+    """The assignments that may reach any round of a loop, and what follows it: what was before, and all within it."""
+    reached = dict(before)
+    for name in all_assigned([statement]):
+        reached[name] = reached.get(name, frozenset({UNASSIGNED})) | {id(statement)}
+    return reached
+
+
+def _either(first: Definitions | None, second: Definitions | None) -> Definitions | None:
+    if first is None or second is None:
+        return first if second is None else second
+    nothing = frozenset({UNASSIGNED})
+    return {name: first.get(name, nothing) | second.get(name, nothing) for name in {*first, *second}}
+
+
+def ends(statements: Sequence[ast.stmt]) -> bool:
+    """Whether nothing that follows these statements is ever reached."""
+    return reaching(statements, {}) is None

@@ -1,0 +1,294 @@
+"""The types of what is kept in state, crosses an edge of the dataflow, or is answered, as Python and Spark spell them.
+
+All are values: nothing that has been kept, sent or answered can be changed afterwards. A value *conforms* to a type
+when it is one, or is an ``int`` for a ``float``. Integers have 64 bits.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+INTEGERS = range(-(2**63), 2**63)
+
+
+class NotAValueType(Exception):
+    """An annotation that is no value type; the text says what to write instead."""
+
+    def __init__(self, why: str, mutable: bool = False) -> None:
+        super().__init__(why)
+        self.mutable = mutable
+
+
+class ValueType(ABC):
+    """``spark`` and ``python`` are the type's names; ``is_key``: whether it can be a key of state."""
+
+    spark: str
+    python: str
+    is_key = False
+
+    @abstractmethod
+    def conform(self, value: Any, what: str) -> Any:
+        """The value as one of this type. ``what`` names it in messages. Raises ``TypeError`` and ``OverflowError``."""
+
+    def to_row(self, value: Any) -> Any:
+        """The value as it stands in a row: what Arrow has for :attr:`spark`."""
+        return value
+
+    def from_row(self, value: Any) -> Any:
+        """What :meth:`to_row` gave, as a value again."""
+        return value
+
+    def _refuse(self, value: Any, what: str) -> TypeError:
+        return TypeError(f"{what} is {value!r}, of type {type(value).__name__}, and not {self.python}")
+
+
+@dataclass(frozen=True)
+class Scalar(ValueType):
+    """``str``, ``bool``, ``bytes``."""
+
+    kind: type
+    spark: str
+
+    @property
+    def python(self) -> str:  # type: ignore[override]
+        return self.kind.__name__
+
+    @property
+    def is_key(self) -> bool:  # type: ignore[override]
+        return True
+
+    def conform(self, value: Any, what: str) -> Any:
+        if type(value) is not self.kind:
+            raise self._refuse(value, what)
+        return value
+
+
+@dataclass(frozen=True)
+class Integer(ValueType):
+    """64 bits, signed."""
+
+    spark = "bigint"
+    python = "int"
+    is_key = True
+
+    def conform(self, value: Any, what: str) -> int:
+        if type(value) is not int:
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise self._refuse(value, what)
+            value = int(value)
+        if value not in INTEGERS:
+            raise OverflowError(f"{what} is {value}, which does not fit into 64 bits")
+        return value
+
+
+@dataclass(frozen=True)
+class Float(ValueType):
+    """Double precision."""
+
+    spark = "double"
+    python = "float"
+
+    def conform(self, value: Any, what: str) -> float:
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise self._refuse(value, what)
+        try:
+            return float(value)
+        except OverflowError:
+            raise OverflowError(f"{what} is an integer that is too large for a float") from None
+
+
+@dataclass(frozen=True)
+class Optional(ValueType):
+    """``X | None``."""
+
+    inner: ValueType
+
+    @property
+    def spark(self) -> str:  # type: ignore[override]
+        return self.inner.spark
+
+    @property
+    def python(self) -> str:  # type: ignore[override]
+        return f"{self.inner.python} | None"
+
+    def conform(self, value: Any, what: str) -> Any:
+        return None if value is None else self.inner.conform(value, what)
+
+    def to_row(self, value: Any) -> Any:
+        return None if value is None else self.inner.to_row(value)
+
+    def from_row(self, value: Any) -> Any:
+        return None if value is None else self.inner.from_row(value)
+
+
+@dataclass(frozen=True)
+class Sequence(ValueType):
+    """``tuple[X, ...]``; with ``kind`` list what is answered, or gathered from instances."""
+
+    element: ValueType
+    kind: type[tuple[Any, ...]] | type[list[Any]] = tuple
+
+    @property
+    def spark(self) -> str:  # type: ignore[override]
+        return f"array<{self.element.spark}>"
+
+    @property
+    def python(self) -> str:  # type: ignore[override]
+        inner = self.element.python
+        return f"tuple[{inner}, ...]" if self.kind is tuple else f"list[{inner}]"
+
+    def conform(self, value: Any, what: str) -> Any:
+        if type(value) is not self.kind:
+            raise self._refuse(value, what)
+        return self.kind(self.element.conform(each, f"an element of {what}") for each in value)
+
+    def to_row(self, value: Any) -> Any:
+        return [self.element.to_row(each) for each in value]
+
+    def from_row(self, value: Any) -> Any:
+        return self.kind(self.element.from_row(each) for each in value)
+
+
+@dataclass(frozen=True)
+class Fields(ValueType):
+    """``tuple[X, Y]``."""
+
+    elements: tuple[ValueType, ...]
+
+    @property
+    def spark(self) -> str:  # type: ignore[override]
+        return f"struct<{', '.join(f'_{n}: {each.spark}' for n, each in enumerate(self.elements, 1))}>"
+
+    @property
+    def python(self) -> str:  # type: ignore[override]
+        return f"tuple[{', '.join(each.python for each in self.elements)}]"
+
+    def conform(self, value: Any, what: str) -> Any:
+        if type(value) is not tuple or len(value) != len(self.elements):
+            raise self._refuse(value, what)
+        pairs = zip(self.elements, value, strict=True)
+        return tuple(type.conform(each, f"element {n} of {what}") for n, (type, each) in enumerate(pairs))
+
+    def to_row(self, value: Any) -> Any:
+        pairs = zip(self.elements, value, strict=True)
+        return {f"_{n}": type.to_row(each) for n, (type, each) in enumerate(pairs, 1)}
+
+    def from_row(self, value: Any) -> Any:
+        return tuple(type.from_row(value[f"_{n}"]) for n, type in enumerate(self.elements, 1))
+
+
+@dataclass(frozen=True)
+class Answers(ValueType):
+    """``dict[K, V]``, only as what an entry answers."""
+
+    key: ValueType
+    value: ValueType
+
+    @property
+    def spark(self) -> str:  # type: ignore[override]
+        return f"map<{self.key.spark}, {self.value.spark}>"
+
+    @property
+    def python(self) -> str:  # type: ignore[override]
+        return f"dict[{self.key.python}, {self.value.python}]"
+
+    def conform(self, value: Any, what: str) -> Any:
+        if type(value) is not dict:
+            raise self._refuse(value, what)
+        return {
+            self.key.conform(key, f"a key of {what}"): self.value.conform(each, f"a value of {what}")
+            for key, each in value.items()
+        }
+
+    def to_row(self, value: Any) -> Any:
+        return [(self.key.to_row(key), self.value.to_row(each)) for key, each in value.items()]
+
+    def from_row(self, value: Any) -> Any:
+        return {self.key.from_row(key): self.value.from_row(each) for key, each in value}
+
+
+@dataclass(frozen=True)
+class Nothing(ValueType):
+    """``None``: what an entry answers that only changes state."""
+
+    spark = "void"
+    python = "None"
+
+    def conform(self, value: Any, what: str) -> None:
+        if value is not None:
+            raise self._refuse(value, what)
+
+
+INT, FLOAT, NOTHING = Integer(), Float(), Nothing()
+_SCALARS: Mapping[Any, ValueType] = {
+    int: INT,
+    float: FLOAT,
+    str: Scalar(str, "string"),
+    bool: Scalar(bool, "boolean"),
+    bytes: Scalar(bytes, "binary"),
+}
+_INSTEAD = {
+    list: "a list can be changed after it was sent: use tuple[X, ...]",
+    dict: "a dict can be changed after it was sent: use a tuple of pairs, or a Vector",
+    set: "a set has no order: use a sorted tuple[X, ...]",
+    frozenset: "a set has no order: use a sorted tuple[X, ...]",
+    tuple: "say what is in the tuple: tuple[int, ...] or tuple[str, int]",
+}
+VALUE_TYPES = "int, float, str, bool, bytes, tuple[..], Vector[..] and X | None"
+
+
+def value_type(annotation: Any) -> ValueType:
+    """The type of values that an annotation, already evaluated, names. Raises :class:`NotAValueType`."""
+    from epochal.programs.vector import Vector, VectorType  # which is kept in state, and so builds on this module
+
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Vector or origin is Vector:
+        return VectorType(number_type(arguments))
+    if origin in (typing.Union, types.UnionType):
+        inner = [each for each in arguments if each is not type(None)]
+        if len(inner) == 1 and len(arguments) == 2:
+            return Optional(value_type(inner[0]))
+        raise NotAValueType("a value has one type, or is None: X | None")
+    if origin is tuple and arguments:
+        if arguments[-1] is Ellipsis:
+            return Sequence(value_type(arguments[0]))
+        return Fields(tuple(map(value_type, arguments)))
+    kind = origin or annotation
+    if kind in _INSTEAD:
+        raise NotAValueType(_INSTEAD[kind], mutable=kind is not tuple)
+    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is no value: values are {VALUE_TYPES}")
+
+
+def answer_type(annotation: Any) -> ValueType:
+    """As :func:`value_type`, of what an entry answers, which may also be None, a list or a dict of values."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is None or annotation is type(None):
+        return NOTHING
+    if origin is list and arguments:
+        return Sequence(answer_type(arguments[0]), list)
+    if origin is dict and arguments:
+        return Answers(value_type(arguments[0]), answer_type(arguments[1]))
+    return value_type(annotation)
+
+
+def number_type(arguments: tuple[Any, ...]) -> ValueType:
+    """The type of numbers of a vector or matrix: ``float`` where it is not said, as NumPy has it."""
+    number = _SCALARS.get(arguments[0] if arguments else float)
+    if number not in (INT, FLOAT):
+        raise NotAValueType("vectors and matrices hold int or float")
+    assert number is not None
+    return number
+
+
+def python_name(annotation: Any) -> str:
+    return getattr(annotation, "__name__", str(annotation))

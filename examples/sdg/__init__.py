@@ -1,0 +1,1 @@
+"""Programs on state: the applications of the SDG paper as annotated classes."""

@@ -1,0 +1,41 @@
+"""Recommendations that are up to date: algorithm 1 of the SDG paper.
+
+``user_item`` has each user's ratings, and is split by user. ``co_occurrence`` counts how often two items were rated by
+one user; any call may write any of it, so it is partial: several instances, each of which counts a part of the calls.
+"""
+
+from __future__ import annotations
+
+from epochal.programs import Collection, Global, Matrix, Partial, Partitioned, Vector, entry, program
+
+
+@program
+class CollaborativeFiltering:
+    """Item-based collaborative filtering, online."""
+
+    user_item: Partitioned[Matrix[int]]
+    co_occurrence: Partial[Matrix[int]]
+
+    @entry
+    def add_rating(self, user: int, item: int, rating: int) -> None:
+        """A user has rated an item. To rate one again counts its co-occurrences again, as in the paper."""
+        self.user_item.set_element(user, item, rating)
+        row: Vector[int] = self.user_item.row(user)
+        for other, count in row.items():
+            if count > 0:
+                self.co_occurrence.add(item, other, 1)
+                self.co_occurrence.add(other, item, 1)
+
+    @entry
+    def recommend(self, user: int) -> Vector[int]:
+        """A score for each item: how often it occurs with what the user has rated, weighted by the ratings."""
+        row: Vector[int] = self.user_item.row(user)
+        scores: Vector[int] = Global(self.co_occurrence).multiply(row)
+        return self.merge(Collection(scores))
+
+    def merge(self, scores: list[Vector[int]]) -> Vector[int]:
+        """The sum over all instances."""
+        merged: Vector[int] = Vector()
+        for each in scores:
+            merged = merged + each
+        return merged

@@ -1,0 +1,135 @@
+"""The example programs: the same sequentially, as a dataflow, and by a reference in NumPy or plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epochal.programs import Vector, sequential, translate
+from epochal.programs.interpreter import Call, Interpreter
+from examples.sdg.collaborative_filtering import CollaborativeFiltering
+from examples.sdg.key_value_store import KeyValueStore
+from examples.sdg.logistic_regression import LogisticRegression
+from examples.sdg.word_count import WordCount
+
+
+def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
+    """Five task elements: two for a rating, three for a recommendation; the edges and where they lead."""
+    graph = translate(CollaborativeFiltering)
+    names = [(task.entry, task.name) for task in graph.tasks]
+    assert names == [
+        ("add_rating", "update user_item"),
+        ("add_rating", "update co_occurrence"),
+        ("recommend", "read user_item"),
+        ("recommend", "read co_occurrence"),
+        ("recommend", "merge"),
+    ]
+    edges = {(edge.source, edge.target): (edge.dispatch.value, edge.key) for edge in graph.edges}
+    assert edges == {
+        (None, 0): ("by key", "user"),
+        (0, 1): ("one-to-any", None),
+        (None, 2): ("by key", "user"),
+        (2, 3): ("one-to-all", None),
+        (3, 4): ("all-to-one", None),
+    }
+    sent = {(edge.source, edge.target): [str(field) for field in edge.fields] for edge in graph.edges}
+    vector = "row struct<indices: array<bigint>, values: array<bigint>>"
+    assert sent[0, 1] == ["item bigint", vector] and sent[2, 3] == [vector]
+    assert [stage.element for stage in graph.stages] == ["user_item", "co_occurrence", None]
+    assert str(graph.elements["user_item"].model) == "row bigint, column bigint → value bigint"
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_recommendations_are_those_of_numpy(parallelism: int) -> None:
+    chance = random.Random(5)
+    users, items = 8, 12
+    rated = [(chance.randrange(users), chance.randrange(items), chance.randint(1, 5)) for _ in range(150)]
+    ratings, together = np.zeros((users, items), int), np.zeros((items, items), int)
+    for user, item, rating in rated:
+        ratings[user, item] = rating
+        for other in np.flatnonzero(ratings[user]):
+            together[item, other] += 1
+            together[other, item] += 1
+    expected = [Vector.dense((together @ ratings[user]).tolist()) for user in range(users)]
+
+    running = Interpreter(CollaborativeFiltering, parallelism)
+    plain, dealt = CollaborativeFiltering(), sequential(CollaborativeFiltering, instances=parallelism)
+    calls = [Call("add_rating", {"user": u, "item": i, "rating": r}) for u, i, r in rated]
+    for call in calls:
+        plain.add_rating(**call.arguments)
+        dealt.add_rating(**call.arguments)
+    running.epoch(calls[:70])
+    running.epoch(calls[70:])
+    asked = [Call("recommend", {"user": user}) for user in range(users)]
+    assert running.epoch(asked) == expected
+    assert [plain.recommend(user) for user in range(users)] == expected
+    assert [dealt.recommend(user) for user in range(users)] == expected
+
+
+def test_the_key_value_store_is_a_dictionary() -> None:
+    chance = random.Random(2)
+    values: dict[str, str] = {}
+    running, calls, expected = Interpreter(KeyValueStore, 3), list[Call](), list[Any]()
+    for number in range(300):
+        key, value = f"k{chance.randrange(9)}", f"v{number}"
+        match chance.randrange(4):
+            case 0:
+                calls.append(Call("put", {"key": key, "value": value}))
+                values[key] = value
+                expected.append(None)
+            case 1:
+                calls.append(Call("get", {"key": key}))
+                expected.append(values.get(key))
+            case 2:
+                calls.append(Call("delete", {"key": key}))
+                expected.append(values.pop(key, None) is not None)
+            case 3:
+                before = values.get(key) if chance.random() < 0.5 else "other"
+                calls.append(Call("compare_and_set", {"key": key, "expected": before, "value": value}))
+                expected.append(before == values.get(key))
+                if before == values.get(key):
+                    values[key] = value
+    assert [answer for start in range(0, 300, 37) for answer in running.epoch(calls[start : start + 37])] == expected
+    assert dict(running.rows("values")) == {(key,): value for key, value in values.items()}
+
+
+def test_words_are_counted_by_window() -> None:
+    lines = [("to be or not to be", 10), ("To be", 999), ("be", 1000), ("", 1500), ("or be", 2100)]
+    expected = Counter((word, at // 1000 * 1000) for line, at in lines for word in line.lower().split())
+    running, plain = Interpreter(WordCount, 4), WordCount()
+    calls = [Call("add_line", {"line": line, "at": at}) for line, at in lines]
+    assert running.epoch(calls) == [plain.add_line(line, at) for line, at in lines] == [6, 2, 1, 0, 2]
+    for (word, start), count in expected.items():
+        assert running.epoch([Call("count", {"word": word, "start": start})]) == [plain.count(word, start)] == [count]
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_logistic_regression_is_that_of_numpy(parallelism: int) -> None:
+    chance = np.random.default_rng(1)
+    features = np.column_stack([np.ones(60), chance.normal(size=(60, 2))])
+    labels = (chance.random(60) < 1 / (1 + np.exp(-features @ [0.3, 2.0, -1.5]))).astype(float)
+    rate, rounds = 0.1, 8
+    reference = np.zeros(3)
+    for _ in range(rounds):
+        reference -= rate * features.T @ (1 / (1 + np.exp(-features @ reference)) - labels)
+
+    running, plain = Interpreter(LogisticRegression, parallelism), LogisticRegression()
+    rows = [Vector.dense(row) for row in features.tolist()]
+    weights, plain_weights = Vector[float](), Vector[float]()
+    for _ in range(rounds):
+        calls = [Call("observe", {"features": row, "label": label}) for row, label in zip(rows, labels, strict=True)]
+        *_, gradient = running.epoch([*calls, Call("gradient")])
+        weights = weights - gradient * rate
+        assert running.epoch([Call("step", {"weights": weights})]) == [None]
+        for row, label in zip(rows, labels, strict=True):
+            plain.observe(row, label)
+        plain_weights = plain_weights - plain.gradient() * rate
+        plain.step(plain_weights)
+    assert [weights.get(n) for n in range(3)] == pytest.approx(reference.tolist(), rel=1e-9)
+    assert [plain_weights.get(n) for n in range(3)] == pytest.approx(reference.tolist(), rel=1e-9)
+    (probability,) = running.epoch([Call("probability", {"features": rows[0]})])
+    assert probability == pytest.approx(plain.probability(rows[0]))
