@@ -31,6 +31,7 @@ from epochal.cli import (
     rollback,
     run,
     savepoints,
+    sdg,
     state,
     store,
     submit,
@@ -90,6 +91,7 @@ app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(backup.app, name="backup")
 app.add_typer(operations.app, name="operations")
 app.add_typer(savepoints.app, name="savepoint")
+app.add_typer(sdg.app, name="sdg")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(transactions.app, name="transaction")

@@ -85,8 +85,25 @@ def load_graph(path: Path | str, parameters: Parameters | None = None) -> Graph:
     return artifact.graph(parameters)
 
 
+@dataclass(frozen=True)
+class Code:
+    """Code that was run, and where it is; ``sha256`` is of the file's bytes."""
+
+    path: Path
+    sha256: str
+    module: ModuleType
+    folder: Path
+
+
 def load(path: Path | str) -> Artifact:
     """Load an artifact's code. Raises ``ArtifactError`` naming file, line and the author's own exception."""
+    code = load_code(path)
+    parameters = _find_entry_point(code.module, code.path.name)
+    return Artifact(code.path, code.sha256, code.module, code.folder, parameters)
+
+
+def load_code(path: Path | str) -> Code:
+    """Load a file or an archive, whatever it defines. Raises as :func:`load`."""
     path = Path(path)
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -102,9 +119,7 @@ def load(path: Path | str) -> Artifact:
     else:
         raise ArtifactError(f"{path.name} is neither a .py file nor a .zip archive.")
     module = _load_module(f"epochal_artifact_{sha256[:16]}", entry, search, path.name)
-    parameters = _find_entry_point(module, path.name)
-    own = entry if search is None else folder
-    return Artifact(path=path, sha256=sha256, module=module, folder=own, parameters=parameters)
+    return Code(path, sha256, module, entry if search is None else folder)
 
 
 def _find_entry_point(module: ModuleType, name: str) -> type[BaseModel] | None:

@@ -69,6 +69,7 @@ class Executable:
 
     def __init__(self, dataflow: Dataflow, program: type[Any]) -> None:
         self.dataflow = dataflow
+        self._program = program
         self._self = object.__new__(program)
         self._functions = {
             task.number: self._compiled(task, program) for task in dataflow.tasks if task.function is not None
@@ -77,11 +78,10 @@ class Executable:
     def call(self, entry: str, sequence: int, arguments: dict[str, Any]) -> Departure | Answer:
         """The row of a call, or its answer when the arguments are not of the entry's types."""
         of = self.dataflow.entries[entry]
+        declared_entry = declared(self._program).entries[entry]
         (edge,) = (each for each in self.dataflow.into(of.target) if each.source is None)
         try:
-            if arguments.keys() != of.parameters.keys():
-                raise TypeError(f"{entry} takes {', '.join(of.parameters) or 'no arguments'}")
-            values = {name: type.conform(arguments[name], name) for name, type in of.parameters.items()}
+            values = declared_entry.arguments((), arguments)
         except (TypeError, OverflowError) as error:
             return Answer(sequence, Failed.of(error))
         row = tuple(type.to_row(values[name]) for name, type in of.parameters.items())

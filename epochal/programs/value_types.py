@@ -78,13 +78,12 @@ class Integer(ValueType):
     is_key = True
 
     def conform(self, value: Any, what: str) -> int:
-        if type(value) is not int:
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                raise self._refuse(value, what)
-            value = int(value)
-        if value not in INTEGERS:
-            raise OverflowError(f"{what} is {value}, which does not fit into 64 bits")
-        return value
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise self._refuse(value, what)
+        number = int(value)
+        if number not in INTEGERS:
+            raise OverflowError(f"{what} is {number}, which does not fit into 64 bits")
+        return number
 
 
 @dataclass(frozen=True)
