@@ -180,6 +180,7 @@ class Life:
         program = local_program(orders, self._local, participants)
         if self.recorder is not None:
             program = self.recorder.recorded(program)
+        self.program = program
         self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
 
     def upgrade(self, pipeline: Pipeline) -> None:

@@ -35,7 +35,7 @@ from epochal.engine.trial_report import SinkComparison, TrialReport, trial_folde
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.internal_source import InternalSource, slices_in_flight
+from epochal.snapshots.internal_source import internal_sources
 from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -143,12 +143,20 @@ class _Trial:
         return conditions.opened(*before.opened_for, commands=before.commands)
 
     def _slices(self, replayed: Manifest) -> dict[str, Slice]:
-        """From outside what was read then; records in flight are this version's own."""
+        """From outside what was read then; records in flight are this version's own, as many as were taken then."""
         sources = self._program.participants.sources
-        outside = {name for name, source in sources.items() if not isinstance(source, InternalSource)}
-        limits = SliceLimits(self._program.configuration.max_records_per_epoch)
-        slices = {name: slice for name, slice in replayed.slices.items() if name in outside}
-        return slices | slices_in_flight(sources, self._parent, limits)
+        inside = internal_sources(sources)
+        slices = {name: slice for name, slice in replayed.slices.items() if name in sources and name not in inside}
+        for name, source in inside.items():
+            slice = source.slice_of(self._parent, self._limits(replayed.slices.get(name)))
+            if slice is not None:
+                slices[name] = slice
+        return slices
+
+    def _limits(self, replayed: Slice | None) -> SliceLimits:
+        """The same number as then: with others, the same version would come to the same by other ways."""
+        most = self._program.configuration.max_records_per_epoch
+        return SliceLimits(most if replayed is None or replayed.rows is None else replayed.rows)
 
 
 def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:

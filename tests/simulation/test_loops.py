@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from epochal.engine import points
+from epochal.engine.comparison import compare_states
+from epochal.engine.trial import _Trial
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
 from epochal.faults import FaultPoint
 from epochal.snapshots import layout
@@ -200,3 +202,19 @@ def test_a_version_goes_on_with_the_records_in_flight_or_is_refused() -> None:
         life.finish()
         life.upgrade(rounds(name="other"))
         assert life.manifests[-1].loops["loop"].files == ()
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_trial_takes_as_many_records_as_were_taken(aligned: bool) -> None:
+    """So that the same version comes to the same at the same epoch, whatever bounded the slices then."""
+    with Life(components(aligned=aligned), {"edges": EDGES}, most=5) as life:
+        life.epoch(edges=rows_of_edges(GRAPH[:6]))
+        for _ in range(5):
+            life.epoch()
+        base, *tried = life.decided[1:5]
+        trial = _Trial(life.program, "trial-loop", life.store, base)
+        trial.run([life.store.read_manifest(reference) for reference in tried])
+        assert all(table.same for table in compare_states(life.store, tried[-1], trial.tables, trial.chains))
+        assert trial._parent is not None
+        held = life.store.read_manifest(tried[-1]).loops["messages"]
+        assert (trial._parent.loops["messages"].rows, trial._parent.loops["messages"].hop) == (held.rows, held.hop)
