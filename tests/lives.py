@@ -26,6 +26,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import PARTITION
 from epochal.engine.assembly import heads_of, tails_of
+from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced
@@ -212,6 +213,10 @@ class Life:
     def manifests(self) -> list[Manifest]:
         """Of all epochs that were decided."""
         return [self._store.read_manifest(reference) for reference in self.decided]
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self._running.coordinator
 
     @property
     def store(self) -> SnapshotStore:

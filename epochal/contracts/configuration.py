@@ -49,7 +49,9 @@ class Configuration(BaseModel):
         512 << 20, ge=0, description="State of so many bytes is compacted by a Spark job, less in the driver."
     )
     allow_dropped_state: tuple[str, ...] = Field(
-        (), description="State tables (streaks.current) and columns (delays.worst) that an upgrade may drop."
+        (),
+        description="State tables (streaks.current) and columns (delays.worst) that an upgrade may drop, and loops "
+        "(ranks) and columns (ranks.share) of records in flight.",
     )
     guarantee: Guarantee = Field(
         "exactly_once",

@@ -154,11 +154,12 @@ class Coordinator:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
         every, parent = self._participants.sources, self.position.snapshot
-        sources = {} if self.drained or input_held_back(every, parent) else every
+        outside = {} if self.drained else every
+        sources = {} if input_held_back(every, parent) else outside
         began = self.meter.clock()
         planned = {name: source.plan(limits) for name, source in sources.items()}
         self._planned_in = self.meter.clock() - began
-        self.meter.looked({name: source for name, source in sources.items() if not isinstance(source, InternalSource)})
+        self.meter.looked({name: source for name, source in outside.items() if not isinstance(source, InternalSource)})
         found = {name: slice for name, slice in planned.items() if slice is not None}
         found = punctuated_together(sources, found)
         return found | slices_in_flight(every, parent, limits)

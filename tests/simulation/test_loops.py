@@ -180,6 +180,14 @@ def test_what_goes_round_too_often_is_a_dead_letter(aligned: bool) -> None:
         assert sorted(row["n"] for row in life.all_of("said") if row["name"] == "a") == [7, 8, 9]
 
 
+def test_a_source_that_waits_for_a_loop_is_still_reported() -> None:
+    with Life(rounds(), {"rows": COUNTED}) as life:
+        life.epoch(rows=[{"name": "a", "n": 3}])
+        life.epoch()
+        assert life.coordinator.in_flight
+        assert life.coordinator.meter.report().moment.sources.keys() == {"rows"}
+
+
 def test_a_retry_in_a_loop_in_rounds_has_the_same_hop() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 3}])
