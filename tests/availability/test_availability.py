@@ -22,6 +22,7 @@ def lived(plan: Plan, folder: Path) -> Report:
     return report
 
 
+@pytest.mark.long  # who leads: simulation/test_control_planes.py; what two answer: service/test_two_control_planes.py
 def test_a_short_history(tmp_path: Path) -> None:
     """Of two control planes the one that leads is killed; so is the database."""
     kinds = ("leader killed", "database away")

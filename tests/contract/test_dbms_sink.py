@@ -99,6 +99,7 @@ def losses(before: TcpProxy) -> Losses:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.long  # what follows each step is lost above; answers of PostgreSQL's in test_postgresql_two_phase.py
 class TestDbmsSinkWithLostAnswers(SinkBackendContract):
     """Each answer of PostgreSQL's is lost once."""
 

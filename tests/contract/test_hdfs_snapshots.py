@@ -184,6 +184,7 @@ def wait_for_bases(store: SnapshotStore) -> None:
     raise AssertionError("no base was written")
 
 
+@pytest.mark.long  # with sink, source and snapshots on HDFS, without Spark: fault/test_hdfs.py
 def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSession, tmp_path: Path) -> None:
     """Source, sink and snapshots: nothing but the catalog and the caches is on this machine's disk."""
     root = hdfs_server.create_folder()

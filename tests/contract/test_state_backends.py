@@ -64,6 +64,7 @@ class TestHeapOverAnObjectStore(StateBackendContract):
         return Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
 
 
+@pytest.mark.long  # LMDB's below writes the same files of the store, and those of its cache
 class TestHeapDegraded(StateBackendContract):
     """Every operation on a file of the store loses its answer."""
 

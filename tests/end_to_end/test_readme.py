@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from epochal.cli.main import main
 from epochal.client.state import State
 from epochal.errors import NotFound
 from epochal.testing.drivers import SparkJvm
@@ -18,6 +20,7 @@ from epochal.testing.servers.control_plane import COMMAND, ControlPlane, control
 from tests.end_to_end.blocks import blocks_of
 
 PAGE = "README.md"
+COMMANDS = [command for block in blocks_of(PAGE, "console") for command in block.commands]
 MADE = {"make demo", "make test"}  # the demo has a test of its own; the other one is what runs this
 
 HERE = ("epochal check", "epochal run")
@@ -57,25 +60,39 @@ def test_the_pipeline_is_as_short_as_it_is_said_to_be(folder: Path) -> None:
     assert len([line for line in lines if line.strip()]) <= 20
 
 
-def test_every_command_does_what_readme_says(
-    folder: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = [command for block in blocks_of(PAGE, "console") for command in block.commands]
-    assert set(commands) >= MADE
+def test_every_command_is_one_that_there_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its arguments and options; what each does with a control plane is long, or told in tests/service/cli."""
+    monkeypatch.chdir(folder)
+    assert set(COMMANDS) >= MADE
+    for command in COMMANDS:
+        if command not in MADE:
+            with pytest.raises(SystemExit) as ended:
+                main([*shlex.split(command)[1:], "--help"])
+            assert ended.value.code in (0, None), command
+
+
+def test_the_pipeline_is_checked_and_run_as_readme_says(folder: Path) -> None:
     said: dict[str, str] = {}
-    wide = plane.environment | {"COLUMNS": "200"}
+    environment = {**os.environ, "EPOCHAL_HOME": str(folder / "home"), "COLUMNS": "200"}
     with SparkJvm() as jvm:
-        for command in commands:
+        for command in COMMANDS:
             if command.startswith(HERE):
-                said[command] = run(command, folder, wide | jvm.environment)
+                said[command] = run(command, folder, environment | jvm.environment)
                 jvm.end_context()
-    for command in commands:
-        if command not in MADE and not command.startswith(HERE):
-            said[command] = run(command, folder, wide)
-            if command.startswith("epochal submit"):
-                _wait_for_key(plane)
     assert "good_customers" in said["epochal check orders.py"]
     assert "5 epochs" in said["epochal run orders.py --epochs 5"]
+
+
+@pytest.mark.long  # two drivers and a builder with Spark: reconfiguration/test_running.py has one of each in every run
+def test_every_other_command_does_what_readme_says(
+    folder: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[str, str] = {}
+    for command in COMMANDS:
+        if command not in MADE and not command.startswith(HERE):
+            said[command] = run(command, folder, plane.environment | {"COLUMNS": "200"})
+            if command.startswith("epochal submit"):
+                _wait_for_key(plane)
     assert "monday" in said["epochal lineage orders"]
     assert "trial" in said["epochal ps"]
 

@@ -48,6 +48,7 @@ def test_an_exception_of_the_author_ends_the_attempt_and_the_next_version_goes_o
     assert violations(application.history, application.oracles) == []
 
 
+@pytest.mark.long  # jobs are cancelled: unit/test_compaction.py; the next epoch goes on: unit/test_engine_loop.py
 def test_an_epoch_that_takes_too_long_is_cancelled_and_the_next_one_goes_on(new_application: NewApplication) -> None:
     application = new_application(epoch_timeout_seconds=15, tolerable_failed_epochs=10)
     application.feed(3)

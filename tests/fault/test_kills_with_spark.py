@@ -1,7 +1,7 @@
 """Real drivers, as ``epochal run`` starts them: killed life after life in one history, which is right in the end.
 
-In every run one kill of each class of effect; in the run of all tests one at every point. That each point by itself
-leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
+In every run one before and two after the decision; in the run of all tests one at every point. That each point by
+itself leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
 
 All lives but one share a JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that one dies
 with its JVM and its Python workers.
@@ -24,12 +24,10 @@ pytestmark = [pytest.mark.slow]
 
 SAMPLE = (
     Life("E4.manifest-written"),
-    Life("R4.swept", "recovery", "started"),
     Life("E4.prepared"),
     Life("E5.files.gathered-one", "recovery", "prepared"),
-    Life("E6.published"),
 )
-"""Undecided, again in the recovery of that; decided, again half-way in the commit that recovery redoes; published."""
+"""Undecided; decided, again half-way in the commit that recovery redoes."""
 LOST_TASKS = ("T2.processed", "T3.pre-committed")
 AHEAD = 10
 

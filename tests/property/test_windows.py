@@ -223,7 +223,7 @@ def in_micros(column: object) -> object:
     )
 
 
-@pytest.mark.parametrize("session_zone", ["UTC", "America/Los_Angeles"])
+@pytest.mark.parametrize("session_zone", [pytest.param("UTC", marks=pytest.mark.long), "America/Los_Angeles"])
 def test_spark_assigns_the_same_windows(spark: SparkSession, session_zone: str) -> None:
     random = np.random.default_rng(11)
     times = [*named_moments(), *random.integers(micros(FROM), micros(TO), 500).tolist()]

@@ -56,9 +56,11 @@ def some_rows(choose: random.Random) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["at"] + timedelta(seconds=choose.randrange(20 * 60)))
 
 
-@pytest.mark.parametrize("cuts", [1, pytest.param(3, marks=pytest.mark.long)])
+# How Spark assigns rows: test_windows.py; what becomes of them: unit/tasks, end_to_end/test_nexmark.py
+@pytest.mark.long
+@pytest.mark.parametrize("cuts", [1, 3])
 def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, run_seed: int, cuts: int) -> None:
-    """Ten operators in every epoch: more cuts are those of tests/property/test_event_time_chains.py, without Spark."""
+    """Ten operators in every epoch: many cuts are those of tests/property/test_event_time_chains.py, without Spark."""
     choose = random.Random(run_seed)
     rows = some_rows(choose)
     bounds = [0, *sorted(choose.sample(range(1, len(rows)), cuts)), len(rows)]

@@ -110,9 +110,13 @@ class Sensors:
 
     def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, "".join(self.handle.logs(tail=60))
-            time.sleep(0.1)
+        while True:
+            began = time.monotonic()
+            if holds():
+                return
+            now = time.monotonic()
+            assert now < deadline, "".join(self.handle.logs(tail=60))
+            time.sleep(max(0.1, 2 * (now - began)))  # to look must not take the time of what is waited for
 
     def check(self) -> None:
         """State and output are what plain Python makes of the rows."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.stores import snapshot_files
+from tests.waiting import eventually
 
 EXPORT = "/v1/applications/flights/export"
 SECONDS = 30
@@ -31,13 +31,14 @@ def with_state(plane: Plane, epochs: int = 3, **more: Any) -> StateDriver:
 
 
 def finished(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        found = dict(plane.get(f"/v1/operations/{operation['id']}"))
-        if found["state"] != "running":
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
+    found: dict[str, Any] = {}
+
+    def has_ended() -> bool:
+        found.update(plane.get(f"/v1/operations/{operation['id']}"))
+        return bool(found["state"] != "running")
+
+    eventually(has_ended, SECONDS)
+    return found
 
 
 def exported(plane: Plane, **request: Any) -> bytes:

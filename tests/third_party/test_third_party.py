@@ -61,6 +61,7 @@ def test_it_keeps_the_contract(installed: Path) -> None:
     assert " passed" in ran.stdout
 
 
+@pytest.mark.long  # it is found, and keeps the contract: above
 def test_an_application_uses_it(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the driver, and in Spark's Python workers; what becomes of crashes, the contract shows."""
     monkeypatch.setenv("PYTHONPATH", str(installed))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
 from epochal import BatchFunction, BroadcastProcess, KeyedProcess, Pipeline, Stream, ValueState, session, tumbling
 from epochal.connectors import console, generator
@@ -79,12 +80,17 @@ VERBS: dict[str, Callable[[Stream], Stream]] = {
 }
 
 
-def test_a_key_that_is_spelled_in_another_case(spark: SparkSession) -> None:
+IN_EVERY_RUN = ("aggregate", "windows", "drop_duplicates", "top", "process")
+"""One of each way that keys take into tasks."""
+
+
+@pytest.mark.parametrize("verbs", [IN_EVERY_RUN, pytest.param(tuple(VERBS), marks=pytest.mark.long)], ids=len)
+def test_a_key_that_is_spelled_in_another_case(spark: SparkSession, verbs: tuple[str, ...]) -> None:
     pipeline = Pipeline("case")
     rows = pipeline.read("rows", generator.source(COLUMNS)).with_watermark("AT", "10 seconds")
-    for sink, verb in VERBS.items():
-        verb(rows).select("key", "cast(total as int) AS total").write(sink, console.sink())
+    for sink in verbs:
+        VERBS[sink](rows).select("key", "cast(total as int) AS total").write(sink, console.sink())
     with Harness(pipeline, spark, Configuration(parallelism=2, state_backend="heap", epoch_interval_seconds=0)) as test:
         at_once, at_the_end = test.epoch(rows=[("ann", START, 2), ("ann", START, 3)]), test.drain()
-    found = {sink: at_once[sink].to_pylist() + at_the_end[sink].to_pylist() for sink in VERBS}
-    assert found == {sink: [{"key": "ann", "total": 5}] for sink in VERBS}
+    found = {sink: at_once[sink].to_pylist() + at_the_end[sink].to_pylist() for sink in verbs}
+    assert found == {sink: [{"key": "ann", "total": 5}] for sink in verbs}

@@ -81,12 +81,16 @@ class ServerProcess:
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return once ``ready()`` holds. Raises ``ServerUnavailable`` with the log's end otherwise."""
         deadline = time.monotonic() + seconds
-        while not ready():
+        while True:
+            began = time.monotonic()
+            if ready():
+                return
+            now = time.monotonic()
             if not self.running:
                 raise ServerUnavailable(f"{self.name} ended while starting. The end of its log: {self.log_end()}")
-            if time.monotonic() > deadline:
+            if now > deadline:
                 raise ServerUnavailable(f"{self.name} did not answer within {seconds:.0f} s. Its log: {self.log_end()}")
-            time.sleep(0.05)
+            time.sleep(max(0.05, 4 * (now - began)))  # to ask must not take the time of what is waited for
 
     def wait_for_end(self, seconds: float) -> None:
         """Return once it has ended, however. Raises ``ServerUnavailable`` when it does not."""
