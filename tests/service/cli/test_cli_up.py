@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from tests.service.cli.conftest import CommandLine
 
 
-@pytest.mark.parametrize(("wanted", "format"), [(signal.SIGINT, "text"), (signal.SIGTERM, "json")])
+@pytest.mark.parametrize(
+    ("wanted", "format"),
+    [(signal.SIGINT, "json"), pytest.param(signal.SIGTERM, "text", marks=pytest.mark.long)],  # SIGTERM ends all others
+)
 def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: signal.Signals, format: str) -> None:
     process = subprocess.Popen(
         [COMMAND, "up", "--port", "0", "--json", "--log-format", format],
