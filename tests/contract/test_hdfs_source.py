@@ -121,6 +121,20 @@ def test_a_bounded_source_of_an_empty_folder_ends_at_once(folder: Folder) -> Non
     assert (source.plan(UNLIMITED), source.ended) == (None, True)
 
 
+def test_a_file_ends_a_slice_by_its_name(folder: Folder) -> None:
+    for second, name in enumerate(("a.json", "b.json", "1.end.json", "c.json"), 100):
+        folder.put(name, {"k": name, "n": second}, at=second)
+    source = folder.source(punctuation="*.end.json")
+    first = planned(source, limit=1)
+    assert (source.punctuated, names(first)) == (True, ["a.json", "b.json", "1.end.json"])
+    source.accept(first)
+    assert source.plan(UNLIMITED) is None
+    bounded = folder.source(punctuation="*.end.json", bounded=True)
+    bounded.limit_to_bounds()
+    bounded.accept(first)
+    assert names(planned(bounded)) == ["c.json"]
+
+
 def test_patterns_find_the_files_of_daily_folders(spark: SparkSession, folder: Folder) -> None:
     folder.put("2013-01-01/a.json", {"k": "a", "n": 1})
     folder.put("2013-01-02/b.json", {"k": "b", "n": 2})
