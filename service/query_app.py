@@ -41,12 +41,23 @@ from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
 from epochal.service.api.transport import Transport
 from epochal.service.api.versions import router as versions
-from epochal.service.query_composition import QueryOrders, compose_worker
+from epochal.service.catalog.database import Database
+from epochal.service.queries.applications import ApplicationQueries
+from epochal.service.queries.epochs import EpochService
+from epochal.service.queries.executions import ExecutionService
+from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.nodes import NodeService
+from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
+from epochal.service.query_composition import QueryOrders
+from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.kept_server import KeptServer
+from epochal.service.runtime.metrics import Metrics, Node
+from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.shared import SharedReplicas
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
+from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger("epochal.query")
 
@@ -68,7 +79,34 @@ SERVED = (
 """Of these, what changes nothing."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 GRACE_SECONDS = 3
+WORKER_CONNECTIONS = 8
+"""To the catalog, of each worker: for tokens, and for look-ups that do not come from replicas."""
 _LOOK_SECONDS = 1.0
+
+
+def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
+    """What answers, and the replicas that it reads. Nothing is opened, no connection made."""
+    settings = orders.settings
+    database = Database(settings.database_url, WORKER_CONNECTIONS)
+    store = SnapshotStore(settings.store_url)
+    directory = SnapshotDirectory(database)
+    replicas = SharedReplicas(orders.folder, store)
+    node = QueryNode(
+        settings=settings,
+        database=database,
+        store=store,
+        authenticator=Authenticator(database, settings.authentication),
+        metrics=Metrics(node=Node(replicas=ReplicaLags(database, replicas))),
+        snapshots=directory,
+        replicas=replicas,
+        registered=ApplicationQueries(database),
+        executions=ExecutionService(database),
+        nodes=NodeService(database),
+        epochs=EpochService(database),
+        manifests=SnapshotService(database, directory, store),
+        lineage=LineageService(database, store),
+    )
+    return node, replicas
 
 
 def create_query_app(node: QueryNode) -> FastAPI:

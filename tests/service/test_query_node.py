@@ -60,11 +60,12 @@ class Node:
 
 def test_its_processes_load_neither_spark_nor_pipelines_nor_verbs_and_a_control_plane_loads_no_spark() -> None:
     program = (
-        "import sys, epochal.service.query_app, epochal.service.query_applier; print(*sys.modules); "
-        "import epochal.service.app; print(*sys.modules)"
+        "import sys, epochal.service.query_applier; print(*sys.modules); "
+        "import epochal.service.query_app; print(*sys.modules); import epochal.service.app; print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    query, control = map(set, map(str.split, done.stdout.splitlines()))
+    applier, query, control = map(set, map(str.split, done.stdout.splitlines()))
+    assert not applier & {"fastapi", "starlette", "uvicorn", "prometheus_client", "httpx"}
     assert not query & {"pyspark", "pandas", "alembic", "epochal.pipeline", "epochal.engine.trial", "epochal.operators"}
     assert not {name for name in query if name.startswith("epochal.service.commands")}
     assert not control & {"pyspark", "pandas", "alembic", "epochal.operators"}
