@@ -30,7 +30,7 @@ def dataflow_tree(dataflow: Dataflow, file: Path) -> Tree:
         )
     names = {task.number: task.name for task in dataflow.tasks}
     for entry in dataflow.entries.values():
-        parameters = ", ".join(f"{name}: {type.python}" for name, type in entry.parameters.items())
+        parameters = ", ".join(f"{name}: {type.python}" for name, type in entry.parameter_types.items())
         answer = (f" -> {entry.answer.python}", "dim")
         branch = root.add(Text.assemble((entry.name, "bold green"), f"({parameters})", answer))
         for stage in dataflow.stages:
@@ -71,7 +71,7 @@ def dataflow_document(dataflow: Dataflow) -> dict[str, Any]:
         "entries": [
             {
                 "name": each.name,
-                "parameters": {name: type.spark for name, type in each.parameters.items()},
+                "parameters": {name: type.spark for name, type in each.parameter_types.items()},
                 "answer": each.answer.spark,
                 "target": each.target,
             }

@@ -33,7 +33,7 @@ class Conforming:
     function: FunctionType
     definition: ast.FunctionDef
     file: str
-    parameters: dict[str, ValueType]
+    parameter_types: dict[str, ValueType]
     answer: ValueType
     types: dict[str, ValueType]
     no_values: dict[str, NotAValueType]
@@ -61,7 +61,7 @@ class Conforming:
         """The arguments of a call as values, by parameter. Raises ``TypeError`` and ``OverflowError``."""
         bound = inspect.signature(self.function).bind(None, *positional, **named)
         bound.apply_defaults()
-        return {name: type.conform(bound.arguments[name], name) for name, type in self.parameters.items()}
+        return {name: type.conform(bound.arguments[name], name) for name, type in self.parameter_types.items()}
 
     def call(self, program: Any, arguments: Mapping[str, Any]) -> Any:
         """Run the entry as it is written."""
@@ -80,7 +80,7 @@ class Conforming:
 
     @cached_property
     def _compiled(self) -> Any:
-        names = ["self", *self.parameters]
+        names = ["self", *self.parameter_types]
         definition = function_of(self.definition.name, names, self.body)
         return compiled(
             definition,

@@ -59,7 +59,7 @@ class Write:
     """A blind write that a fan-out sends: a method of the state class, and the types of its parameters."""
 
     method: str
-    parameters: Mapping[str, ValueType]
+    parameter_types: Mapping[str, ValueType]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Entry:
     """An entry: the types of its parameters and of what it answers, and the task element that its calls go to."""
 
     name: str
-    parameters: Mapping[str, ValueType]
+    parameter_types: Mapping[str, ValueType]
     answer: ValueType
     target: int
 

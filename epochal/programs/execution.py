@@ -84,7 +84,7 @@ class Executable:
             values = declared_entry.arguments((), arguments)
         except (TypeError, OverflowError) as error:
             return Answer(sequence, Failed.of(error))
-        row = tuple(type.to_row(values[name]) for name, type in of.parameters.items())
+        row = tuple(type.to_row(values[name]) for name, type in of.parameter_types.items())
         constant = None if edge.key is None or edge.key in values else _constant(edge.key)
         return Departure(edge.number, sequence, row, key=values.get(edge.key or "", constant))
 
@@ -146,15 +146,15 @@ class Executable:
         bound = element.kind.bind(method, arguments, named)
         getattr(element.make(), method)(**bound)
         write = target.writes[method]
-        conformed = {name: type.conform(bound[name], name) for name, type in write.parameters.items()}
+        conformed = {name: type.conform(bound[name], name) for name, type in write.parameter_types.items()}
         access = element.kind.access(method)
         assert access is not None
-        row = tuple(type.to_row(conformed[name]) for name, type in write.parameters.items())
+        row = tuple(type.to_row(conformed[name]) for name, type in write.parameter_types.items())
         return Departure(number, sequence, (method, *row), index, conformed[access.key[element.by or ""]])
 
     def _write(self, edge: Edge, row: Arrival, state: State | None) -> None:
         method, *values = row.values
-        parameters = self.dataflow.tasks[edge.target].writes[method].parameters
+        parameters = self.dataflow.tasks[edge.target].writes[method].parameter_types
         pairs = zip(parameters.items(), values, strict=True)
         getattr(state, method)(**{name: type.from_row(value) for (name, type), value in pairs})
 

@@ -28,6 +28,16 @@ from epochal.programs.flow import (
 from epochal.programs.rules import RULES, ProgramRefused
 from epochal.programs.source import place_of
 from epochal.programs.state import Column
+from epochal.programs.statements import (
+    Gathered,
+    first_assignment,
+    first_real,
+    first_use,
+    lines_of,
+    loaded,
+    returns,
+    single_use,
+)
 from epochal.programs.task_code import answering, crossing, fanning, task_function
 from epochal.programs.writes import writes_of
 
@@ -76,17 +86,20 @@ class _EntrySplitter:
         self._accesses = Accesses(declaration.elements, self._entry.function.__globals__, self._entry.file)
         self._points: dict[tuple[object, ...], _Task] = {}
         self._kept: list[Sequence[ast.stmt]] = []
-        self._locals = [*self._entry.parameters, *sorted(all_assigned(self._entry.body) - {*self._entry.parameters})]
+        self._locals = [
+            *self._entry.parameter_types,
+            *sorted(all_assigned(self._entry.body) - {*self._entry.parameter_types}),
+        ]
 
     # Rule 1: a task element for the entry.
 
     def run(self) -> _Task:
         body = tuple(self._entry.body)
-        parameters = tuple(self._entry.parameters)
+        parameters = tuple(self._entry.parameter_types)
         before = dict.fromkeys(parameters, frozenset({PARAMETER}))
         site = self._first_access(body, before)
         task = self._new_task(None if site is None else site.where, parameters)
-        fields = tuple(Column(each, type) for each, type in self._entry.parameters.items())
+        fields = tuple(Column(each, type) for each, type in self._entry.parameter_types.items())
         dispatch = Dispatch.ANY if site is None else site.where.kind.dispatch
         self._edge(None, task, dispatch, None if site is None else site.key, fields)
         task.code = self._split(task, body, before, frozenset())
@@ -98,7 +111,7 @@ class _EntrySplitter:
         if len({site.where for site in found}) != 1:
             return None
         site = found[0]
-        if site.where.kind is AccessKind.GLOBAL and site not in self._accesses.of(_first_real(body), before):
+        if site.where.kind is AccessKind.GLOBAL and site not in self._accesses.of(first_real(body), before):
             return None
         known = self._accesses.at(site, before) == site.where and is_simple(site.key)
         return site if known else None
@@ -141,12 +154,12 @@ class _EntrySplitter:
                 return [*code, self._if(task, statement, rest, reached, several)]
             if sites and not here:
                 return [*code, *self._elsewhere(task, statement, sites, rest, reached)]
-            if everywhere and _returns(statement):
+            if everywhere and returns(statement):
                 raise self._refused("multi-valued", statement, "what it returns differs between instances")
             task.updates = task.updates or any(site.access.writes for site in sites)
-            task.lines |= _lines(statement)
+            task.lines |= lines_of(statement)
             code.append(statement)
-            if everywhere and (sites or used(statement) & several or _uses(statement) & several):
+            if everywhere and (sites or used(statement) & several or loaded(statement) & several):
                 several |= all_assigned([statement])
             reached = after_statement(statement, reached)
         return code
@@ -155,11 +168,11 @@ class _EntrySplitter:
         """Whether the instances of a global access have to come together before the statement."""
         if any(site.where == task.where for site in sites):
             return False
-        return bool(sites) or _returns(statement) or bool(self._accesses.collected(statement))
+        return bool(sites) or returns(statement) or bool(self._accesses.collected(statement))
 
     def _stays(self, statement: ast.If, here: bool, everywhere: bool) -> bool:
         """Whether an ``if`` is run as a whole in the task element that is in its place."""
-        return here and not (everywhere and _returns(statement))
+        return here and not (everywhere and returns(statement))
 
     def _if(
         self,
@@ -175,7 +188,7 @@ class _EntrySplitter:
             return self._cross(task, self._only(tests, statement, before), rest, before)
         if used(statement.test) & several or (tests and task.where and task.where.kind is AccessKind.GLOBAL):
             raise self._refused("multi-valued", statement, "which way it goes may differ between instances")
-        task.lines |= _lines(statement.test)
+        task.lines |= lines_of(statement.test)
         task.updates = task.updates or any(site.access.writes for site in tests)
         after = rest[1:]
         branches = [self._split(task, (*each, *after), before, several) for each in (statement.body, statement.orelse)]
@@ -224,12 +237,12 @@ class _EntrySplitter:
         """Rules 4 and 5: the instances of a global access come together, and what follows has all of their values."""
         collected = frozenset[str]().union(*(self._accesses.collected(statement) for statement in rest))
         for name in sorted(collected - several):
-            node = _first_use(rest, name)
+            node = first_use(rest, name)
             raise self._refused("collection", node, f"{name} was not assigned from a Global access")
-        gathered = [_Gathered(self._accesses).visit(copy.deepcopy(statement)) for statement in rest]
+        gathered = [Gathered(self._accesses).visit(copy.deepcopy(statement)) for statement in rest]
         live = live_before(rest) & several
         for name in sorted(live):
-            single = _single_use(rest, name, self._accesses)
+            single = single_use(rest, name, self._accesses)
             if single is not None:
                 raise self._refused("multi-valued", single, f"{name} has a value for each instance")
         fields = self._fields(task, rest, before)
@@ -265,16 +278,18 @@ class _EntrySplitter:
             target = self._task_at(("fan-out", loop), (), Where(element.name, AccessKind.PARTITIONED), ())
             target.updates = True
             target.writes = writes_of(element, {site.method for site in sites})
-            target.lines = set[int]().union(*(_lines(site.node) for site in sites))
-        parameters = [(write.method, item) for write in target.writes.values() for item in write.parameters.items()]
+            target.lines = set[int]().union(*(lines_of(site.node) for site in sites))
+        parameters = [
+            (write.method, item) for write in target.writes.values() for item in write.parameter_types.items()
+        ]
         single = len(target.writes) == 1
         fields = [Column(name if single else f"{method}_{name}", type) for method, (name, type) in parameters]
         key = sites[0].key if len({ast.dump(site.key) for site in sites if site.key}) == 1 else None
         edge = self._edge(task, target, Dispatch.KEY, key, tuple(fields), fan_out=True)
-        task.lines |= _lines(loop)
+        task.lines |= lines_of(loop)
         code: list[ast.stmt] = [fanning(loop, edge, {site.node: site.method for site in sites})]
         for statement in after:
-            task.lines |= _lines(statement)
+            task.lines |= lines_of(statement)
         return [*code, *after]
 
     # Task elements and edges.
@@ -286,12 +301,12 @@ class _EntrySplitter:
         for name in self._locals:
             if name not in live:
                 continue
-            use = _first_use(rest, name)
+            use = first_use(rest, name)
             if UNASSIGNED in before.get(name, frozenset({UNASSIGNED})):
                 raise self._refused("maybe-unassigned", use, f"{name} may not have been assigned")
             type = self._entry.types.get(name)
             if type is None:
-                assignment = _first_assignment(self._entry.definition, name)
+                assignment = first_assignment(self._entry.definition, name)
                 used_in = f"used in line {use.lineno}, in another task element"
                 if name in self._entry.no_values:
                     what = f"{name} is {used_in}, and {self._entry.no_values[name]}"
@@ -347,7 +362,7 @@ class _EntrySplitter:
 
     def _check_collections(self, statement: ast.stmt) -> None:
         for name in sorted(self._accesses.collected(statement)):
-            raise self._refused("collection", _first_use([statement], name), f"{name} has one value")
+            raise self._refused("collection", first_use([statement], name), f"{name} has one value")
 
     def _refused(self, rule: str, node: ast.AST, what: str) -> ProgramRefused:
         return RULES[rule].refuse(place_of(node, self._entry.file), what)
@@ -384,70 +399,3 @@ class _EntrySplitter:
         elements = [None if each.where is None else each.where.element for each in (first, second)]
         gathers = [None if each.gathers is None else bool(each.gathers) for each in (first, second)]
         return elements[0] == elements[1] and gathers[0] == gathers[1] and first.updates == second.updates
-
-
-class _Gathered(ast.NodeTransformer):
-    """``Collection(x)`` becomes ``x``, which after the barrier is the list."""
-
-    def __init__(self, accesses: Accesses) -> None:
-        self._accesses = accesses
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        return node.args[0] if self._accesses.collected(node) and _is_collection(node) else self.generic_visit(node)
-
-
-def _is_collection(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Name) and len(node.args) == 1 and isinstance(node.args[0], ast.Name)
-
-
-def _returns(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.Return) for node in ast.walk(statement))
-
-
-def _first_real(body: Sequence[ast.stmt]) -> ast.stmt:
-    for statement in body:
-        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
-            return statement
-    return body[0]
-
-
-def _lines(node: ast.AST) -> set[int]:
-    return {each.lineno for each in ast.walk(node) if hasattr(each, "lineno")}
-
-
-def _uses(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def _first_use(statements: Sequence[ast.stmt], name: str) -> ast.expr:
-    uses = [
-        node
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    ]
-    return min(uses, key=lambda node: (node.lineno, node.col_offset))
-
-
-def _single_use(statements: Sequence[ast.stmt], name: str, accesses: Accesses) -> ast.expr | None:
-    """Where the variable is used as if it had one value."""
-    gathered = {
-        id(node.args[0])
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and _is_collection(node) and accesses.collected(node)
-    }
-    for statement in statements:
-        for node in ast.walk(statement):
-            is_use = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-            if is_use and id(node) not in gathered:
-                assert isinstance(node, ast.Name)
-                return node
-    return None
-
-
-def _first_assignment(definition: ast.FunctionDef, name: str) -> ast.AST:
-    for node in ast.walk(definition):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
-            return node
-    return definition

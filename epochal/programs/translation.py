@@ -21,7 +21,7 @@ def translate(program: type) -> Dataflow:
     check_syntax(declaration)
     splitter = Splitter(declaration)
     entries = {
-        name: Entry(name, entry.parameters, entry.answer, splitter.split(name))
+        name: Entry(name, entry.parameter_types, entry.answer, splitter.split(name))
         for name, entry in declaration.entries.items()
     }
     stages = ordered(splitter.tasks, splitter.edges, declaration.file)

@@ -6,19 +6,12 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, TypeVar
 
 from epochal.programs.state import Column, ElementModel, Key, State, legible, reads, total, writes
 from epochal.programs.value_types import FLOAT, INT, ValueType, number_type
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    Number = TypeVar("Number", bound=float, default=float)
-else:
-    from typing import TypeVar
-
-    Number = TypeVar("Number", bound=float)
+Number = TypeVar("Number", bound=float)
 
 
 class Vector(State, Generic[Number]):

@@ -15,29 +15,29 @@ from epochal.programs import Collection, Global, Partial, Vector, entry, program
 class LogisticRegression:
     """All instances of ``weights`` are equal; each of ``gradients`` has the sum over the examples that came to it."""
 
-    weights: Partial[Vector]
-    gradients: Partial[Vector]
+    weights: Partial[Vector[float]]
+    gradients: Partial[Vector[float]]
 
     @entry
-    def observe(self, features: Vector, label: float) -> None:
+    def observe(self, features: Vector[float], label: float) -> None:
         """Add an example's gradient. ``label`` is 0 or 1."""
         error: float = self.sigmoid(self.weights.dot(features)) - label
         self.gradients.add_vector(features * error)
 
     @entry
-    def gradient(self) -> Vector:
+    def gradient(self) -> Vector[float]:
         """The gradient of the loss over the examples of this round."""
-        partial: Vector = Global(self.gradients).value()
+        partial: Vector[float] = Global(self.gradients).value()
         return self.merge(Collection(partial))
 
     @entry
-    def step(self, weights: Vector) -> None:
+    def step(self, weights: Vector[float]) -> None:
         """Go on from these weights."""
         Global(self.weights).assign(weights)
         Global(self.gradients).clear()
 
     @entry
-    def probability(self, features: Vector) -> float:
+    def probability(self, features: Vector[float]) -> float:
         """That the label is 1."""
         return self.sigmoid(self.weights.dot(features))
 
@@ -47,9 +47,9 @@ class LogisticRegression:
             return 1 / (1 + math.exp(-margin))
         return math.exp(margin) / (1 + math.exp(margin))
 
-    def merge(self, partial: list[Vector]) -> Vector:
+    def merge(self, partial: list[Vector[float]]) -> Vector[float]:
         """The sum over all instances."""
-        merged = Vector()
+        merged: Vector[float] = Vector()
         for each in partial:
             merged = merged + each
         return merged

@@ -99,6 +99,12 @@ def test_loops(reader_folder: Path) -> None:
     assert {node.name for node in graph.sinks} == {"labels", "dead"}
 
 
+def test_programs(reader_folder: Path) -> None:
+    """Runs all of the page's Python, with its assertions."""
+    names = execute(blocks_of("docs/programs.md", "python"), {"__name__": "programs"})
+    assert [stage.element for stage in names["running"].dataflow.stages] == ["user_item", "co_occurrence", None]
+
+
 @pytest.mark.slow
 def test_testing(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/testing.md", "python"), {})

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from epochal.programs import ProgramRefused, translate
 from epochal.programs.execution import Failed
 from epochal.programs.interpreter import Call, Interpreter
 from tests.property.random_programs import random_epochs, random_program
@@ -66,6 +67,57 @@ def check(folder: Path, seed: int) -> int:
 def test_random_programs(tmp_path: Path) -> None:
     sizes = [check(tmp_path, seed) for seed in range(40)]
     assert max(sizes) > 8 and sum(sizes) > 150
+
+
+BREAKING = {
+    "while-loop": ["while k > 0:", "    k = k - 1"],
+    "unknown-call": ["print(k)"],
+    "set": ["members = {k, x}"],
+    "unsupported-syntax": ["del k"],
+    "state-as-value": ["alias = self.a"],
+    "state-in-inner-scope": ["numbers = [self.a.get(i, 0) for i in range(k)]"],
+    "unknown-access": ["self.d.forget(k)"],
+}
+"""By rule: statements whose first line breaks it, wherever they stand."""
+AT_THE_END = {
+    "second-visit": ["self.a.put(k, 1)", "self.a.put(x, 1)"],
+    "two-accesses": ["self.a.put(k, 1)", "self.b.add(k, k, self.d.count(k))"],
+    "loop-over-state": ["n = 0", "for i in range(3):", "    n = n + self.d.count(i)"],
+    "after-fan-out": ["for i in range(k):", "    self.d.add(i)", "self.a.put(k, 1)"],
+    "untyped-variable": ["n = self.a.get(k, 0)", "self.d.add(n)"],
+    "multi-valued": ["n: int = Global(self.c).size()", "return n"],
+    "collection": ["n: int = self.d.count(k)", "return sum(Collection(n))"],
+    "no-access-key": ["n: int = self.a.size()"],
+    "global-of-partitioned": ["n: int = Global(self.a).get(k, 0)"],
+    "key-expression": ["self.a.put(k, 1)", "self.d.add(k + 1)"],
+}
+"""By rule: the body of one more entry."""
+BREAKS = {
+    "two-accesses": 1, "loop-over-state": 1, "after-fan-out": 2, "second-visit": 1, "multi-valued": 1, "collection": 1,
+    "key-expression": 1,
+}  # fmt: skip
+"""Which of these lines breaks the rule, where it is not the first."""
+
+
+@pytest.mark.parametrize("slug", [*BREAKING, *AT_THE_END])
+def test_a_program_that_breaks_a_rule_is_refused_at_the_line(slug: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        chance = random.Random(f"{slug} {seed}")
+        lines = random_program(chance).splitlines()
+        if slug in BREAKING:
+            body, broken = BREAKING[slug], 0
+            heads = [number for number, line in enumerate(lines, 1) if ") -> int:" in line][1:]
+            place = chance.choice(heads)
+        else:
+            body, broken = AT_THE_END[slug], BREAKS.get(slug, 0)
+            lines += ["    @entry", "    def last(self, k: int, x: int) -> int:"]
+            place = len(lines)
+            body = [*body, "return k"]
+        lines[place:place] = [f"        {line}" for line in body]
+        with pytest.raises(ProgramRefused) as refused:
+            translate(loaded("\n".join(lines) + "\n", tmp_path))
+        assert refused.value.rule is not None and refused.value.place is not None
+        assert (refused.value.rule.slug, refused.value.place.line) == (slug, place + broken + 1), "\n".join(lines)
 
 
 @pytest.mark.long

@@ -1,0 +1,38 @@
+"""A rule that programs keep to, and the error that names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from epochal.errors import PipelineError
+
+if TYPE_CHECKING:
+    from epochal.programs.source import Place
+
+
+class ProgramRefused(PipelineError):
+    """The program cannot be translated to a dataflow."""
+
+    slug = "program-refused"
+
+    def __init__(self, message: str | None = None, rule: Rule | None = None, place: Place | None = None) -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``example``: the body of a program in which the line that ends with ``#!`` is refused, first of all."""
+
+    slug: str
+    title: str
+    why: str
+    fix: str
+    example: str = ""
+
+    def refuse(self, place: Place | None, what: str) -> ProgramRefused:
+        """The error. ``what``: what was found, to begin a sentence with."""
+        where = "" if place is None else f"{place}: "
+        return ProgramRefused(f"{where}{what}: {self.why} {self.fix} [{self.slug}]", self, place)
