@@ -25,7 +25,7 @@ from epochal.service.runtime.replicas.applying import catch_up
 from epochal.service.runtime.replicas.claim import claim
 from epochal.service.runtime.replicas.generations import Generations
 from epochal.service.runtime.replicas.replica import Replica
-from epochal.service.runtime.replicas.replicas import INDEX, Replicas
+from epochal.service.runtime.replicas.replicas import INDEX, Replicas, allow_open_files
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.store import SnapshotStore
@@ -360,3 +360,30 @@ def test_an_index_that_cannot_be_read_is_built_anew_with_all_replicas(line: Line
         seen = replicas.application("flights")
         assert seen is not None and seen.at == EpochKey("main", 1)
         assert isinstance(seen.tables["delays"].replica, Replica)
+
+
+@contextmanager
+def open_files(most: int) -> Iterator[None]:
+    """So many may be open, and a process may raise that itself."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_replicas_may_open_as_many_files_as_their_process_may_have(tmp_path: Path) -> None:
+    with open_files(512):
+        allow_open_files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536))
+
+
+def test_too_many_open_files_are_said_with_what_to_do(tmp_path: Path, line: Line) -> None:
+    generations = Generations(tmp_path / "delays")
+    taken = len(os.listdir("/dev/fd"))
+    says = pytest.raises(EnvironmentProblem, match=r"Too many open files.*LimitNOFILE")
+    with says, open_files(taken), generations.errors():
+        generations.begin(1 << 20)
+    assert held(catch_up(generations, line.store, line.head, DELAYS)) == (line.head.key, line.expected[line.head.key])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ from epochal.service.runtime.replicas.replica import UNREADABLE, Replica
 log = logging.getLogger("epochal.replicas")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_TOO_MANY_OPEN = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+"""LMDB's errors have no number."""
 
 
 class Generations:
@@ -92,6 +95,12 @@ class Generations:
                 raise StorageFull(
                     f"There is no space left for the replica {self.directory}: {error}. Look-ups go on with the epoch "
                     "that it is at; free some space, and it follows."
+                ) from error
+            if any(reason in str(error) for reason in _TOO_MANY_OPEN):
+                raise EnvironmentProblem(
+                    f"The replica {self.directory} cannot be opened: {error}. Look-ups go on with the epoch that it is "
+                    "at. Each queryable table keeps two files open: raise the hard limit of open files of this process "
+                    "(ulimit -Hn, LimitNOFILE of systemd), and start it again."
                 ) from error
             raise EnvironmentProblem(
                 f"The replica {self.directory} cannot be written: {error}. Look-ups go on with the epoch that it is "

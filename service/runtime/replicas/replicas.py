@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import lmdb
@@ -29,6 +31,8 @@ log = logging.getLogger("epochal.replicas")
 INDEX = "index"
 """The folder of the index, beside those of the branches."""
 _SWITCH_SECONDS = 0.001
+_OPEN_FILES = 65_536
+"""The usual limit is 1,024, and another one, up to which a process may raise it. Drivers inherit it: not millions."""
 _SHARE = 0.2
 """Of the time at most goes into asking the catalog where all applications stand, however many there are and commit."""
 
@@ -62,6 +66,7 @@ class Replicas(ServedReplicas):
 
     def open(self) -> None:
         shorten_pauses()
+        allow_open_files()
         if self._given is None:
             self._claim = claim(self._directory)
         self._index = self._open_index()
@@ -186,6 +191,15 @@ class Replicas(ServedReplicas):
         for entry in self.folder.iterdir():
             if entry.name not in branches and entry.name != INDEX:
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+def allow_open_files() -> None:
+    """A replica of a table keeps two files open: as many as this process may have at all, or enough of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def shorten_pauses() -> None:

@@ -15,7 +15,7 @@ from epochal.errors import EnvironmentProblem
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable
 from epochal.service.runtime.replicas.index import IndexSnapshot, Position, ReplicaIndex, Tables
 from epochal.service.runtime.replicas.replica import Replica
-from epochal.service.runtime.replicas.replicas import INDEX, shorten_pauses
+from epochal.service.runtime.replicas.replicas import INDEX, allow_open_files, shorten_pauses
 from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
@@ -57,6 +57,7 @@ class SharedReplicas(ServedReplicas):
 
     def open(self) -> None:
         shorten_pauses()
+        allow_open_files()
         try:
             self._index = ReplicaIndex.open_to_read(self._folder / INDEX)
         except lmdb.Error as error:
