@@ -115,7 +115,7 @@ class Life:
         """An epoch for each element of ``epochs``, with its rows by source; ``steps`` come round."""
         for number, rows in enumerate(epochs):
             self.epoch(steps[number % len(steps)], **rows)
-        self.settle()
+        self.settle(50 if self.most is None else 500)
 
     def epoch(self, step: Step = Step(), **rows: Sequence[Row]) -> None:
         """An epoch over these rows by source, whatever happens to it at first; none without rows or what is due."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from epochal.engine import points
 from epochal.engine.comparison import compare_states
@@ -18,7 +20,7 @@ from epochal.snapshots.references import References
 from epochal.snapshots.verification import Trouble, Verification
 from epochal.tasks import points as task_points
 from tests.graphs import COUNTED, EDGES, Edge, components, connected, rounds, rows_of_edges
-from tests.lives import Life, Row, Step, failing_at
+from tests.lives import Life, Row, Step, cut, examples, failing_at, steps
 
 CHANCE = random.Random(5)
 GRAPH: list[Edge] = [(vertex, vertex + 1) for vertex in range(1, 9)] + [
@@ -226,3 +228,21 @@ def test_a_trial_takes_as_many_records_as_were_taken(aligned: bool) -> None:
         assert trial._parent is not None
         held = life.store.read_manifest(tried[-1]).loops["messages"]
         assert (trial._parent.loops["messages"].rows, trial._parent.loops["messages"].hop) == (held.rows, held.hop)
+
+
+@examples(4)
+@given(
+    edges=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=15),
+    cuts=st.lists(st.integers(0, 100), max_size=3),
+    happenings=steps(),
+    most=st.sampled_from((None, 2, 7)),
+    aligned=st.booleans(),
+)
+def test_components_of_any_graph_whatever_happens(
+    edges: list[Edge], cuts: list[int], happenings: list[Step], most: int | None, aligned: bool
+) -> None:
+    with Life(components(aligned=aligned), {"edges": EDGES}, most=most) as life:
+        batches = cut(rows_of_edges(edges), cuts)
+        life.live([{"edges": batch} for batch in batches], happenings)
+        life.settle(500)
+        assert labels(life) == connected(edges)

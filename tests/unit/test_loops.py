@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +13,23 @@ from pyspark.sql import SparkSession
 from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey
 from epochal.declarations.feedback import feedback
 from epochal.errors import InvalidInput, PipelineError, SchemaError
 from epochal.operators.feedback import Closing
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
+from epochal.snapshots import layout
+from epochal.snapshots.bundle_reading import BundleReader
 from epochal.snapshots.in_flight import against_going_on, held_after, payload_of, slice_of
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight
+from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
 from epochal.testing import Harness
+from tests.formats.make import BUNDLE, MAIN, _write_bundle
 from tests.graphs import components, connected, rounds, rows_of_edges
+from tests.manifests import plain_manifest
 
 NUMBERS = {"name": "string(id)", "n": "id"}
 
@@ -166,6 +173,20 @@ def test_what_another_version_may_make_of_records_in_flight(columns: Any, may_dr
     else:
         (found,) = problems
         assert re.search(problem, found), found
+
+
+def test_a_bundle_brings_the_records_in_flight(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "store"))
+    reference = store.write_file(layout.records_of_loop(EpochKey(MAIN, 7), "again", 0), b"records", 3)
+    held = RecordsInFlight(columns=COLUMNS, files=(FileInFlight(file=reference, first=1, last=3),))
+    snapshot = store.write_manifest(plain_manifest(7, branch=MAIN, loops={"again": held}))
+    _write_bundle(tmp_path, store, snapshot)
+    (tmp_path / "unpacked").mkdir()
+    with BundleReader(tmp_path / BUNDLE, tmp_path / "unpacked") as bundle:
+        assert len(list(bundle.epochs())) == 1
+        members = list(bundle.members())
+    (file,) = (member for member in members if member.kind == "files")
+    assert file.paths == (reference.path,) and file.file.read_bytes() == b"records"
 
 
 def test_what_closes_a_loop_has_its_columns() -> None:
