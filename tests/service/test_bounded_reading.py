@@ -18,9 +18,13 @@ from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Branch, Epoch, Execution
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Settings
+from epochal.service.queries.lineage.service import LineageService, Wish
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
+from epochal.snapshots.store import SnapshotStore
+from epochal.wire.lineage import LineageAnswer
 
 FEW, MANY = 200, 20_000
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,6 +74,7 @@ class History:
                     "manifest_path": f"{number}.json",
                     "manifest_sha256": "a" * 64,
                     "started_at": MOMENT,
+                    "prepared_at": MOMENT + timedelta(seconds=number) if number % 10 else None,
                     "committed_at": MOMENT + timedelta(seconds=number),
                 }
                 for number in range(1, epochs + 1)
@@ -167,3 +172,26 @@ def test_work_does_not_grow_with_history(histories: tuple[History, History], ask
 
     few, many = steps
     assert few > 0 and many < few * 1.1
+
+
+def test_a_lineage_adds_up_only_what_has_come_since(tmp_path: Path) -> None:
+    history = History(tmp_path, FEW)
+    store = SnapshotStore(str(tmp_path / "store"))
+    service = LineageService(history.database, store)
+
+    def read(service: LineageService) -> LineageAnswer:
+        return service.read("flights", PageRequest(limit=100, cursor=None), Wish(fold=True, slices=False))
+
+    def summed(service: LineageService) -> tuple[LineageAnswer, int]:
+        with history.watched() as work:
+            answer = read(service)
+        return answer, work.steps
+
+    before, first = summed(service)
+    assert max(node.epochs for node in before.nodes) > FEW / 2
+    again, second = summed(service)
+    assert again == before and second < first
+    driver(history)
+    later, third = summed(service)
+    assert later == read(LineageService(history.database, store)) != before
+    assert third < first

@@ -20,6 +20,7 @@ from epochal.service.catalog.rollbacks import RollbackRepository
 from epochal.service.catalog.types import now
 from epochal.service.commands.collecting import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
+from epochal.service.queries.lineage.summaries import RunSummaries
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
@@ -68,6 +69,13 @@ def ranges(page: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(item["first"], item["last"]) for item in page["folded"]]
 
 
+def check_lineage(plane: Plane) -> None:
+    """What was added up before is still right."""
+    lineage = plane.get(f"{FLIGHTS}/lineage", fold=True, limit=100)
+    plane.control.lineage._summaries = RunSummaries()
+    assert plane.get(f"{FLIGHTS}/lineage", fold=True, limit=100) == lineage
+
+
 def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
@@ -76,10 +84,13 @@ def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
     plane.post(f"{FLIGHTS}/snapshots/10/tags", 201, name="ten")
     epochs(plane, driver, 10)
     plane.post(f"{FLIGHTS}/snapshots/20/message", 201, message="odd")
+    check_lineage(plane)
     epochs(plane, driver, 10)
+    check_lineage(plane)
     collect(plane, 1)
     assert ranges(plane.get(f"{FLIGHTS}/epochs")) == []  # what was collected just now may still be being read
     collect(plane, 2)
+    check_lineage(plane)
 
     page = plane.get(f"{FLIGHTS}/epochs", limit=100)
     assert numbers(page) == [30, 29, 28, 27, 26, 21, 20, 19, 11, 10, 9, 2, 1]
@@ -120,8 +131,10 @@ def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
         ]
 
     epochs(plane, driver, 10)
+    check_lineage(plane)
     collect(plane, 3)
     collect(plane, 4)
+    check_lineage(plane)
     assert ranges(plane.get(f"{FLIGHTS}/epochs")) == [(22, 35), (12, 18), (3, 8)]
     driver.stop() if plane.post(f"{FLIGHTS}/stop") else None
     plane.post(f"{FLIGHTS}/start")

@@ -16,6 +16,7 @@ from epochal.service.domain.pages import PageRequest, encode
 from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, items_of, place_of
 from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.service.queries.lineage.slices import with_slices
+from epochal.service.queries.lineage.summaries import RunSummaries
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.lineage import LineageAnswer
 
@@ -32,12 +33,13 @@ class LineageService:
     def __init__(self, database: Database, store: SnapshotStore) -> None:
         self._database = database
         self._store = store
+        self._summaries = RunSummaries()
 
     def read(self, application: str, page: PageRequest, wish: Wish) -> LineageAnswer:
         """``NotFound``; ``InvalidInput`` for a cursor of something else."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
-            answer, ends = _folded(session, row, page) if wish.fold else _whole(session, row, page)
+            answer, ends = _folded(session, row, page, self._summaries) if wish.fold else _whole(session, row, page)
         return with_slices(self._store, answer, ends) if wish.slices else answer
 
 
@@ -50,7 +52,9 @@ def _whole(session: Session, application: Application, page: PageRequest) -> tup
     return _answer(session, application, Assembly(session, branches, entries), part.next_cursor), entries
 
 
-def _folded(session: Session, application: Application, page: PageRequest) -> tuple[LineageAnswer, list[Entry]]:
+def _folded(
+    session: Session, application: Application, page: PageRequest, summaries: RunSummaries
+) -> tuple[LineageAnswer, list[Entry]]:
     repository = LineageRepository(session)
     branches = repository.tree(application)
     items = items_of(repository.noted(branches))
@@ -65,14 +69,17 @@ def _folded(session: Session, application: Application, page: PageRequest) -> tu
         if isinstance(item, Noted):
             entries.append(Entry(rows[item.key], folded=folded.get(item.key)))
         else:
-            entries += _of_run(repository, item, folded)
+            entries += _of_run(repository, item, folded, summaries)
     following = encode(*place_of(shown[-1])) if more else None
     return _answer(session, application, Assembly(session, branches, entries), following), entries
 
 
-def _of_run(repository: LineageRepository, run: Run, folded: Mapping[EpochKey, FoldedEpochs]) -> list[Entry]:
+def _of_run(
+    repository: LineageRepository, run: Run, folded: Mapping[EpochKey, FoldedEpochs], summaries: RunSummaries
+) -> list[Entry]:
     """One entry; a short run is not worth folding."""
-    summary = repository.summary(run)
+    ranges = [range for range in folded.values() if range.branch == run.before.branch]
+    summary = summaries.of(run, sum(range.last - range.first + 1 for range in ranges), repository.summary)
     if summary is None:
         return []
     if summary.epochs < SHORTEST_RUN:
