@@ -92,8 +92,18 @@ def _live(statement: ast.stmt, after: set[str], exits: _Exits) -> set[str]:
                     return used(statement.iter) | again
                 again = once
         case ast.Try():
-            return after | set().union(*(used(node) for node in ast.walk(statement) if isinstance(node, ast.Name)))
+            handled = set[str]().union(*(_live_in_handler(handler, after, exits) for handler in statement.handlers))
+            live = live_before(statement.orelse, after, exits)
+            for each in reversed(statement.body):
+                live = _live(each, live, exits) | handled
+            return live
     return (after - set(assigned(statement))) | used(statement)
+
+
+def _live_in_handler(handler: ast.ExceptHandler, after: set[str], exits: _Exits) -> set[str]:
+    caught = {handler.name} if handler.name else set()
+    types = used(handler.type) if handler.type is not None else set[str]()
+    return (live_before(handler.body, after, exits) - caught) | types
 
 
 def reaching(statements: Sequence[ast.stmt], before: Definitions) -> Definitions | None:
@@ -113,15 +123,26 @@ def after_statement(statement: ast.stmt, before: Definitions) -> Definitions | N
             return None
         case ast.If():
             return _either(reaching(statement.body, before), reaching(statement.orelse, before))
-        case ast.For() | ast.Try():
+        case ast.For():
             return within_loop(statement, before)
+        case ast.Try():
+            reached = reaching([*statement.body, *statement.orelse], before)
+            anywhere = _maybe_assigned(all_assigned(statement.body), statement, before)
+            for handler in statement.handlers:
+                caught = {**anywhere, **({handler.name: frozenset({id(handler)})} if handler.name else {})}
+                reached = _either(reached, reaching(handler.body, caught))
+            return reached
     return {**before, **dict.fromkeys(assigned(statement), frozenset({id(statement)}))}
 
 
 def within_loop(statement: ast.stmt, before: Definitions) -> Definitions:
     """The assignments that may reach any round of a loop, and what follows it: what was before, and all within it."""
+    return _maybe_assigned(all_assigned([statement]), statement, before)
+
+
+def _maybe_assigned(names: Iterable[str], statement: ast.stmt, before: Definitions) -> Definitions:
     reached = dict(before)
-    for name in all_assigned([statement]):
+    for name in names:
         reached[name] = reached.get(name, frozenset({UNASSIGNED})) | {id(statement)}
     return reached
 

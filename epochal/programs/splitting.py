@@ -59,23 +59,9 @@ class _Task:
     writes: dict[str, Write] = field(default_factory=dict)
 
 
-class Splitter:
-    """Splits the entries of a program, one after the other; task elements and edges are numbered over all of them."""
+class EntrySplitter:
+    """Splits one entry. Task elements are numbered from ``first`` on; ``edges`` are those of the whole program."""
 
-    def __init__(self, declaration: Declaration) -> None:
-        self.tasks: list[TaskElement] = []
-        self.edges: list[Edge] = []
-        self._declaration = declaration
-
-    def split(self, name: str) -> int:
-        """Split an entry; returns its first task element. Raises ``ProgramRefused``."""
-        entry = _EntrySplitter(self._declaration, name, len(self.tasks), self.edges)
-        first = entry.run()
-        self.tasks += [entry.finished(task) for task in entry.tasks]
-        return first.number
-
-
-class _EntrySplitter:
     def __init__(self, declaration: Declaration, name: str, first: int, edges: list[Edge]) -> None:
         self.tasks: list[_Task] = []
         self._declaration = declaration
@@ -148,14 +134,13 @@ class _EntrySplitter:
             here = bool(sites) and all(site.where == task.where for site in sites)
             if everywhere and self._leaves(statement, sites, task):
                 return [*code, self._gather(task, rest, reached, several)]
-            if not everywhere:
-                self._check_collections(statement)
             if isinstance(statement, ast.If) and sites and not self._stays(statement, here, everywhere):
                 return [*code, self._if(task, statement, rest, reached, several)]
             if sites and not here:
                 return [*code, *self._elsewhere(task, statement, sites, rest, reached)]
             if everywhere and returns(statement):
                 raise self._refused("multi-valued", statement, "what it returns differs between instances")
+            self._check_collections(statement)
             task.updates = task.updates or any(site.access.writes for site in sites)
             task.lines |= lines_of(statement)
             code.append(statement)
@@ -166,6 +151,8 @@ class _EntrySplitter:
 
     def _leaves(self, statement: ast.stmt, sites: list[Site], task: _Task) -> bool:
         """Whether the instances of a global access have to come together before the statement."""
+        if self._accesses.collected(statement) and not isinstance(statement, ast.If):
+            return True
         if any(site.where == task.where for site in sites):
             return False
         return bool(sites) or returns(statement) or bool(self._accesses.collected(statement))
@@ -188,6 +175,7 @@ class _EntrySplitter:
             return self._cross(task, self._only(tests, statement, before), rest, before)
         if used(statement.test) & several or (tests and task.where and task.where.kind is AccessKind.GLOBAL):
             raise self._refused("multi-valued", statement, "which way it goes may differ between instances")
+        self._check_collections(statement.test)
         task.lines |= lines_of(statement.test)
         task.updates = task.updates or any(site.access.writes for site in tests)
         after = rest[1:]
@@ -360,9 +348,10 @@ class _EntrySplitter:
         self._edges.append(edge)
         return edge.number
 
-    def _check_collections(self, statement: ast.stmt) -> None:
-        for name in sorted(self._accesses.collected(statement)):
-            raise self._refused("collection", first_use([statement], name), f"{name} has one value")
+    def _check_collections(self, node: ast.AST) -> None:
+        """After a barrier there is none any more: what is left has nothing to gather."""
+        for name in sorted(self._accesses.collected(node)):
+            raise self._refused("collection", first_use([node], name), f"{name} has one value")
 
     def _refused(self, rule: str, node: ast.AST, what: str) -> ProgramRefused:
         return RULES[rule].refuse(place_of(node, self._entry.file), what)

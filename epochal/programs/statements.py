@@ -41,7 +41,7 @@ def loaded(statement: ast.stmt) -> set[str]:
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
-def first_use(statements: Sequence[ast.stmt], name: str) -> ast.expr:
+def first_use(statements: Sequence[ast.AST], name: str) -> ast.expr:
     uses = [
         node
         for statement in statements

@@ -6,10 +6,10 @@ from types import ModuleType
 from typing import Any
 
 from epochal.errors import PipelineError
-from epochal.programs.dataflow import Dataflow, Entry
-from epochal.programs.declaration import declared
+from epochal.programs.dataflow import Dataflow, Edge, Entry, TaskElement
+from epochal.programs.declaration import Declaration, declared
 from epochal.programs.ordering import ordered
-from epochal.programs.splitting import Splitter
+from epochal.programs.splitting import EntrySplitter
 from epochal.programs.syntax import check_syntax
 
 
@@ -19,7 +19,7 @@ def translate(program: type) -> Dataflow:
         raise PipelineError(f"{program.__name__} is no program: decorate the class with @program.")
     declaration = declared(program)
     check_syntax(declaration)
-    splitter = Splitter(declaration)
+    splitter = _Splitter(declaration)
     entries = {
         name: Entry(name, entry.parameter_types, entry.answer, splitter.split(name))
         for name, entry in declaration.entries.items()
@@ -34,6 +34,22 @@ def translate(program: type) -> Dataflow:
         tuple(splitter.edges),
         stages,
     )
+
+
+class _Splitter:
+    """Splits the entries of a program, one after the other; task elements and edges are numbered over all of them."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.tasks: list[TaskElement] = []
+        self.edges: list[Edge] = []
+        self._declaration = declaration
+
+    def split(self, name: str) -> int:
+        """Split an entry; returns its first task element. Raises ``ProgramRefused``."""
+        entry = EntrySplitter(self._declaration, name, len(self.tasks), self.edges)
+        first = entry.run()
+        self.tasks += [entry.finished(task) for task in entry.tasks]
+        return first.number
 
 
 def programs_in(module: ModuleType) -> list[type[Any]]:

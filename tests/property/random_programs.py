@@ -76,7 +76,7 @@ class _Entry:
     # One visit to each element; `conditional`: the visit is below an `if`.
 
     def pure(self, depth: int, conditional: bool) -> None:
-        match self.pick("assign", "augment", "return", "raise", "loop", "nothing"):
+        match self.pick("assign", "augment", "return", "raise", "loop", "try", "nothing"):
             case "assign":
                 value = self.expression()
                 self.assign(depth, value, conditional)
@@ -90,6 +90,13 @@ class _Entry:
             case "raise":
                 self.put(depth, f"if {self.condition()}:")
                 self.put(depth + 1, f"raise ValueError(f'no {{{self.variable()}}}')")
+            case "try":
+                value, handled = f"{self.expression()} // {self.variable()}", self.expression()
+                name = self.new(conditional)
+                self.put(depth, "try:")
+                self.put(depth + 1, f"{name} = {value}" if conditional else f"{name}: int = {value}")
+                self.put(depth, "except ZeroDivisionError as error:")
+                self.put(depth + 1, self.pick(f"{name} = {handled}", "return len(str(error))"))
             case "loop":
                 value = self.expression()
                 name = self.new(True)

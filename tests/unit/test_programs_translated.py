@@ -1,0 +1,128 @@
+"""Ways through an entry that random programs do not take: each is as the class run sequentially, errors included."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from epochal.programs import Collection, Counter, Global, Map, Partial, Partitioned, entry, program, translate
+from epochal.programs.execution import Failed
+from epochal.programs.interpreter import Call, Interpreter
+
+
+@program
+class Ways:
+    numbers: Partitioned[Map[int, int]]
+    names: Partitioned[Map[str, str]]
+    words: Partitioned[Counter[str]]
+    parts: Partial[Counter[int]]
+    RATE = 3
+
+    @entry
+    def shift(self, k: int, x: int = 4) -> int:
+        """A parameter is assigned before it is the key; one has a default; a constant of the class."""
+        k = k + 1
+        self.numbers.add(k, x * self.RATE)
+        return self.numbers.get(k, 0)
+
+    @entry
+    def parse(self, key: str) -> str:
+        """try, except and else between two state elements."""
+        text: str = self.names.get(key, key)
+        try:
+            number: int = int(text)
+            word: str = f"n{number}"
+        except ValueError as error:
+            word = str(error)
+        else:
+            word = word + "!"
+        self.words.add(word)
+        return word + str(self.words.count(word))
+
+    @entry
+    def branches(self, k: int, x: int) -> str:
+        """Each branch goes elsewhere."""
+        if x > 2:
+            size: int = Global(self.parts).count(k)
+            return f"{sum(Collection(size))}"
+        elif x > 1:
+            self.parts.add(k)
+        else:
+            if self.numbers.get(k) is None:
+                raise KeyError(k)
+            y: int = x
+            self.parts.add(y)
+        return "end"
+
+    @entry
+    def both(self, k: int) -> tuple[int, int]:
+        """Two variables with several values, and a write to all instances."""
+        first: int = Global(self.parts).count(k)
+        second: int = Global(self.parts).count(k + 1)
+        if k > 2:
+            Global(self.parts).clear()
+        total: int = first + second
+        return sum(Collection(total)), sum(Collection(second))
+
+    @entry
+    def all_of(self, many: tuple[str, ...], n: int) -> int:
+        """A fan-out that ends early, by an exception of its arguments too; two methods, keywords, and else."""
+        for i, word in enumerate(many):
+            if i == n:
+                raise ValueError(word)
+            if word == "stop":
+                break
+            self.words.add(word, amount=10 // (n - i + 1))
+            self.words.remove(key=word + "x")
+        else:
+            return -1
+        return n
+
+
+def random_call(chance: random.Random) -> Call:
+    k, x = chance.randint(0, 4), chance.randint(0, 4)
+    many = tuple(chance.choice(["a", "b", "stop", "ax"]) for _ in range(chance.randrange(5)))
+    return chance.choice(
+        [
+            Call("shift", {"k": k, "x": x}),
+            Call("shift", {"k": k}),
+            Call("shift"),
+            Call("parse", {"key": chance.choice(["1", "a", "2"])}),
+            Call("parse", {"key": 3}),
+            Call("branches", {"k": k, "x": x}),
+            Call("both", {"k": k}),
+            Call("all_of", {"many": many, "n": x}),
+        ]
+    )
+
+
+def answered(plain: Any, call: Call) -> Any:
+    try:
+        return getattr(plain, call.entry)(**call.arguments)
+    except Exception as error:  # noqa: BLE001 # whatever it raises is the answer
+        return Failed.of(error)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_answers_and_state_are_those_of_the_class(parallelism: int) -> None:
+    kinds = set()
+    for seed in range(15):
+        chance = random.Random(seed)
+        calls = [random_call(chance) for _ in range(30)]
+        plain, running = Ways(), Interpreter(Ways, parallelism, chance)
+        expected = [answered(plain, call) for call in calls]
+        assert [answer for start in range(0, 30, 7) for answer in running.epoch(calls[start : start + 7])] == expected
+        assert list(running.rows("numbers")) == list(plain.numbers.rows())
+        assert list(running.rows("words")) == list(plain.words.rows())
+        kinds |= {answer.kind for answer in expected if isinstance(answer, Failed)}
+    assert kinds == {"KeyError", "TypeError", "ValueError"} | ({"ZeroDivisionError"} & kinds)
+
+
+def test_the_places_of_a_call_are_in_an_order_that_suits_all_entries() -> None:
+    graph = translate(Ways)
+    order = [stage.element for stage in graph.stages if stage.element]
+    assert order.index("numbers") < order.index("parts") and order.index("names") < order.index("words")
+    fan_out = next(edge for edge in graph.edges if edge.fan_out)
+    assert [str(field) for field in fan_out.fields] == ["add_key string", "add_amount bigint", "remove_key string"]
