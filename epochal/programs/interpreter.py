@@ -71,9 +71,11 @@ class Interpreter:
     def restart(self) -> None:
         """Each instance of state is made anew from its rows, as after a failure."""
         for name, states in self._states.items():
+            element = self.dataflow.elements[name]
             for number, state in enumerate(states):
-                states[number] = self.dataflow.elements[name].make()
-                states[number].load(list(state.rows()))
+                rows = [(key, element.model.to_row(value)) for key, value in state.rows()]
+                states[number] = element.make()
+                states[number].load((key, element.model.from_row(value)) for key, value in rows)
 
     def rescale(self, parallelism: int) -> None:
         """Another parallelism. Partitions move; partial state can only get more instances, which begin empty."""

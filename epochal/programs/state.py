@@ -47,6 +47,14 @@ class ElementModel:
     sub_key: tuple[Column, ...]
     value: tuple[Column, ...]
 
+    def to_row(self, value: Any) -> Any:
+        """An element's value as it stands in its row; null: its sum has overflowed."""
+        return None if value is OVERFLOWED else self.value[0].type.to_row(value)
+
+    def from_row(self, value: Any) -> Any:
+        """What :meth:`to_row` gave, as the element's value."""
+        return OVERFLOWED if value is None else self.value[0].type.from_row(value)
+
     def __str__(self) -> str:
         left = ", ".join(map(str, (*self.key, *self.sub_key)))
         return f"{left} → {', '.join(map(str, self.value))}"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import linecache
+import pickle
 import random
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from epochal.programs import Collection, Counter, Global, Map, Partial, Partitioned, entry, program, translate
-from epochal.programs.execution import Failed
+from epochal.programs.execution import Arrival, Departure, Executable, Failed
 from epochal.programs.interpreter import Call, Interpreter
+from examples.sdg import collaborative_filtering
 
 
 @program
@@ -118,6 +126,31 @@ def test_answers_and_state_are_those_of_the_class(parallelism: int) -> None:
         assert list(running.rows("words")) == list(plain.words.rows())
         kinds |= {answer.kind for answer in expected if isinstance(answer, Failed)}
     assert kinds == {"KeyError", "TypeError", "ValueError"} | ({"ZeroDivisionError"} & kinds)
+
+
+def test_task_elements_run_where_there_is_no_source(tmp_path: Path) -> None:
+    """As in an executor, which has the class by value."""
+    path = tmp_path / "shipped_ways.py"
+    path.write_text(inspect.getsource(collaborative_filtering))
+    spec = importlib.util.spec_from_file_location("shipped_ways", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["shipped_ways"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    dataflow = translate(module.CollaborativeFiltering)
+    shipped = cloudpickle.dumps((dataflow, module.CollaborativeFiltering))  # type: ignore[no-untyped-call]
+    path.unlink()
+    del sys.modules["shipped_ways"]
+    linecache.clearcache()
+
+    there, program = pickle.loads(shipped)
+    executable = Executable(there, program)
+    call = executable.call("add_rating", 0, {"user": 1, "item": 2, "rating": 3})
+    assert isinstance(call, Departure) and call.key == 1
+    state = there.elements["user_item"].make()
+    (sent,) = executable.run(there.stages[0], [Arrival(call.edge, 0, call.values)], state)
+    assert isinstance(sent, Departure) and sent.values == (2, {"indices": [2], "values": [3]})
+    assert list(state.changes()) == [((1, 2), 3)]
 
 
 def test_the_places_of_a_call_are_in_an_order_that_suits_all_entries() -> None:
