@@ -45,7 +45,7 @@ def components(folder: Path) -> bool:
     example = Example("components", folder, [[{"one": one, "other": other} for one, other in edges]])
     found = {row["vertex"]: row["label"] for row in example.state("components.component")}
     expected = dict.fromkeys(np.unique(EDGES).tolist(), 1) | dict.fromkeys(np.unique(AT_REST).tolist(), 101)
-    return said("components", found == expected, f"{len(set(found.values()))} of {len(found)} members")
+    return said("components", found == expected, f"{len(set(found.values()))} among {len(found)} members")
 
 
 def page_rank(folder: Path) -> bool:
