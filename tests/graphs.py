@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -94,15 +95,29 @@ class Rounds(KeyedProcess):
                 yield row.name, row.n - 1
 
 
+class Later(Rounds):
+    """As :class:`Rounds`, but of a row whose ``n`` is 3 what follows is given by a timer, in a later epoch."""
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterable[Any]:
+        if any(row.n == 3 for row in rows):
+            ctx.processing_timer(ctx.epoch_time + timedelta(seconds=1))
+        yield from super().process(key, [row for row in rows if row.n != 3], ctx)
+
+    def on_timer(self, key: Any, at: datetime, ctx: Any) -> Iterable[Any]:
+        yield key.name, 2
+
+
 COUNTED = pa.schema([("name", pa.string()), ("n", pa.int64())])
 
 
-def rounds(max_hops: int | None = None, aligned: bool = True, name: str = "loop") -> Pipeline:
+def rounds(
+    max_hops: int | None = None, aligned: bool = True, name: str = "loop", process: type[KeyedProcess] = Rounds
+) -> Pipeline:
     """Its sinks: ``said``, and with ``max_hops`` ``dead``. ``name``: of the loop."""
     found = Pipeline("rounds")
     rows = found.read("rows", generator.source({"name": "string(id)", "n": "id"}))
     loop = found.feedback(name, "name string, n bigint", max_hops=max_hops, aligned=aligned)
-    given = rows.union(loop).key_by("name").process(Rounds, name="rounds")
+    given = rows.union(loop).key_by("name").process(process, name="rounds")
     loop.close(given)
     given.side("said").write("said", console.sink())
     if max_hops is not None:

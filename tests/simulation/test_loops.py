@@ -19,7 +19,7 @@ from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.references import References
 from epochal.snapshots.verification import Trouble, Verification
 from epochal.tasks import points as task_points
-from tests.graphs import COUNTED, EDGES, Edge, components, connected, rounds, rows_of_edges
+from tests.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
 from tests.lives import Life, Row, Step, cut, examples, failing_at, steps
 
 CHANCE = random.Random(5)
@@ -178,6 +178,17 @@ def test_what_goes_round_too_often_is_a_dead_letter(aligned: bool) -> None:
         dead = sorted((row["name"], row["n"], row["_hop"]) for row in life.all_of("dead"))
         assert dead == [("a", 6, 3), ("c", 6, 3)]
         assert sorted(row["n"] for row in life.all_of("said") if row["name"] == "a") == [7, 8, 9]
+
+
+def test_what_a_timer_gives_has_no_row_to_take_its_hop_from() -> None:
+    with Life(rounds(max_hops=2, aligned=False, process=Later), {"rows": COUNTED}) as life:
+        life.epoch(Step(clock=0), rows=[{"name": "a", "n": 4}, {"name": "b", "n": 9}])
+        life.settle()
+        assert [(row["name"], row["n"], row["_hop"]) for row in life.all_of("dead")] == [("b", 6, 3)]
+        life.epoch(Step(clock=1))
+        life.settle()
+        assert [row["n"] for row in life.all_of("said") if row["name"] == "a"] == [4, 2, 1]
+        assert [(row["n"], row["_hop"]) for row in life.all_of("dead") if row["name"] == "a"] == [(0, 3)]
 
 
 def test_a_source_that_waits_for_a_loop_is_still_reported() -> None:
