@@ -225,6 +225,11 @@ def test_loops_on_spark(spark: SparkSession) -> None:
         dead = pa.concat_tables(tables["dead"] for tables in shown).to_pylist()
         assert dead == [{"vertex": 1, "neighbour": None, "label": 0, "_hop": 3}]
 
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_rounds_on_spark(spark: SparkSession) -> None:
+    """The engine without Spark runs the same above; here Spark gives the hop of the round."""
     with Harness(rounds(max_hops=1).graph(), spark=spark) as test:
         test.epoch(rows=[{"name": "a", "n": 9}, {"name": "b", "n": 1}])
         shown = test.settle()
