@@ -9,32 +9,41 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from epochal.client import Client
 from epochal.errors import MisdirectedRequest
+from epochal.service.catalog.database import Database
 from epochal.service.runtime.replicas.claim import claim
 from epochal.testing.servers.control_plane import COMMAND
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.problems import check_problem
+from tests.service.test_backups import started
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from epochal.service.domain.settings import Settings
     from tests.service.conftest import Plane
 
 KEY = "/v1/applications/flights/state/delays/keys/JFK,LAX"
 
 
 class Node:
-    """On the data directory of the control plane, so that it hears at once of what is committed."""
+    """It hears at once of what is committed: on the data directory of the control plane, or, with a ``home`` of its
+    own, as on another machine, by the catalog's PostgreSQL."""
 
-    def __init__(self, plane: Plane) -> None:
-        environment = {**os.environ, "EPOCHAL_HOME": str(plane.settings.data)}
+    def __init__(self, plane: Plane, home: Path | None = None) -> None:
+        environment = {**os.environ, "EPOCHAL_HOME": str(home or plane.settings.data)}
         command = [COMMAND, "up", "--role", "query", "--workers", "2", "--port", "0", "--json"]
+        if home is not None:
+            environment["EPOCHAL_DATABASE_URL"] = plane.settings.database_url
+            command += ["--store", plane.settings.store_url]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.said = json.loads("".join(iter(self.process.stdout.readline, "}\n")) + "}")
@@ -158,6 +167,79 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     claimed = claim(replicas)
     assert claimed.path.name.endswith(".2") and (claimed.path / "index").is_dir()
     claimed.release()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.server
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
+def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_rollback(
+    settings: Settings, postgresql_catalog_url: str, tmp_path: Path
+) -> None:
+    with started(settings.model_copy(update={"database": postgresql_catalog_url})) as plane:
+        plane.application()
+        driver = StateDriver(plane)
+        number = driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
+        node = Node(plane, tmp_path / "query")
+        try:
+            eventually(lambda: node.get("/readyz").status_code == 200)
+
+            def follows(flights: int) -> int:
+                """Both workers answer from the epoch that is committed now, and from none before it."""
+                number = driver.epoch((DELAYS, [route("JFK", "LAX", flights, 1.0)]))
+                for _ in range(6):
+                    answer = node.get(min_epoch=number, wait_seconds=20).json()
+                    assert (answer["epoch"], answer["value"]["flights"]) == (number, flights)
+                return number
+
+            for flights in range(2, 8):
+                number = follows(flights)
+            for module, kill in (
+                ("query_app", signal.SIGKILL),
+                ("query_applier", signal.SIGKILL),
+                ("query_applier", signal.SIGTERM),
+            ):
+                before = node.processes()
+                os.kill(before[module][0], kill)
+                for _ in range(6):
+                    assert node.get().json()["epoch"] == number
+                number = follows(number + 100)
+                eventually(lambda: [len(found) for found in node.processes().values()] == [2, 1])
+                assert node.processes()[module] != before[module]
+
+            # Look-ups go on with the epoch that a rollback goes back to, and with what comes after it.
+            plane.post("/v1/applications/flights/stop")
+            driver.driver.stop()
+            target = {"epoch": 3}
+            confirm = plane.post("/v1/applications/flights/rollback", 200, dry_run=True, **target)["confirm"]
+            plane.post("/v1/applications/flights/rollback", 202, **target, confirm=confirm)
+            eventually(lambda: node.get().json()["epoch"] == 3)
+            assert node.get().json()["value"]["flights"] == 3
+            too_late = node.get(min_epoch=number)
+            assert too_late.status_code == 409, too_late.text
+            plane.post("/v1/applications/flights/start")
+            driver = StateDriver(plane)
+            assert follows(1000) == driver.next_epoch - 1
+
+            # The catalog's connections break, as when the database fails over.
+            with closing(Database(postgresql_catalog_url)) as database, database.reading() as session:
+                session.execute(
+                    text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+                )
+            eventually(lambda: driver.driver.running() == [])
+            follows(2000)
+            (listed,) = [item for item in node.get("/v1/nodes").json()["items"] if item["role"] == "query"]
+            assert (listed["state"], listed["process"]) == ("alive", node.process.pid)
+        finally:
+            node.process.send_signal(signal.SIGTERM)
+            try:
+                node.process.wait(20)
+            finally:
+                node.process.kill()
+                node.process.communicate()
 
 
 def _template() -> str:
