@@ -47,4 +47,5 @@ class Handle(BaseModel):
 
     @classmethod
     def decode(cls, data: builtins.bytes) -> Handle:
-        return cls.model_validate_json(data)
+        """A task's answer may say more behind the first line."""
+        return cls.model_validate_json(data.partition(b"\n")[0])

@@ -18,6 +18,9 @@ BOUNDS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 MeasuredStep = Literal["E1", "E2", "E3", "E4", "E5", "E6", "E7", "R"]
 """Steps of the epoch protocol; ``R``: R1 to R5, once in an attempt."""
 
+TaskStep = Literal["T1", "T2", "T3"]
+"""Steps of a task: its view and its transaction, its rows, its pre-commit."""
+
 MOST_NAMES = 200
 """So many sinks, or sources, of an application are reported."""
 
@@ -56,6 +59,8 @@ class Totals(_Measured):
     epochs: Durations = Durations()
     """From E1 to E6: opened until committed."""
     steps: dict[MeasuredStep, Durations] = {}
+    tasks: dict[TaskStep, Durations] = {}
+    """Of each subtask of an operator or a sink in each epoch whose answers were complete."""
     sinks: dict[str, Durations] = Field(default={}, max_length=MOST_NAMES)
     """By sink, from the decision (E4) until it has committed."""
     compactions: Durations = Durations()
@@ -65,6 +70,7 @@ class Totals(_Measured):
         return Totals(
             epochs=self.epochs + other.epochs,
             steps=_added(self.steps, other.steps),
+            tasks=_added(self.tasks, other.tasks),
             sinks=_added(self.sinks, other.sinks),
             compactions=self.compactions + other.compactions,
             failed_compactions=self.failed_compactions + other.failed_compactions,

@@ -9,6 +9,7 @@ from functools import reduce
 
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
+from epochal.contracts.measurements import TaskStep
 from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
 
 
@@ -43,6 +44,8 @@ class Answers:
     partitions: int
     rows_in: int = 0
     time: ObservedTime = ObservedTime()
+    task_seconds: Sequence[Mapping[TaskStep, float]] = ()
+    """How long each task took for its steps, in any order."""
 
 
 @dataclass(frozen=True)

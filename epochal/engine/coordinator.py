@@ -242,6 +242,7 @@ class Coordinator:
                 rejecting=program.plan.time.failing,
                 loops=list(program.participants.loops),
             )
+        self.meter.tasks_took(answers.task_seconds)
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
         return collected

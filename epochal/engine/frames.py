@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.contracts.handle import Handle
 from epochal.contracts.source import PARTITION, Source
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
@@ -23,6 +22,7 @@ from epochal.pipeline.graph import FeedbackNode, OperatorNode, SourceNode, Stati
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
 from epochal.tasks.operator import HANDLE, OperatorTask
+from epochal.tasks.steps import TaskAnswer
 
 
 @dataclass
@@ -89,13 +89,13 @@ class EpochFrames:
         observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
         return frame.observe(observation, *self.handle_columns)
 
-    def observed_handles(self) -> dict[str, list[Handle]]:
-        """After the job: what came back; a handle that came twice is there twice."""
-        found: dict[str, list[Handle]] = {}
+    def observed_answers(self) -> dict[str, list[TaskAnswer]]:
+        """After the job: what came back; an answer that came twice is there twice."""
+        found: dict[str, list[TaskAnswer]] = {}
         for name, observation in self.handles.items():
             values = observed(observation)
             found[name] = [
-                Handle.decode(bytes(values[f"handle_{subtask}"]))
+                TaskAnswer.decode(bytes(values[f"handle_{subtask}"]))
                 for subtask in range(self.configuration.parallelism)
                 for _ in range(values.get(f"count_{subtask}", 0))
             ]

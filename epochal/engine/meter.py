@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ from epochal.contracts.measurements import (
     MeasuredStep,
     Moment,
     SourceReport,
+    TaskStep,
     Totals,
 )
 from epochal.contracts.source import Source
@@ -98,6 +99,7 @@ class Meter:
         self._lock = threading.Lock()
         self._epochs = _Histogram()
         self._steps: dict[MeasuredStep, _Histogram] = {}
+        self._tasks: dict[TaskStep, _Histogram] = {}
         self._sinks: dict[str, _Histogram] = {}
         self._compactions = _Histogram()
         self._failed_compactions = 0
@@ -117,6 +119,13 @@ class Meter:
     def took(self, step: MeasuredStep, seconds: float) -> None:
         with self._lock:
             self._steps.setdefault(step, _Histogram()).observe(seconds)
+
+    def tasks_took(self, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
+        """The seconds of each step, of the tasks of an epoch."""
+        with self._lock:
+            for task in tasks:
+                for step, seconds in task.items():
+                    self._tasks.setdefault(step, _Histogram()).observe(seconds)
 
     def committed(self, sink: str, seconds: float) -> None:
         """E5 in one sink: so long after the decision."""
@@ -172,6 +181,7 @@ class Meter:
             totals = Totals(
                 epochs=self._epochs.report(),
                 steps={step: histogram.report() for step, histogram in self._steps.items()},
+                tasks={step: histogram.report() for step, histogram in self._tasks.items()},
                 sinks={name: histogram.report() for name, histogram in list(self._sinks.items())[:MOST_NAMES]},
                 compactions=self._compactions.report(),
                 failed_compactions=self._failed_compactions,

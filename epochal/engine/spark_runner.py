@@ -40,6 +40,7 @@ from epochal.tasks.calls import SUBTASK
 from epochal.tasks.drain import DrainTask
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SINK_RESULT, SinkTask
+from epochal.tasks.steps import TaskAnswer
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ class _EpochJob:
             ),
         )
         self._shape = job_shape(runner.graph, sinks=not runner.shadow)
-        self._materialised: dict[str, list[Handle]] = {}
+        self._materialised: dict[str, list[TaskAnswer]] = {}
         self._persisted: list[DataFrame] = []
         self._drains: list[DataFrame] = []
         self._task_rows: dict[NodeId, DataFrame] = {}
@@ -260,7 +261,7 @@ class _EpochJob:
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._persisted.append(kept)
         rows = kept.where(f"{HANDLE} IS NOT NULL").select(SUBTASK, HANDLE).collect()
-        self._materialised[node.name] = [Handle.decode(bytes(row[HANDLE])) for row in rows]
+        self._materialised[node.name] = [TaskAnswer.decode(bytes(row[HANDLE])) for row in rows]
         return kept
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
@@ -284,13 +285,15 @@ class _EpochJob:
 
     def _answers(self, rows: list[Row]) -> Answers:
         *answered, end = sorted(rows, key=lambda row: row[PARTITION])
+        operators = {**self._frames.observed_answers(), **self._materialised}
+        sinks = [(row[PARTITION], TaskAnswer.decode(bytes(row["handle"]))) for row in answered if row["handle"]]
+        given = [*(answer for found in operators.values() for answer in found), *(answer for _, answer in sinks)]
         return Answers(
-            operators={**self._frames.observed_handles(), **self._materialised},
-            sinks=[
-                SinkAnswer(row[PARTITION], Handle.decode(bytes(row["handle"]))) for row in answered if row["handle"]
-            ],
+            operators={name: [answer.handle for answer in found] for name, found in operators.items()},
+            sinks=[SinkAnswer(partition, answer.handle) for partition, answer in sinks],
             silent_partitions=[row[PARTITION] for row in answered if not row["handle"]],
             partitions=end[PARTITION],
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),
+            task_seconds=[answer.seconds for answer in given],
         )

@@ -25,6 +25,7 @@ from epochal.tasks import points
 from epochal.tasks.calls import Call, CallReader
 from epochal.tasks.reporting import Reporting
 from epochal.tasks.sides import OutputBatch, SideRows, TaskOutput
+from epochal.tasks.steps import StepClock
 from epochal.tasks.worker import prepare_worker
 
 HANDLE, SUBTASK = "_handle", "_subtask"
@@ -185,15 +186,17 @@ class OperatorTask:
         return reader.in_order(batches) if self.work.needs_order else reader.gathered(batches)
 
     def _serve(self, subtask: int, rows: Iterator[pa.RecordBatch], reporting: Reporting) -> Iterator[pa.RecordBatch]:
-        epoch = self.epoch.epoch
+        epoch, clock = self.epoch.epoch, StepClock()
         transaction, due, agreement = self.backend.start(self._scope(subtask)), DueTimes(), Agreement()
         try:
             points.OPENED.hit(epoch)
+            clock.ended("T1")
             reporting.step = "T2"
             for batch in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
                 if self._is_read(batch):
                     yield self._with_control(self._tagged.tagged(batch))
             points.PROCESSED.hit(epoch)
+            clock.ended("T2")
             reporting.step = "T3"
             points.BEFORE_PRE_COMMIT.hit(epoch)
             handle = _completed(transaction.pre_commit(), due, agreement)
@@ -201,7 +204,8 @@ class OperatorTask:
             transaction.discard()
             raise
         points.PRE_COMMITTED.hit(epoch)
-        yield self._handle_row(handle, subtask)
+        clock.ended("T3")
+        yield self._handle_row(clock.answer(handle), subtask)
 
     def _scope(self, subtask: int) -> StateTaskScope:
         return StateTaskScope(
@@ -232,9 +236,9 @@ class OperatorTask:
         nulls = [pa.nulls(batch.num_rows, field.type) for field in CONTROL]
         return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=self.schema)
 
-    def _handle_row(self, handle: Handle, subtask: int) -> pa.RecordBatch:
+    def _handle_row(self, answer: bytes, subtask: int) -> pa.RecordBatch:
         nulls = [pa.nulls(1, field.type) for field in self._tagged.schema]
-        control = [pa.array([handle.encode()], pa.binary()), pa.array([subtask], pa.int32())]
+        control = [pa.array([answer], pa.binary()), pa.array([subtask], pa.int32())]
         return pa.RecordBatch.from_arrays([*nulls, *control], schema=self.schema)
 
 

@@ -12,6 +12,7 @@ from epochal.contracts.backend import SinkBackend
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.tasks import points
 from epochal.tasks.reporting import Reporting
+from epochal.tasks.steps import StepClock
 from epochal.tasks.worker import prepare_worker
 
 SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("handle", pa.binary())])
@@ -33,13 +34,16 @@ class SinkTask:
         prepare_worker()
         subtask = current_partition()
         with Reporting(f"Sink {self.sink!r}", self.epoch.epoch, subtask=subtask) as reporting:
+            clock = StepClock()
             transaction = self.backend.start(TaskScope(self.epoch, self.sink, subtask))
             try:
                 points.OPENED.hit(self.epoch.epoch)
+                clock.ended("T1")
                 reporting.step = "T2"
                 for batch in batches:
                     transaction.write(batch)
                 points.PROCESSED.hit(self.epoch.epoch)
+                clock.ended("T2")
                 reporting.step = "T3"
                 points.BEFORE_PRE_COMMIT.hit(self.epoch.epoch)
                 handle = transaction.pre_commit()
@@ -47,7 +51,8 @@ class SinkTask:
                 transaction.discard()
                 raise
             points.PRE_COMMITTED.hit(self.epoch.epoch)
-            row = {"sink": [self.sink], "partition": [subtask], "handle": [handle.encode()]}
+            clock.ended("T3")
+            row = {"sink": [self.sink], "partition": [subtask], "handle": [clock.answer(handle)]}
             yield pa.RecordBatch.from_pydict(row, schema=SINK_RESULT)
 
 

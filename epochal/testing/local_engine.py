@@ -45,6 +45,7 @@ from epochal.state.watermarks import WHOLE
 from epochal.tasks.operator import HANDLE, OperatorTask, Work
 from epochal.tasks.sides import SIDE, TaskOutput
 from epochal.tasks.sink import SinkTask
+from epochal.tasks.steps import TaskAnswer
 from epochal.tasks.stored_timers import timer_tables
 from epochal.testing.local_distribution import LocalInput, LocalShuffle
 from epochal.testing.local_event_time import LocalEventTime, LocalTime
@@ -231,7 +232,7 @@ class LocalRunner(EpochRunner):
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         streams, time = self._sources(plan), LocalTime(plan.conditions)
         rows_in = sum(part.num_rows for parts in streams.values() for part in parts)
-        handles: dict[str, list[Handle]] = {}
+        given: dict[str, list[TaskAnswer]] = {}
         for step in self.pipeline.steps:
             if isinstance(step, LocalEventTime):
                 streams.update(self._event_time(plan, step, streams, time))
@@ -245,15 +246,21 @@ class LocalRunner(EpochRunner):
             if step.declared is not None:
                 inputs, late = time.on_time(step.declared, inputs)
                 streams.update({f"{step.name}.{side}": [rows] for side, rows in late.items()})
-            output, handles[step.name] = self._operator(plan, step, inputs)
+            output, given[step.name] = self._operator(plan, step, inputs)
             streams.update(output)
         read = [self._sink(plan, sink, part) for sink, name in self.pipeline.sinks.items() for part in streams[name]]
         for loop, names in self.pipeline.tails.items():
             read += [self._tail(plan, loop, part) for name in names for part in streams[name]]
-        answers = [
-            SinkAnswer(partition, self._written(task, rows, partition)) for partition, (task, rows) in enumerate(read)
-        ]
-        return Answers(handles, answers, (), partitions=len(read), rows_in=rows_in, time=time.observed)
+        written = [self._written(task, rows, partition) for partition, (task, rows) in enumerate(read)]
+        return Answers(
+            {name: [answer.handle for answer in found] for name, found in given.items()},
+            [SinkAnswer(partition, answer.handle) for partition, answer in enumerate(written)],
+            (),
+            partitions=len(read),
+            rows_in=rows_in,
+            time=time.observed,
+            task_seconds=[answer.seconds for found in (*given.values(), written) for answer in found],
+        )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return self.participants.operators[handle.owner].deltas(handle)
@@ -290,7 +297,7 @@ class LocalRunner(EpochRunner):
 
     def _operator(
         self, plan: EpochPlan, operator: LocalOperator, inputs: Sequence[pa.Table]
-    ) -> tuple[dict[str, list[pa.Table]], list[Handle]]:
+    ) -> tuple[dict[str, list[pa.Table]], list[TaskAnswer]]:
         """By subtask its output, and that of each side, and its handle."""
         task = OperatorTask(
             operator=operator.name,
@@ -306,7 +313,7 @@ class LocalRunner(EpochRunner):
             output=operator.output,
             sides=operator.sides,
         )
-        answers, handles = [], []
+        answers, given = [], list[TaskAnswer]()
         parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
         if operator.before:
             inputs = [change(rows) for change, rows in zip(operator.before, inputs, strict=True)]
@@ -316,13 +323,13 @@ class LocalRunner(EpochRunner):
             answer = pa.Table.from_batches(self.tasks.run(task, mine.to_batches(), subtask), task.schema)
             with_handle = answer[HANDLE].is_valid()
             (handle,) = answer.filter(with_handle)[HANDLE].to_pylist()
-            handles.append(Handle.decode(handle))
+            given.append(TaskAnswer.decode(handle))
             answers.append(answer.filter(pa.compute.invert(with_handle)))
         names: dict[str, str | None] = {operator.name: None, **{f"{operator.name}.{s}": s for s in operator.sides}}
         output = {name: [_side(operator, answer, side) for answer in answers] for name, side in names.items()}
         if operator.after is not None:
             output[operator.name] = [operator.after(rows) for rows in output[operator.name]]
-        return output, handles
+        return output, given
 
     def _tables(self, operator: LocalOperator) -> tuple[StateTable, ...]:
         """The operator's, with what the lineage knows of the expiry of their rows."""
@@ -335,9 +342,9 @@ class LocalRunner(EpochRunner):
     def _tail(self, plan: EpochPlan, loop: str, rows: pa.Table) -> tuple[SinkTask, pa.Table]:
         return SinkTask(tail_owner(loop), self.participants.loops[loop], plan.scope), rows
 
-    def _written(self, task: SinkTask, rows: pa.Table, partition: int) -> Handle:
+    def _written(self, task: SinkTask, rows: pa.Table, partition: int) -> TaskAnswer:
         (answer,) = self.tasks.run(task, rows.to_batches(), partition)
-        return Handle.decode(answer.column("handle")[0].as_py())
+        return TaskAnswer.decode(answer.column("handle")[0].as_py())
 
 
 def loop_stream(loop: str) -> str:

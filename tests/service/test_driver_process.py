@@ -200,3 +200,5 @@ def was_seen_from_outside(text: str, application: Running) -> None:
     assert samples["epochal_epoch_step_seconds_count", "R"] >= 1
     assert 1 < samples["epochal_sink_commit_seconds_count", None] <= len(committed)
     assert 1 < samples["epochal_epoch_step_seconds_count", "E2"] <= len(committed) + 2
+    tasks = {step: samples["epochal_task_step_seconds_count", step] for step in ("T1", "T2", "T3")}
+    assert len(set(tasks.values())) == 1 and tasks["T1"] >= 2 * samples["epochal_epoch_step_seconds_count", "E3"]

@@ -33,7 +33,12 @@ ONCE = Durations(counts=(0, 0, 1) + (0,) * 12, seconds=0.04)
 
 def a_report(number: int, **moment: object) -> DriverReport:
     totals = Totals(
-        epochs=ONCE, steps={"E1": ONCE, "R": ONCE}, sinks={"out": ONCE}, compactions=ONCE, failed_compactions=1
+        epochs=ONCE,
+        steps={"E1": ONCE, "R": ONCE},
+        tasks={"T2": ONCE},
+        sinks={"out": ONCE},
+        compactions=ONCE,
+        failed_compactions=1,
     )
     return DriverReport(number=number, totals=totals, moment=Moment.model_validate(moment))
 

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import pytest
 
 from epochal.connectors.numbered import NumberedSource
+from epochal.contracts.handle import Handle
 from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Totals
 from epochal.contracts.source import Backlog, SliceLimits
 from epochal.driver.measuring import Reports
 from epochal.engine import meter as meters
 from epochal.engine.meter import Meter
 from epochal.errors import NotFound
+from epochal.tasks.steps import StepClock, TaskAnswer
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.waiting import eventually
 
@@ -67,6 +69,22 @@ def test_a_step_that_fails_is_not_counted() -> None:
     with pytest.raises(ValueError, match="no"), meter.step("E2"):
         raise ValueError("no")
     assert meter.report().totals.steps == {"E1": durations(3.0)}
+
+
+def test_tasks_say_how_long_their_steps_took_behind_their_handles() -> None:
+    handle = Handle(owner="out", subtask=0, rows=1, bytes=2, payload={"text": "one\ntwo"})
+    clock = StepClock()
+    for step in ("T1", "T2", "T3"):
+        clock.ended(step)
+    answer = TaskAnswer.decode(clock.answer(handle))
+    assert answer.handle == handle == Handle.decode(clock.answer(handle))
+    assert list(answer.seconds) == ["T1", "T2", "T3"] and min(answer.seconds.values()) >= 0
+    assert TaskAnswer.decode(handle.encode()) == (handle, {})  # of a task that did not say so
+    meter = Meter()
+    meter.tasks_took([{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])
+    first = meter.report().totals
+    assert first.tasks == {"T1": durations(0.02), "T2": durations(3.0, 4.0)}
+    assert (first + first).tasks["T1"] == durations(0.02, 0.02)
 
 
 def test_attempts_add_up() -> None:

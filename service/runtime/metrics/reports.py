@@ -31,6 +31,12 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
         (([item.application, step], durations) for item in reports for step, durations in item.totals.steps.items()),
     )
     yield histogram(
+        "epochal_task_step_seconds",
+        "Duration of the steps of tasks: T1 to T3, of each subtask of an operator or a sink",
+        ["application", "step"],
+        (([item.application, step], durations) for item in reports for step, durations in item.totals.tasks.items()),
+    )
+    yield histogram(
         "epochal_sink_commit_seconds",
         "From the decision of an epoch until a sink has committed it",
         _SINK,
