@@ -141,7 +141,7 @@ def test_every_query_equals_its_oracle_however_its_events_are_cut(spark: SparkSe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", ["q9", "q18", "q19"])
+@pytest.mark.parametrize("query", [*(pytest.param(it, marks=pytest.mark.long) for it in ("q9", "q18")), "q19"])
 def test_ties_are_decided_as_the_oracle_says(spark: SparkSession, query: str) -> None:
     """Bids of one auction and one bidder, all of the same price, some of them at the same time."""
     begin = datetime(2015, 7, 15, tzinfo=UTC)

@@ -244,9 +244,9 @@ def test_delete_frees_the_name_when_nothing_runs(plane: Plane) -> None:
     assert plane.application(start=False)["state"] == "created"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_unknown_is_not_found(plane: Plane) -> None:
+    plane.application(start=False)
+    for path in (
         "/v1/applications/nobody",
         "/v1/applications/Not-A-Name",
         "/v1/applications/nobody/epochs",
@@ -257,13 +257,9 @@ def test_delete_frees_the_name_when_nothing_runs(plane: Plane) -> None:
         "/v1/applications/flights/savepoints/none",
         "/v1/operations/none",
         "/v1/artifacts/none",
-    ],
-)
-def test_what_is_unknown_is_not_found(plane: Plane, path: str) -> None:
-    plane.application(start=False)
-    answer = plane.client.get(path)
-
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:epochal:problem:not-found")
+    ):
+        answer = plane.client.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:epochal:problem:not-found"), path
 
 
 def test_events_are_published(plane: Plane) -> None:

@@ -299,24 +299,23 @@ def test_a_fork_from_a_savepoint(plane: Plane) -> None:
     assert fork["parent"]["epoch"] == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "slug"),
-    [
-        ({"epoch": 9}, 404, "not-found"),
-        ({"savepoint": "none"}, 404, "not-found"),
-        ({"epoch": 1, "savepoint": "none"}, 422, "invalid-input"),
-        ({"name": "flights"}, 409, "name-taken"),
-        ({"configuration": {"parallelism": 0}}, 422, "invalid-option"),
-        ({"configuration": {"max_parallelism": 64}}, 422, "invalid-option"),
-        ({"artifact": "e" * 64}, 422, "invalid-artifact"),
-    ],
-)
-def test_a_bad_fork_is_refused(plane: Plane, change: dict[str, Any], status: int, slug: str) -> None:
-    running(plane, epochs=1)
-    answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy", "shadow": True, **change})
+BAD_FORKS: list[tuple[dict[str, Any], int, str]] = [
+    ({"epoch": 9}, 404, "not-found"),
+    ({"savepoint": "none"}, 404, "not-found"),
+    ({"epoch": 1, "savepoint": "none"}, 422, "invalid-input"),
+    ({"name": "flights"}, 409, "name-taken"),
+    ({"configuration": {"parallelism": 0}}, 422, "invalid-option"),
+    ({"configuration": {"max_parallelism": 64}}, 422, "invalid-option"),
+    ({"artifact": "e" * 64}, 422, "invalid-artifact"),
+]
 
-    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:epochal:problem:{slug}")
-    assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"]
+
+def test_a_bad_fork_is_refused(plane: Plane) -> None:
+    running(plane, epochs=1)
+    for change, status, slug in BAD_FORKS:
+        answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy", "shadow": True, **change})
+        assert (answer.status_code, answer.json()["type"]) == (status, f"urn:epochal:problem:{slug}"), change
+        assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"], change
 
 
 def table(*value: tuple[str, str]) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def failing_at(name: str, error: Exception) -> Iterator[None]:
     assert fired == [name]
 
 
-@pytest.fixture(params=[HeapBackend, LmdbBackend])
+@pytest.fixture(params=[pytest.param(HeapBackend, marks=pytest.mark.long), LmdbBackend])
 def application(request: pytest.FixtureRequest, tmp_path: Path) -> Application:
     return Application(tmp_path, request.param)
 

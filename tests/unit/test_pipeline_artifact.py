@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from textwrap import dedent
@@ -111,46 +114,56 @@ def test_parameters_for_a_pipeline_without(tmp_path: Path) -> None:
     assert "takes no parameters" in refusal(path, {"rows": 3})
 
 
-@pytest.mark.parametrize(
-    ("code", "parts"),
-    [
-        ("x = (1,\ny = 2\n", ["made.py, line 1", "never closed"]),
-        ("import nothing_of_this_name\n", ["made.py, line 1", "ModuleNotFoundError"]),
-        ("def f():\n    return 1 / 0\nf()\n", ["made.py, line 2, in f", "ZeroDivisionError: division by zero"]),
-        ("x = 3\n", ["defines no pipeline", "def build"]),
-        ("pipeline = 3\n", ["`pipeline` is int"]),
-        ("def build():\n    return None\n", ["what build() returns is NoneType"]),
-        ("def build(parameters):\n    return None\n", ["does not say what its parameters are", "BaseModel"]),
-        ("def build(a: int, b: int):\n    return None\n", ["takes 2 arguments"]),
-        ("build = 3\n", ["not a function"]),
-        ("import sys\nsys.exit(3)\n", ["made.py, line 2", "ends the process"]),
-        ("from .other import x\n", ["made.py, line 1", "submit other.py and the pipeline as one"]),
-        (
-            "import pyspark.sql.functions as F\nx = F.count('*')\n",
-            ["made.py, line 2", "from epochal import functions as F"],
-        ),
-        (
-            "import pyspark.sql.functions as F\nx = F.col('a')\n",
-            ["made.py, line 2", "from epochal import functions as F"],
-        ),
-        ("from epochal import Pipeline\npipeline = Pipeline('Bad Name')\n", ["'Bad Name'", "(made.py, line 2)"]),
-    ],
-)
-def test_errors_name_the_authors_own_line(tmp_path: Path, code: str, parts: list[str]) -> None:
-    import subprocess
-    import sys
+WRONG = [
+    ("x = (1,\ny = 2\n", ["made.py, line 1", "never closed"]),
+    ("import nothing_of_this_name\n", ["made.py, line 1", "ModuleNotFoundError"]),
+    ("def f():\n    return 1 / 0\nf()\n", ["made.py, line 2, in f", "ZeroDivisionError: division by zero"]),
+    ("x = 3\n", ["defines no pipeline", "def build"]),
+    ("pipeline = 3\n", ["`pipeline` is int"]),
+    ("def build():\n    return None\n", ["what build() returns is NoneType"]),
+    ("def build(parameters):\n    return None\n", ["does not say what its parameters are", "BaseModel"]),
+    ("def build(a: int, b: int):\n    return None\n", ["takes 2 arguments"]),
+    ("build = 3\n", ["not a function"]),
+    ("import sys\nsys.exit(3)\n", ["made.py, line 2", "ends the process"]),
+    ("from .other import x\n", ["made.py, line 1", "submit other.py and the pipeline as one"]),
+    (
+        "import pyspark.sql.functions as F\nx = F.count('*')\n",
+        ["made.py, line 2", "from epochal import functions as F"],
+    ),
+    (
+        "import pyspark.sql.functions as F\nx = F.col('a')\n",
+        ["made.py, line 2", "from epochal import functions as F"],
+    ),
+    ("from epochal import Pipeline\npipeline = Pipeline('Bad Name')\n", ["'Bad Name'", "(made.py, line 2)"]),
+]
+IN_A_PROCESS = """
+import json, sys
+from epochal.errors import EpochalError
+from epochal.pipeline.artifact import load
+said = []
+for path in sys.argv[1:]:
+    try:
+        load(path).graph()
+    except EpochalError as error:
+        said.append(error.message)
+print(json.dumps(said))
+"""
 
-    # In a process of its own: whether pyspark can make columns depends on what ran before in this one.
-    path = file(tmp_path, code)
-    script = (
-        "import sys\nfrom epochal.errors import EpochalError\nfrom epochal.pipeline.artifact import load\n"
-        "try:\n    load(sys.argv[1]).graph()\nexcept EpochalError as error:\n    print(error.message)\n"
+
+def test_errors_name_the_authors_own_line(tmp_path: Path) -> None:
+    """In a process of its own: whether pyspark can make columns depends on what ran before in this one."""
+    paths = []
+    for number, (code, _) in enumerate(WRONG):
+        (tmp_path / str(number)).mkdir()
+        paths.append(file(tmp_path / str(number), code))
+    answer = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, *map(str, paths)], capture_output=True, text=True, timeout=60
     )
-    answer = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
-    for part in parts:
-        assert part in answer.stdout
-    assert "epochal/" not in answer.stdout
+    for (code, parts), message in zip(WRONG, json.loads(answer.stdout), strict=True):
+        for part in parts:
+            assert part in message, code
+        assert "epochal/" not in message, code
 
 
 def test_what_is_no_artifact(tmp_path: Path) -> None:
