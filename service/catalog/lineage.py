@@ -10,7 +10,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import cast
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import Change, EpochState
@@ -160,7 +160,7 @@ class LineageRepository:
 
     def rows(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, Epoch]:
         pairs = [(key.branch, key.epoch) for key in keys]
-        query = select(Epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs))
+        query = select(Epoch).where(_are(pairs))
         return {EpochKey(row.branch, row.epoch): row for row in self._session.scalars(query)}
 
     def savepoints(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, list[str]]:
@@ -203,7 +203,7 @@ class LineageRepository:
                     & (Version.number == func.coalesce(Epoch.version, Execution.version)),
                 )
                 .join(Artifact, Artifact.sha256 == Version.artifact)
-                .where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs))
+                .where(_are(pairs))
             )
             for row, application, version, filename in self._session.execute(query):
                 found[EpochKey(row.branch, row.epoch)] = Making(
@@ -288,9 +288,7 @@ class LineageRepository:
         """Newest first. Those that are no snapshots are left out."""
         found: list[Noted] = []
         for pairs in _batches(keys):
-            query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(
-                tuple_(Epoch.branch, Epoch.epoch).in_(pairs), Epoch.state.in_(_STATES)
-            )
+            query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(_are(pairs), Epoch.state.in_(_STATES))
             found += [Noted(at, epoch, branch) for branch, epoch, at in self._session.execute(query) if at is not None]
         return sorted(found, reverse=True)
 
@@ -307,6 +305,14 @@ def _is_before(branch: str, prepared_at: datetime, of: str, epoch: int) -> Colum
     if branch < of:
         return Epoch.prepared_at <= prepared_at
     return or_(Epoch.prepared_at < prepared_at, and_(Epoch.prepared_at == prepared_at, Epoch.epoch < epoch))
+
+
+def _are(pairs: Iterable[tuple[str, int]]) -> ColumnElement[bool]:
+    """By branch: for pairs in one list SQLite may look at all epochs of a branch."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for branch, epoch in pairs:
+        numbers[branch].append(epoch)
+    return or_(false(), *(and_(Epoch.branch == branch, Epoch.epoch.in_(found)) for branch, found in numbers.items()))
 
 
 def _batches(keys: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
