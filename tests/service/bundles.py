@@ -18,7 +18,6 @@ from tests.stores import snapshot_files
 from tests.waiting import eventually
 
 EXPORT = "/v1/applications/flights/export"
-SECONDS = 30
 NOWHERE: dict[str, Any] = {"origin": None, "destination": None, "flights": 7, "worst": None}
 
 
@@ -37,7 +36,7 @@ def finished(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
         found.update(plane.get(f"/v1/operations/{operation['id']}"))
         return bool(found["state"] != "running")
 
-    eventually(has_ended, SECONDS)
+    eventually(has_ended)
     return found
 
 
