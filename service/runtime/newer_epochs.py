@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
@@ -65,6 +66,8 @@ def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[
             manifest = Manifest.decode(data, path)
         except (SnapshotError, ValueError):
             continue  # what cannot be read was not gone on from; where it was, the chain ends here
+        if manifest.key != EpochKey(branch, place.epoch):
+            continue
         sha256 = hashlib.sha256(data).hexdigest()
         yield ManifestReference(branch=branch, epoch=manifest.epoch, path=path, sha256=sha256), manifest
 

@@ -1,0 +1,131 @@
+"""A control plane reads in a branch's name what is of its lineage, whatever a driver has written into a manifest."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt
+from epochal.snapshots.lineage_bounds import ForeignFile, Lineage, LineageStore
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.store import SnapshotStore
+
+CATALOG: dict[str, Lineage] = {
+    "mine": {"mine": None, "origin": 5},
+    "origin": {"origin": None},
+    "theirs": {"theirs": None},
+}
+SHA = "0" * 64
+
+
+class Catalog:
+    def of(self, branch: str) -> Lineage | None:
+        return CATALOG.get(branch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LineageStore:
+    return LineageStore(str(tmp_path), Catalog())
+
+
+def file(path: str) -> FileReference:
+    return FileReference(path=path, sha256=SHA, bytes=1, rows=1)
+
+
+def delta(path: str) -> dict[str, Any]:
+    return {"deltas": (DeltaFile(table="t", subtask=0, parallelism=1, file=file(path)),)}
+
+
+def base(path: str, at: EpochKey | None = None) -> dict[str, Any]:
+    key = at or EpochKey("mine", 6)
+    return {"bases": (BaseFile(table="t", at=key, first_group=0, last_group=1, file=file(path)),)}
+
+
+def parent(branch: str, epoch: int, path: str | None = None) -> dict[str, Any]:
+    path = path or f"{branch}/manifests/{epoch:010}-1-{'a' * 32}.json"
+    return {"parent": ManifestReference(branch=branch, epoch=epoch, path=path, sha256=SHA)}
+
+
+def written(store: SnapshotStore, branch: str = "mine", **more: Any) -> ManifestReference:
+    plain: dict[str, Any] = {
+        "application": "flights",
+        "branch": branch,
+        "epoch": 7,
+        "parent": None,
+        "execution": "e",
+        "attempt": 1,
+        "artifact": SHA,
+        "parallelism": 1,
+        "max_parallelism": 2,
+        "created_at": datetime(2030, 1, 1, tzinfo=UTC),
+    }
+    return store.write_manifest(Manifest(**{**plain, **more}))
+
+
+UNIQUE = "b" * 32
+OWN = [
+    {},
+    delta(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet"),
+    base(f"mine/bases/t-0000000006-0-1-{UNIQUE}.parquet"),
+    base(f"origin/bases/t-0000000005-0-1-{UNIQUE}.parquet"),
+    parent("mine", 6),
+    parent("origin", 5),
+    parent("elsewhere", 5),
+]
+"""The last one: an import's oldest manifest, whose parent was left behind."""
+FOREIGN = [
+    delta(f"theirs/epochs/0000000007/t-00000-{UNIQUE}.parquet"),
+    delta(f"origin/epochs/0000000005/t-00000-{UNIQUE}.parquet"),
+    delta(f"mine/epochs/0000000006/t-00000-{UNIQUE}.parquet"),
+    delta("artifacts/secret.zip"),
+    base(f"theirs/bases/t-0000000006-0-1-{UNIQUE}.parquet"),
+    base(f"theirs/bases/t-0000000006-0-1-{UNIQUE}.parquet", EpochKey("theirs", 6)),
+    base(f"origin/bases/t-0000000006-0-1-{UNIQUE}.parquet"),
+    base(f"origin/epochs/0000000005/t-00000-{UNIQUE}.parquet"),
+    base(f"trial-x/bases/t-0000000006-0-1-{UNIQUE}.parquet"),
+    base("exports/bases/bundle-1-2-3-4.part"),
+    parent("theirs", 6),
+    parent("origin", 6),
+    parent("mine", 6, f"theirs/manifests/0000000006-1-{UNIQUE}.json"),
+    parent("logs", 6),
+]
+
+
+@pytest.mark.parametrize("named", OWN)
+def test_what_is_of_the_lineage_is_read(store: LineageStore, named: dict[str, Any]) -> None:
+    reference = written(store, **named)
+    assert store.read_manifest(reference) == store.read_manifest(reference)
+
+
+@pytest.mark.parametrize("named", FOREIGN)
+def test_what_is_not_is_refused_each_time(store: LineageStore, named: dict[str, Any]) -> None:
+    reference = written(store, **named)
+    for _ in range(2):
+        with pytest.raises(ForeignFile, match="not of its lineage"):
+            store.read_manifest(reference)
+
+
+def test_another_snapshots_manifest_is_not_taken_for_ones_own(store: LineageStore) -> None:
+    """Its checksum is known, and so are its contents, to the process that has read it."""
+    theirs = written(store, "theirs")
+    store.read_manifest(theirs)
+    for path in (theirs.path, theirs.path.replace("theirs", "mine")):
+        claimed = ManifestReference(branch="mine", epoch=7, path=path, sha256=theirs.sha256)
+        with pytest.raises(FileCorrupt, match="is the manifest of theirs/7"):
+            store.read_manifest(claimed)
+
+
+def test_branches_that_are_only_to_be_are_within_what_they_begin_at(store: LineageStore) -> None:
+    begun = parent("origin", 5)
+    reference = written(store, "new", **begun)
+    with pytest.raises(ForeignFile, match="knows no such branch"):
+        store.read_manifest(reference)
+    assert store.with_branches({"new": EpochKey("mine", 6)}).read_manifest(reference).parent == begun["parent"]
+    for at in (EpochKey("origin", 4), EpochKey("theirs", 9), None):
+        with pytest.raises(ForeignFile, match="not of its lineage"):
+            store.with_branches({"new": at}).read_manifest(reference)
