@@ -52,7 +52,7 @@ class Listener:
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"its events have the numbers {numbers}"
         if self.committed != sorted(committed):
-            missing, more = set(committed) - set(self.committed), Counter(self.committed) - Counter(committed)
+            missing, more = set(committed) - set(self.committed), Counter(self.committed) - Counter(list(committed))
             yield f"events of committed epochs: {sorted(missing)} are missing, {sorted(more)} too many, or in disorder"
 
     def _run(self) -> None:

@@ -58,6 +58,7 @@ def test_events_come_once_and_in_order() -> None:
     listener.events = [started, Event(2, "epoch", committed)]
     assert list(listener.problems([1])) == []
     assert any("[2] are missing" in problem for problem in listener.problems([1, 2]))
+    assert any("[2] are missing" in problem for problem in listener.problems({1: "a", 2: "b"}))
     for wrong in ([started, Event(3, "epoch", committed)], [started, started, Event(2, "epoch", committed)]):
         listener.events = wrong
         assert any("numbers" in problem for problem in listener.problems([1]))
