@@ -193,8 +193,8 @@ def _prepare(control: ControlPlane) -> None:
 
 
 def _seed_admin_token(control: ControlPlane) -> None:
-    given = control.settings.given_admin_token
-    if given is None:
+    shared = control.settings.given_admin_token
+    if shared is None:
         ensure_admin_token(control.database, control.settings.admin_token_file)
     else:
-        seed_given_token(control.database, given)
+        seed_given_token(control.database, shared)

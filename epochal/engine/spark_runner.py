@@ -287,7 +287,7 @@ class _EpochJob:
         *answered, end = sorted(rows, key=lambda row: row[PARTITION])
         operators = {**self._frames.observed_answers(), **self._materialised}
         sinks = [(row[PARTITION], TaskAnswer.decode(bytes(row["handle"]))) for row in answered if row["handle"]]
-        given = [*(answer for found in operators.values() for answer in found), *(answer for _, answer in sinks)]
+        answers = [*(answer for found in operators.values() for answer in found), *(answer for _, answer in sinks)]
         return Answers(
             operators={name: [answer.handle for answer in found] for name, found in operators.items()},
             sinks=[SinkAnswer(partition, answer.handle) for partition, answer in sinks],
@@ -295,5 +295,5 @@ class _EpochJob:
             partitions=end[PARTITION],
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),
-            task_seconds=[answer.seconds for answer in given],
+            task_seconds=[answer.seconds for answer in answers],
         )

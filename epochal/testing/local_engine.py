@@ -232,7 +232,7 @@ class LocalRunner(EpochRunner):
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         streams, time = self._sources(plan), LocalTime(plan.conditions)
         rows_in = sum(part.num_rows for parts in streams.values() for part in parts)
-        given: dict[str, list[TaskAnswer]] = {}
+        answered: dict[str, list[TaskAnswer]] = {}
         for step in self.pipeline.steps:
             if isinstance(step, LocalEventTime):
                 streams.update(self._event_time(plan, step, streams, time))
@@ -246,20 +246,20 @@ class LocalRunner(EpochRunner):
             if step.declared is not None:
                 inputs, late = time.on_time(step.declared, inputs)
                 streams.update({f"{step.name}.{side}": [rows] for side, rows in late.items()})
-            output, given[step.name] = self._operator(plan, step, inputs)
+            output, answered[step.name] = self._operator(plan, step, inputs)
             streams.update(output)
         read = [self._sink(plan, sink, part) for sink, name in self.pipeline.sinks.items() for part in streams[name]]
         for loop, names in self.pipeline.tails.items():
             read += [self._tail(plan, loop, part) for name in names for part in streams[name]]
         written = [self._written(task, rows, partition) for partition, (task, rows) in enumerate(read)]
         return Answers(
-            {name: [answer.handle for answer in found] for name, found in given.items()},
+            {name: [answer.handle for answer in found] for name, found in answered.items()},
             [SinkAnswer(partition, answer.handle) for partition, answer in enumerate(written)],
             (),
             partitions=len(read),
             rows_in=rows_in,
             time=time.observed,
-            task_seconds=[answer.seconds for found in (*given.values(), written) for answer in found],
+            task_seconds=[answer.seconds for found in (*answered.values(), written) for answer in found],
         )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
@@ -313,7 +313,7 @@ class LocalRunner(EpochRunner):
             output=operator.output,
             sides=operator.sides,
         )
-        answers, given = [], list[TaskAnswer]()
+        answers, decoded = [], list[TaskAnswer]()
         parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
         if operator.before:
             inputs = [change(rows) for change, rows in zip(operator.before, inputs, strict=True)]
@@ -323,13 +323,13 @@ class LocalRunner(EpochRunner):
             answer = pa.Table.from_batches(self.tasks.run(task, mine.to_batches(), subtask), task.schema)
             with_handle = answer[HANDLE].is_valid()
             (handle,) = answer.filter(with_handle)[HANDLE].to_pylist()
-            given.append(TaskAnswer.decode(handle))
+            decoded.append(TaskAnswer.decode(handle))
             answers.append(answer.filter(pa.compute.invert(with_handle)))
         names: dict[str, str | None] = {operator.name: None, **{f"{operator.name}.{s}": s for s in operator.sides}}
         output = {name: [_side(operator, answer, side) for answer in answers] for name, side in names.items()}
         if operator.after is not None:
             output[operator.name] = [operator.after(rows) for rows in output[operator.name]]
-        return output, given
+        return output, decoded
 
     def _tables(self, operator: LocalOperator) -> tuple[StateTable, ...]:
         """The operator's, with what the lineage knows of the expiry of their rows."""
