@@ -49,6 +49,9 @@ SPARK_SETTINGS = {
     "spark.python.daemon.module": worker_daemon.MODULE,
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Of plans that run over a few rows and never again: to generate and compile code for each takes a quarter of the
+processor time. A run with tests marked ``long`` does without, as do drivers that are processes of their own."""
 
 
 pytest_plugins = ("tests.workers", "tests.lengths", "tests.sampling")
@@ -60,13 +63,14 @@ hypothesis.settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session, as the local launcher makes them: two cores, no web page, no adaptive execution."""
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("epochal-tests")
-    for name, value in SPARK_SETTINGS.items():
+    compiled = any(item.get_closest_marker("long") for item in request.session.items)
+    for name, value in (SPARK_SETTINGS if compiled else SPARK_SETTINGS | INTERPRETED).items():
         builder = builder.config(name, value)
     session = (
         builder.config("spark.local.dir", str(folder / "local"))
