@@ -14,7 +14,12 @@ import httpx
 
 PATIENCE_SECONDS = 90.0
 _AGAIN = (429, 500, 502, 503, 504)
-_UNDER_WAY = "urn:epochal:problem:conflict"
+_UNDER_WAY = "urn:epochal:problem:call-in-progress"
+_UNKNOWN = "urn:epochal:problem:call-outcome-unknown"
+
+
+class AnswerLost(Exception):
+    """The control plane that made the call was killed after it had an effect: nobody has the answer."""
 
 
 class Outside:
@@ -35,7 +40,10 @@ class Outside:
     def call(
         self, method: str, path: str, again: Callable[[httpx.Response], bool] = lambda _: False, **more: Any
     ) -> Any:
-        """An answer that is no error of the control plane's or of the way to it; ``again``: nor one of those."""
+        """An answer that is no error of the control plane's or of the way to it; ``again``: nor one of those.
+
+        Raises :class:`AnswerLost`.
+        """
         headers = {} if method == "GET" else {"Idempotency-Key": uuid.uuid4().hex}
         deadline = time.monotonic() + PATIENCE_SECONDS
         clients = self._chance.sample(self._clients, len(self._clients))
@@ -47,7 +55,9 @@ class Outside:
                 except httpx.TransportError as error:
                     last = f"{type(error).__name__}: {error}"
                     continue
-                if answer.status_code in _AGAIN or _is_under_way(answer) or again(answer):
+                if _is_conflict(answer, _UNKNOWN):
+                    raise AnswerLost
+                if answer.status_code in _AGAIN or _is_conflict(answer, _UNDER_WAY) or again(answer):
                     last = f"{answer.status_code}: {answer.text[:300]}"
                     continue
                 return answer
@@ -65,9 +75,8 @@ class Outside:
         return answer.json()
 
 
-def _is_under_way(answer: httpx.Response) -> bool:
-    """The same call is being worked on: by another control plane, or by one that was killed meanwhile."""
-    return answer.status_code == 409 and "Idempotency-Key" in answer.text
+def _is_conflict(answer: httpx.Response, type: str) -> bool:
+    return answer.status_code == 409 and answer.json()["type"] == type
 
 
 class Use(Protocol):
@@ -121,6 +130,8 @@ class Load:
         while not self._stopped.is_set():
             try:
                 work()
+            except AnswerLost:
+                self._stopped.wait(0.3)
             except AssertionError as error:
                 self.problems[str(error)] = None
 
@@ -150,10 +161,8 @@ class Load:
             case "savepoint":
                 savepoint = f"s{self._number}"
                 answer = self.outside.call("POST", f"/v1/applications/{name}/savepoints", json={"name": savepoint})
-                self.savepoints.setdefault(name, []).append(savepoint)
-                if answer.status_code == 409 and savepoint in answer.text:
-                    return  # an answer was lost with its control plane; the call was made again, and has been made
                 assert answer.is_success, answer.text
+                self.savepoints.setdefault(name, []).append(savepoint)
                 made = answer.json()
             case "export":
                 made = self.outside.post(f"/v1/applications/{name}/export")
