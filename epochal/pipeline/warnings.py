@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from epochal.pipeline.graph import Graph, OperatorNode
-from epochal.pipeline.loops import unread_dead_letters
 
 
 def notes_of(graph: Graph) -> tuple[str, ...]:
@@ -16,6 +15,9 @@ def notes_of(graph: Graph) -> tuple[str, ...]:
 
 def warnings_of(graph: Graph) -> tuple[str, ...]:
     """One text for each: where, what, and what to do."""
+    # A control plane reads descriptions, and has no graphs: it loads no operators for them.
+    from epochal.pipeline.loops import unread_dead_letters
+
     of_operators = (text for node in graph.operators for text in (*node.operator.warnings(), *_unread(graph, node)))
     return (*of_operators, *(_left_out(name) for name in unread_dead_letters(graph)))
 

@@ -27,6 +27,7 @@ OPERATORS = Path(__file__).parents[2] / "epochal" / "operators"
 SUPPORT = {
     *("__init__", "contract", "declared", "distribution", "panes", "windowed"),
     *("keyed_calls", "timed_calls", "window_calls", "joined"),
+    "feedback",  # an internal source and a participant: tests/simulation/test_loops.py
 }
 
 
