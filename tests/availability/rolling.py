@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.availability.outside import Outside
 from tests.waiting import eventually
 
 PATIENCE_SECONDS = 60.0
+KNOWN_SECONDS = 6.0
+"""Within so long all drivers know a control plane that is there again: each heartbeat, every two seconds, is answered
+with those that a control plane has seen alive."""
 
 
 class RollingUpgrade(History):
@@ -87,6 +91,7 @@ class RollingUpgrade(History):
     def _answered_only_by(self, node: Node) -> Iterator[None]:
         """All drivers, also those that begin meanwhile."""
         others = [other for other in self.made.nodes if other is not node]
+        time.sleep(KNOWN_SECONDS)
         for other in others:
             other.internal.cut()
         yield
